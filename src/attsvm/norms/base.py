@@ -58,32 +58,32 @@ class Norm(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Short name; a class attribute ``name = "..."`` will do."""
+        """Return the short name; a class attribute ``name = "..."`` will do."""
 
     @property
     def left_invariant(self) -> bool:
-        """Whether N(UW) = N(W) for orthogonal U."""
+        """Return whether N(UW) = N(W) for orthogonal U."""
         return False
 
     @property
     def right_invariant(self) -> bool:
-        """Whether N(WV) = N(W) for orthogonal V."""
+        """Return whether N(WV) = N(W) for orthogonal V."""
         return False
 
     @abstractmethod
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm of one matrix (d_k, d_q) or one vector (d,).
+        """Compute the norm of one matrix (d_k, d_q) or one vector (d,).
 
         ``axes`` is the number of axes of ``x``. A subclass that handles leading batch axes overrides :meth:`values`.
         """
 
     @property
     def dual(self) -> "Norm":
-        """The dual norm, N*(A) = max ⟨A, B⟩ over N(B) ≤ 1. Certificates need it."""
+        """Return the dual norm, N*(A) = max ⟨A, B⟩ over N(B) ≤ 1. Certificates need it."""
         raise self._missing("dual", "no solution can be certified")
 
     def prox(self, x: Float[np.ndarray, "d_k d_q"], step: float) -> Float[np.ndarray, "d_k d_q"]:
-        """The minimiser of N(w) + ‖w − x‖²/(2 step) over w, for one matrix or vector and step > 0.
+        """Return the minimiser of N(w) + ‖w − x‖²/(2 step) over w, for one matrix or vector and step > 0.
 
         By default x − step·P(x/step), where P is :meth:`project_dual_ball` (Moreau).
 
@@ -98,7 +98,7 @@ class Norm(ABC):
         return result
 
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
-        """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
+        """Return the point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 
         By default x − prox(x, 1) (Moreau).
 
@@ -113,11 +113,11 @@ class Norm(ABC):
         return result
 
     def steepest(self, g: Any) -> Any:
-        """The D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
+        """Return the D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
         raise self._missing("steepest", "steepest descent cannot use it")
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """A number c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
+        """Return a c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
 
         By default it follows from the norms of the matrices with a single entry of 1. A norm that is invariant on one
         side needs those of one row or column, and a norm that is invariant on both sides only one of them. A subclass
@@ -136,16 +136,16 @@ class Norm(ABC):
 
     @property
     def of_vectors(self) -> "Norm":
-        """The norm that this one is on matrices with a single column; itself, unless a subclass knows a simpler one."""
+        """Return the norm that this one is on matrices of one column; itself, unless a subclass knows a simpler one."""
         return self
 
     @classmethod
     def parse(cls, text: str) -> "Norm | None":
-        """The norm of this class that a text names, or None. By default the text must equal a constant ``name``."""
+        """Read the norm of this class that a text names, or None. By default a text must equal a constant ``name``."""
         return cls() if isinstance(cls.__dict__.get("name"), str) and text == cls.__dict__["name"] else None
 
     def values(self, x: Any, axes: int = 2) -> Float[np.ndarray, "*batch"]:
-        """The norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each entry of the leading axes.
+        """Compute the norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Norm(ABC):
         return np.array(numbers).reshape(lead)
 
     def _value_at_usual_scale(self, x: np.ndarray) -> float:
-        """The norm of one matrix or vector whose powers may overflow or underflow; powers of two change no digit."""
+        """Compute the norm where its powers may overflow or underflow; powers of two change no digit."""
         exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
         if abs(exponent) <= USUAL_EXPONENT:
             return float(self.value(x))

@@ -166,7 +166,7 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
     x, axes = dense[0], len(shape)
 
     def provided(piece: str, get: Callable[[], Any]) -> bool:
-        """Whether a norm has a piece; every error in it except that it is missing is an error of the norm."""
+        """Return whether a norm has a piece; every error in it except that it is missing is an error of the norm."""
         try:
             get()
         except MissingPiece:
@@ -213,7 +213,7 @@ def _values(case: _Case) -> Iterator[_Finding]:
 
 
 def _claims(case: _Case, sizes: np.ndarray) -> Iterator[_Finding]:
-    """What a norm states about itself: its factor, its invariances, and the norm that it is on columns."""
+    """Test what a norm states about itself: its factor, its invariances, and the norm that it is on columns."""
     norm, samples = case.norm, case.samples
     x, n = samples[0], sizes[0]
     left, right = (np.linalg.qr(np.random.default_rng(1).standard_normal((k, k)))[0] for k in x.shape)
@@ -307,7 +307,7 @@ def _steepest_in_jax(case: _Case) -> Iterator[_Finding]:
 
 
 def _gradient(norm: Norm, x: np.ndarray) -> np.ndarray:
-    """The gradient of N at x, by central differences."""
+    """Return the gradient of N at x, by central differences."""
     step = STEP * float(np.abs(x).max())
     units = step * np.eye(x.size).reshape(-1, *x.shape)
     ahead, behind = (norm.values(x + sign * units, x.ndim) for sign in (1, -1))
@@ -319,6 +319,6 @@ def _size(norm: Norm, x: np.ndarray) -> float:
 
 
 def _largest(errors: Any) -> float:
-    """The largest of some numbers; ∞ if one is not a number."""
+    """Return the largest of some numbers; ∞ if one is not a number."""
     largest = float(np.max(errors if isinstance(errors, np.ndarray) else list(errors)))
     return np.inf if np.isnan(largest) else largest

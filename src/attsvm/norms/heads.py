@@ -44,7 +44,7 @@ class JointNorm(Norm):
     head_axes: ClassVar[int] = 1
 
     def for_heads(self, num_heads: int | None) -> Self:
-        """The same for matrices (H d_k, d_q).
+        """Return the same for matrices (H d_k, d_q).
 
         Raises ProblemError if there is no H.
         """
@@ -57,27 +57,27 @@ class JointNorm(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Three heads, or the heads below each other."""
+        """Return the shape of three heads, or of the heads below each other."""
         return (3, 4, 3) if self.num_heads is None else (4 * self.num_heads, 3)
 
     @abstractmethod
     def value_of_heads(self, x: Heads) -> float:
-        """The norm of an array (H, d_k, d_q)."""
+        """Return the norm of an array (H, d_k, d_q)."""
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """The minimiser of N(w) + ‖w − x‖²/(2 step) over arrays (H, d_k, d_q)."""
+        """Return the minimiser of N(w) + ‖w − x‖²/(2 step) over arrays (H, d_k, d_q)."""
         raise self._missing("prox", "proximal methods cannot use it")
 
     def value(self, x: Any, axes: int | None = None) -> float:
-        """The norm of one array (H, d_k, d_q), or (H, d_k) for prompts; with ``num_heads`` of one (H d_k, d_q)."""
+        """Compute the norm of one array (H, d_k, d_q), or (H, d_k) for prompts; with ``num_heads`` (H d_k, d_q)."""
         return float(self.value_of_heads(self._heads(np.asarray(x, dtype=np.float64))))
 
     def values(self, x: Any, axes: int | None = None) -> Float[np.ndarray, "*batch"]:
-        """The norm over the last axes: 3, or 2 for prompts and with ``num_heads``."""
+        """Return the norm over the last axes: 3, or 2 for prompts and with ``num_heads``."""
         return super().values(x, axes or (3 if self.num_heads is None else 2))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """The proximal map of one array, of the same shape."""
+        """Return the proximal map of one array, of the same shape."""
         return self.prox_of_heads(self._heads(x), step).reshape(x.shape)
 
     def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
@@ -92,11 +92,11 @@ class JointNorm(Norm):
         return x[..., None] if self.num_heads is None else x.reshape(self.num_heads, -1, x.shape[-1])
 
     def each_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The shape (d_k, d_q) of each head in an array that the norm measures."""
+        """Return the shape (d_k, d_q) of each head in an array that the norm measures."""
         return (shape[-2] // (self.num_heads or 1), shape[-1])
 
     def count(self, shape: tuple[int, ...]) -> int:
-        """H in an array that the norm measures."""
+        """Return H in an array that the norm measures."""
         return shape[0] if self.num_heads is None else self.num_heads
 
 
@@ -121,7 +121,7 @@ class OfEachHead(JointNorm):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """The norm of a head behind the words of the class."""
+        """Return the norm of a head behind the words of the class."""
         return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
 
 
@@ -152,7 +152,7 @@ class SumOfHeads(OfEachHead):
 
     @property
     def dual(self) -> "MaxOfHeads":
-        """The largest dual norm of a head."""
+        """Return the largest dual norm of a head."""
         return MaxOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
@@ -163,7 +163,7 @@ class SumOfHeads(OfEachHead):
         return proxes(self.of, x, step)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """√H times that of a head."""
+        """Return √H times that of a head."""
         return float(np.sqrt(self.count(shape))) * self.of.frobenius_factor(self.each_shape(shape))
 
 
@@ -193,14 +193,14 @@ class MaxOfHeads(OfEachHead):
 
     @property
     def dual(self) -> "SumOfHeads":
-        """The sum of the dual norms of the heads."""
+        """Return the sum of the dual norms of the heads."""
         return SumOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
         return float(self.of.values(x).max(initial=0.0))
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """All heads are projected on balls of one radius. The dual norms of what is cut off sum to the step."""
+        """Project all heads on balls of one radius. The dual norms of what is cut off sum to the step."""
         return np.asarray(x - project_on_ball(self.dual, x, step))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:

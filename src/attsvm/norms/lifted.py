@@ -45,26 +45,26 @@ class Lifted(SeveralAtOnce):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """A shape with as many sizes as the norm of vectors can measure."""
+        """Return a shape with as many sizes as the norm of vectors can measure."""
         inner = sample_shape(self.of)
         return inner * 2 if len(inner) == 1 else inner
 
     @property
     def dual(self) -> Self:
-        """The dual norm of vectors, applied to the same sizes."""
+        """Return the dual norm of vectors, applied to the same sizes."""
         return type(self)(self.of.dual)
 
     @abstractmethod
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """The sizes of matrices (*batch, d_k, d_q), at least 0, along one axis."""
+        """Return the sizes of matrices (*batch, d_k, d_q), at least 0, along one axis."""
 
     @abstractmethod
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
-        """The matrices with their sizes changed, in NumPy or JAX; a size of 0 stays 0."""
+        """Return the matrices with their sizes changed, in NumPy or JAX; a size of 0 stays 0."""
 
     @property
     def of_vectors(self) -> Norm:
-        """The norm of a column, which has one size: its length."""
+        """Return the norm of a column, which has one size: its length."""
         return scaled(Lp(2.0), float(self.of.values(np.ones(1), 1)))
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
@@ -73,7 +73,7 @@ class Lifted(SeveralAtOnce):
         return values_at_unit_scale(x, lambda matrices: self.of.values(self.sizes(matrices), 1))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """The minimiser of N(w) + ‖w − x‖²/(2 step): the proximal map of the vector norm, applied to the sizes."""
+        """Apply the proximal map of the vector norm to the sizes."""
         return self.proxes(x, step, x.ndim)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
@@ -83,7 +83,7 @@ class Lifted(SeveralAtOnce):
         return np.asarray(self.rebuilt(x, lambda sizes: proxes(self.of, sizes, step, 1)))
 
     def steepest(self, g: Any) -> Any:
-        """The steepest direction of the vector norm at the sizes."""
+        """Return the steepest direction of the vector norm at the sizes."""
         if g.ndim == 1:
             return self.of_vectors.steepest(g)
         return self.rebuilt(g, self.of.steepest)
@@ -108,7 +108,7 @@ class Lifted(SeveralAtOnce):
         return put(xp.where(sizes > 0, trials.steepest(self.of, sizes), 0.0))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of the vector norm: the sizes of a matrix have its Frobenius norm as their length."""
+        """Return that of the vector norm: the sizes of a matrix have its Frobenius norm as their length."""
         return self.of.frobenius_factor((len(self.sizes(np.zeros(shape))), 1))
 
 
@@ -146,7 +146,7 @@ class OnSingularValues(Lifted):
         return np.linalg.svd(x, compute_uv=False)
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
-        """Singular values that are rounding errors count as 0."""
+        """Change the singular values; those that are rounding errors count as 0."""
         xp = x.__array_namespace__()
         U, sigma, Vt = xp.linalg.svd(x, full_matrices=False)
         kept = sigma > max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps) * sigma[..., :1]
@@ -169,7 +169,7 @@ class OnSingularValues(Lifted):
 
 
 def schatten(p: float) -> Norm:
-    """The Schatten-p norm (Σ σ^p)^(1/p) of the singular values: nuclear, Frobenius and spectral for p = 1, 2 and ∞.
+    """Return the Schatten-p norm (Σ σ^p)^(1/p): nuclear, Frobenius and spectral for p = 1, 2 and ∞.
 
     Parameters
     ----------
@@ -215,15 +215,15 @@ class OnRows(Lifted):
 
     @property
     def of_vectors(self) -> Norm:
-        """The norm itself: the rows of a column are its entries."""
+        """Return the norm itself: the rows of a column are its entries."""
         return self.of
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """The lengths of the rows."""
+        """Return the lengths of the rows."""
         return np.asarray(np.sqrt(np.vecdot(x, x)))
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
-        """Rows of zeros stay."""
+        """Change the lengths of the rows; rows of zeros stay."""
         xp = x.__array_namespace__()
         lengths = xp.sqrt(xp.sum(x * x, axis=-1))
         ratio = xp.where(lengths > 0, change(lengths) / xp.where(lengths > 0, lengths, 1.0), 0.0)
@@ -268,11 +268,11 @@ class OnColumns(Lifted):
     left_invariant = True
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """The lengths of the columns."""
+        """Return the lengths of the columns."""
         return np.asarray(np.sqrt((x * x).sum(axis=-2)))
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
-        """Columns of zeros stay."""
+        """Change the lengths of the columns; columns of zeros stay."""
         return OnRows(self.of).rebuilt(x.mT, change).mT
 
     def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -289,14 +289,14 @@ class OnColumns(Lifted):
 
 
 def _short_name(of: Norm, names: dict[float | None, str]) -> str | None:
-    """The name with an ℓp norm of the sizes; None for any other norm."""
+    """Return the name with an ℓp norm of the sizes; None for any other norm."""
     if not isinstance(of, Lp):
         return None
     return names.get(of.p) or str(names[None]).format(repr(of.p).removesuffix(".0"))
 
 
 def _group(text: str) -> Lp | None:
-    """The norm of the lengths that "l2,<p>" or "l<p>,2" names; None for other texts."""
+    """Return the norm of the lengths that "l2,<p>" or "l<p>,2" names; None for other texts."""
     first, comma, second = text.partition(",")
     if not comma or "l2" not in (first, "l" + second):
         return None

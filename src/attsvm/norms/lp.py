@@ -66,19 +66,19 @@ class Lp(SeveralAtOnce):
 
     @property
     def dual(self) -> "Lp":
-        """ℓq with 1/p + 1/q = 1."""
+        """Return ℓq with 1/p + 1/q = 1."""
         if self.p == 1:
             return Lp(np.inf)
         return Lp(1.0 if np.isinf(self.p) else self.p / (self.p - 1))
 
     @property
     def left_invariant(self) -> bool:
-        """True for p = 2."""
+        """Return true for p = 2."""
         return self.p == 2
 
     @property
     def right_invariant(self) -> bool:
-        """True for p = 2."""
+        """Return true for p = 2."""
         return self.p == 2
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
@@ -95,11 +95,11 @@ class Lp(SeveralAtOnce):
         return np.asarray(result * scale.reshape(result.shape))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """D^(1/p − 1/2) for matrices of D entries, and 1 for p ≥ 2."""
+        """Return D^(1/p − 1/2) for matrices of D entries, and 1 for p ≥ 2."""
         return float(math.prod(shape) ** max(0.0, 1 / self.p - 0.5))
 
     def project_dual_ball(self, x: Any) -> Any:
-        """The nearest point of the ℓq ball, 1/p + 1/q = 1; in closed form for p = 1, 2 and ∞, else in NumPy only."""
+        """Project on the ℓq ball, 1/p + 1/q = 1; in closed form for p = 1, 2 and ∞, else in NumPy only."""
         xp = x.__array_namespace__()
         if self.p == 1:
             return xp.clip(x, -1.0, 1.0)
@@ -121,7 +121,7 @@ class Lp(SeveralAtOnce):
         return np.asarray(x - step * np.sign(x) * sizes.reshape(x.shape))
 
     def steepest(self, g: Any) -> Any:
-        """sign(g) for ℓ∞, the sign of the first largest entry for ℓ1, else sign(g)|g|^(q−1) at unit norm."""
+        """Return sign(g) for ℓ∞, the sign of the first largest entry for ℓ1, else sign(g)|g|^(q−1) at unit norm."""
         xp = g.__array_namespace__()
         size = xp.abs(g)
         largest = xp.max(size)
@@ -175,7 +175,7 @@ class Lp(SeveralAtOnce):
 
 
 def shrunk_to_sum_one(sizes: Any) -> Any:
-    """The nearest non-negative array with a sum of at most 1: sizes less a threshold, or 0.
+    """Return the nearest non-negative array with a sum of at most 1: sizes less a threshold, or 0.
 
     ``sizes``: not negative.
 
@@ -190,7 +190,7 @@ def shrunk_to_sum_one(sizes: Any) -> Any:
 
 
 def project_on_lp_ball(sizes: Float[np.ndarray, "*batch D"], q: float) -> Float[np.ndarray, "*batch D"]:
-    """The nearest point with ‖x‖_q ≤ 1 for each vector of sizes ≥ 0.
+    """Return the nearest point with ‖x‖_q ≤ 1 for each vector of sizes ≥ 0.
 
     The nearest point satisfies x + μ x^(q−1) = s in each entry. Its largest entry m determines μ, lies between
     D^(−1/q) and 1, and ‖x‖_q grows with it: Newton's method with a bracket finds the m at which ‖x‖_q = 1. No power
@@ -206,7 +206,7 @@ def project_on_lp_ball(sizes: Float[np.ndarray, "*batch D"], q: float) -> Float[
 
 
 def length_of(sizes: Float[np.ndarray, "*batch D"], q: float) -> Float[np.ndarray, "*batch"]:
-    """‖s‖_q of each vector, without overflow."""
+    """Return ‖s‖_q of each vector, without overflow."""
     largest = sizes.max(axis=-1, keepdims=True, initial=0.0)
     scale = np.where(largest > 0, largest, 1.0)
     return np.asarray(((sizes / scale) ** q).sum(axis=-1) ** (1 / q) * scale[..., 0])
@@ -247,7 +247,7 @@ def _entries(
     first: Float[np.ndarray, "N D"],
     q: float,
 ) -> Float[np.ndarray, "N D"]:
-    """The x ≥ 0 with x + μ x^(q−1) = s, by Newton's method on the form that is convex: in x, or in y = x^(q−1)."""
+    """Solve x + μ x^(q−1) = s for x ≥ 0 by Newton's method on the form that is convex: in x, or in y = x^(q−1)."""
     if q == 3:
         return np.asarray(2 * s / (1 + np.sqrt(1 + 4 * multiplier * s)))
     if q == 1.5:

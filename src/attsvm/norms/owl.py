@@ -27,7 +27,7 @@ class _Ordered(SeveralAtOnce):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """As many entries as there are weights; fewer, and any number of axes, will do."""
+        """Return the number of weights; fewer entries, and any number of axes, will do."""
         return (len(self.weights),)
 
     @cached_property
@@ -35,7 +35,7 @@ class _Ordered(SeveralAtOnce):
         return np.array(self.weights)
 
     def _descending(self, x: Any, axes: int) -> np.ndarray:
-        """The absolute entries in descending order, along the last axis."""
+        """Return the absolute entries in descending order, along the last axis."""
         array = np.asarray(x, dtype=np.float64)
         lead = array.shape[: array.ndim - axes]
         if np.prod(array.shape[len(lead) :]) > len(self.weights):
@@ -43,7 +43,7 @@ class _Ordered(SeveralAtOnce):
         return -np.sort(-np.abs(array).reshape(*lead, -1), axis=-1)
 
     def _weights_of(self, x: Any) -> Any:
-        """The weights of the places that an array has, in its kind of floats."""
+        """Return the weights of the places that an array has, in its kind of floats."""
         return x.__array_namespace__().asarray(self._weights[: x.size], dtype=x.dtype)
 
 
@@ -77,12 +77,12 @@ class Owl(_Ordered):
 
     @property
     def name(self) -> str:
-        """Such as "owl of 4 weights"."""
+        """Return a name such as "owl of 4 weights"."""
         return f"owl of {len(self.weights)} weights"
 
     @property
     def dual(self) -> Norm:
-        """max_k Σ_{i ≤ k} |x|_(i) / Σ_{i ≤ k} w_i."""
+        """Return max_k Σ_{i ≤ k} |x|_(i) / Σ_{i ≤ k} w_i."""
         return DualOwl(self.weights)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
@@ -90,7 +90,7 @@ class Owl(_Ordered):
         return np.asarray(descending @ self._weights[: descending.shape[-1]])
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """By isotonic regression of the entries in descending order, less their weights."""
+        """Compute it by isotonic regression of the entries in descending order, less their weights."""
         flat = np.abs(x).reshape(-1)
         self._descending(x, x.ndim)
         order = np.argsort(-flat, kind="stable")
@@ -100,14 +100,14 @@ class Owl(_Ordered):
         return np.asarray(np.sign(x) * np.maximum(sizes, 0.0).reshape(x.shape))
 
     def steepest(self, g: Any) -> Any:
-        """Entries of one size at the k largest entries of g, for the k that attains the dual norm."""
+        """Return entries of one size at the k largest entries of g, for the k that attains the dual norm."""
         xp = g.__array_namespace__()
         size, totals = xp.abs(g), xp.cumsum(self._weights_of(g))
         best = xp.argmax(xp.cumsum(-xp.sort(-xp.reshape(size, (-1,)))) / totals)
         return xp.where(ranks(size) <= best, xp.sign(g) / totals[best], 0.0)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """The length of the weights."""
+        """Return the length of the weights."""
         return float(np.linalg.norm(self._weights))
 
 
@@ -133,7 +133,7 @@ class DualOwl(_Ordered):
 
     @property
     def name(self) -> str:
-        """Such as "dual owl of 4 weights"."""
+        """Return a name such as "dual owl of 4 weights"."""
         return f"dual owl of {len(self.weights)} weights"
 
     @property
@@ -147,21 +147,21 @@ class DualOwl(_Ordered):
         return np.asarray((np.cumsum(descending, axis=-1) / totals).max(axis=-1, initial=0.0))
 
     def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
-        """The nearest point of the ball of the OWL norm."""
+        """Return the nearest point of the ball of the OWL norm."""
         return project_on_ball(self.dual, x)
 
     def steepest(self, g: Any) -> Any:
-        """The weights, in the order of the entries of g."""
+        """Return the weights, in the order of the entries of g."""
         xp = g.__array_namespace__()
         return xp.sign(g) * self._weights_of(g)[ranks(xp.abs(g))]
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """The largest of √k / Σ_{i ≤ k} w_i over k."""
+        """Return the largest of √k / Σ_{i ≤ k} w_i over k."""
         return float((np.sqrt(np.arange(1, len(self.weights) + 1)) / np.cumsum(self._weights)).max())
 
 
 def ranks(sizes: Any) -> Any:
-    """The place of each entry in descending order, from 0; ties in the order of the entries."""
+    """Return the place of each entry in descending order, from 0; ties in the order of the entries."""
     xp = sizes.__array_namespace__()
     order = xp.argsort(-xp.reshape(sizes, (-1,)), stable=True)
     return xp.reshape(xp.argsort(order), sizes.shape)

@@ -58,7 +58,7 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
 
 
 def norms_in(text: str) -> list[str]:
-    """The names of norms in a text: divided by semicolons, or by commas unless the whole text names one norm.
+    """Split a text into names of norms: at semicolons, or at commas unless the whole text names one norm.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def _named(text: str) -> Norm:
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:
-    """A norm as JSON-able data: its name, its class, and the fields of a dataclass.
+    """Write a norm as JSON-able data: its name, its class, and the fields of a dataclass.
 
     See Also
     --------
@@ -146,7 +146,7 @@ def read_norm(written: dict[str, Any]) -> Norm:
 
 
 def _written(value: Any) -> Any:
-    """A field of a norm as JSON-able data; ``TypeError`` if it is of another kind than the fields of built-in norms."""
+    """Write a field as JSON-able data; raise ``TypeError`` if it is of another kind than those of built-in norms."""
     if isinstance(value, Norm):
         return {"norm": written_norm(value)}
     if isinstance(value, np.ndarray):
@@ -161,7 +161,7 @@ def _written(value: Any) -> Any:
 
 
 def _read(written: Any) -> Any:
-    """The field that :func:`_written` wrote."""
+    """Read the field that :func:`_written` wrote."""
     if not isinstance(written, dict):
         return written
     ((kind, content),) = written.items()
@@ -223,7 +223,7 @@ def _number(norm: Any) -> str:
 
 
 def norm_spellings() -> str:
-    """How the registered norms are written, for help and error messages; those made of other norms come last."""
+    """Return how registered norms are written, for help and error messages; those made of others come last."""
     spellings = [getattr(norm, "spelling", f'"{name}"') for name, norm in NORMS.items(later=False)]
     spellings += [f'"{name}"' for name in NORMS.later]
     return ", ".join(sorted(spellings, key=lambda one: ("<norm>" in one, one)))

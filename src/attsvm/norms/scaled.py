@@ -76,7 +76,7 @@ class Scaled(Wrapper):
 
     @property
     def dual(self) -> "Scaled":
-        """N* divided by c."""
+        """Return N* divided by c."""
         return Scaled(self.of.dual, 1 / self.factor)
 
     def value(self, x: Any, axes: int = 2) -> Any:
@@ -86,7 +86,7 @@ class Scaled(Wrapper):
         return self.factor * self.of.values(x, axes)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """That of N with the step c·step."""
+        """Apply that of N with the step c·step."""
         return self.of.prox(x, self.factor * step)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
@@ -94,7 +94,7 @@ class Scaled(Wrapper):
         return proxes(self.of, x, self.factor * step, axes)
 
     def steepest(self, g: Any) -> Any:
-        """That of N, divided by c."""
+        """Divide that of N by c."""
         return self.of.steepest(g) / self.factor
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
@@ -106,12 +106,12 @@ class Scaled(Wrapper):
         return trials.steepest(self.of, gradient) / self.factor
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of N times c."""
+        """Multiply that of N by c."""
         return self.factor * self.of.frobenius_factor(shape)
 
     @property
     def of_vectors(self) -> Norm:
-        """The same multiple of N for vectors."""
+        """Return the same multiple of N for vectors."""
         return scaled(self.of.of_vectors, self.factor)
 
     @classmethod
@@ -128,7 +128,7 @@ class Scaled(Wrapper):
 
 
 def scaled(norm: Norm, factor: float) -> Norm:
-    """The norm times a positive number; the norm itself for 1."""
+    """Return the norm times a positive number; the norm itself for 1."""
     return norm if factor == 1 else Scaled(norm, factor)
 
 

@@ -25,15 +25,15 @@ class _OfSingularValues(SeveralAtOnce):
 
     @abstractmethod
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
-        """The norm of each row of singular values."""
+        """Return the norm of each row of singular values."""
 
     @property
     def of_vectors(self) -> Norm:
-        """ℓ2: a matrix with one column has one singular value, its length."""
+        """Return ℓ2: a matrix with one column has one singular value, its length."""
         return Lp(2.0)
 
     def _map(self, x: Any, change: Callable[[Any, Any], Any]) -> Any:
-        """The matrix with its singular values changed; a vector is projected in the ℓ2 norm."""
+        """Return the matrix with its singular values changed; a vector is projected in the ℓ2 norm."""
         if x.ndim == 1:
             return self.of_vectors.project_dual_ball(x)
         xp = x.__array_namespace__()
@@ -63,7 +63,7 @@ class _OfSingularValues(SeveralAtOnce):
 
 
 def values_at_unit_scale(x: Any, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """A norm of each matrix, without overflow or underflow, from its values where the largest entry is 1 or 0.
+    """Return a norm of each matrix, without overflow or underflow, from its values where the largest entry is 1 or 0.
 
     It is infinite or NaN where an entry is; LAPACK would raise an error there.
     """
@@ -119,15 +119,15 @@ class Nuclear(_OfSingularValues):
         return trials.contract("rk,ck->rc", xp.where(counts, left, 0.0), right)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """√r for matrices with r singular values."""
+        """Return √r for matrices with r singular values."""
         return math.sqrt(min(shape))
 
     def project_dual_ball(self, x: Any) -> Any:
-        """Singular values above 1 are set to 1."""
+        """Set singular values above 1 to 1."""
         return self._map(x, lambda xp, sigma: xp.minimum(sigma, 1.0))
 
     def steepest(self, g: Any) -> Any:
-        """U v' of the largest singular value."""
+        """Return U v' of the largest singular value."""
         if g.ndim == 1:
             return self.of_vectors.steepest(g)
         xp = g.__array_namespace__()
@@ -168,15 +168,15 @@ class Spectral(_OfSingularValues):
         return trials.exact_polar_factor(trials.matrix(self, gradient))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """1: the largest singular value is at most the Frobenius norm."""
+        """Return 1: the largest singular value is at most the Frobenius norm."""
         return 1.0
 
     def project_dual_ball(self, x: Any) -> Any:
-        """The singular values are reduced by a threshold until their sum is at most 1."""
+        """Reduce the singular values by a threshold until their sum is at most 1."""
         return self._map(x, lambda xp, sigma: shrunk_to_sum_one(sigma))
 
     def steepest(self, g: Any) -> Any:
-        """U V' of the singular vectors; those whose singular values are rounding errors are left out."""
+        """Return U V' of the singular vectors, without those whose singular values are rounding errors."""
         if g.ndim == 1:
             return self.of_vectors.steepest(g)
         xp = g.__array_namespace__()

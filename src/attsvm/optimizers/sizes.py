@@ -66,7 +66,7 @@ def log_size_of(norm: Norm, tree: Tree) -> Array:
 
 
 def norm_of(norm: Norm, tree: Tree) -> Array:
-    """The norm of parameters of any size, relative to their largest entry: powers neither overflow nor underflow."""
+    """Return the norm of parameters of any size, relative to their largest entry, so that no power overflows."""
     largest = over_all(jnp.maximum, tree, jnp.abs)
     scale = settle(jnp.where(largest > 0, largest, 1.0))
     return scale * size_of(norm, {name: quotient(x, scale) for name, x in tree.items()})
@@ -92,7 +92,7 @@ def has_fast_steps(norm: Norm) -> bool:
 
 
 def sum_of_squares(tree: Tree) -> Array:
-    """Σ x² over all entries of all parameters, shape (B,)."""
+    """Return Σ x² over all entries of all parameters, shape (B,)."""
     return over_all(jnp.add, tree, lambda x: x * x)
 
 
@@ -107,7 +107,7 @@ def over_all(operation: Callable[[Array, Array], Array], tree: Tree, of: Callabl
 
 
 def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one trial as one of all, the trials along the trailing axis of each argument and result."""
+    """Make a function of one trial one of all, along the trailing axis of each argument and result."""
 
     def of_all(*arguments: Any) -> Any:
         num_trials = jax.tree.leaves(arguments)[0].shape[-1]
@@ -146,7 +146,7 @@ def matrix(norm: Norm, x: Array) -> Array:
 
 
 def _traced(norm: Norm, method: str, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    """The method of a norm; a :class:`ProblemError` names it where JAX cannot trace it."""
+    """Return the method of a norm, with a :class:`ProblemError` that names it where JAX cannot trace it."""
 
     def call(x: Array) -> Any:
         try:

@@ -51,11 +51,11 @@ class Proved(Wrapper):
 
     @property
     def dual(self) -> Norm:
-        """The dual norm with the bounds that are known of it."""
+        """Return the dual norm with the bounds that are known of it."""
         return Proved(self.of.dual, self.dual_proofs, self.proofs)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """The least bound that is known; otherwise that of the norm."""
+        """Return the least bound that is known; otherwise that of the norm."""
         known = [bound for bound in (proof(np.asarray(x)) for proof in self.proofs) if bound is not None]
         return min(known) if known else float(self.of.value(x, axes))
 
@@ -85,7 +85,7 @@ def one_by_one(
     method: str,
     why: str,
 ) -> Candidate:
-    """The answers of all problems.
+    """Solve the problems of a batch one after the other.
 
     Whether a selection can be kept does not depend on the norm: the Farkas multipliers are those of the Frobenius norm,
     and ``solve`` is called for the other problems, with one batch axis of length 1, with their multipliers in the
@@ -135,7 +135,7 @@ class PairMargins:
         self._ends = np.cumsum([len(each.right[0]) for each in unit])[:-1]
 
     def inside(self, multipliers: Vector) -> Vector:
-        """Multipliers of the Frobenius norm, raised so that an interior-point method can start at them."""
+        """Raise multipliers of the Frobenius norm so that an interior-point method can start at them."""
         return np.where(self.equality, multipliers, np.maximum(multipliers, NEAR * np.abs(multipliers).max()))
 
     def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
@@ -146,7 +146,7 @@ class PairMargins:
         return np.concatenate([rows.adjoint(own[None]) for rows, own in zip(self._rows, each, strict=True)])
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """From the products of all pairs of factors with X and Z⁻¹."""
+        """Multiply all pairs of factors with X and Z⁻¹."""
         each = [
             _equations(rows, matrix, inverse, balance)
             for rows, matrix, inverse in zip(self._rows, matrices, inverses, strict=True)
@@ -159,7 +159,7 @@ class PairMargins:
 def _equations(
     rows: PairRows, matrix: np.ndarray, inverse: np.ndarray, balance: Balance
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Those of one head."""
+    """Compute the equations of one head."""
     left, queries, of = rows.left[0], rows.queries[0], rows.query_of
     split = left.shape[1]
     left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
@@ -187,7 +187,7 @@ def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, metho
 
 
 def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
-    """One problem, given its multipliers in the Frobenius norm."""
+    """Solve one problem, given its multipliers in the Frobenius norm."""
     # the norm is that of these coordinates, so the weights are not restricted to the span of the data
     reduced = reduced_rows(constraints, left=False, right=False)
     unit, split = reduced.unit, constraints.weights_shape[0]
@@ -204,7 +204,7 @@ SIGN_CUTS = "sign-cuts"
 
 @solver(Nu, methods=(SIGN_CUTS, ELLIPTOPE))
 def solve_nu(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """Least ν by linear programs; for large matrices the least γ2, which brackets it."""
+    """Find the least ν by linear programs; for large matrices the least γ2, which brackets it."""
     if method == ELLIPTOPE or not Nu.is_exact(constraints.weights_shape):
         found = solve_gamma2(constraints, norm, settings)
         return found._replace(why="too many signs to enumerate: the least gamma2 norm is within 1.783 of the least nu")
@@ -236,14 +236,14 @@ BLOCKS = "fused-blocks"
 def solve_fused_keys_queries(
     constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None
 ) -> Candidate:
-    """Least ‖[K, Q]‖² over W = KQ'."""
+    """Find the least ‖[K, Q]‖² over W = KQ'."""
     _ = norm.values(np.zeros(constraints.weights_shape))  # raises where keys and queries differ in dimension
     return one_by_one(constraints, norm, settings, partial(_solve_fused, 1, True), BLOCKS, WHY)
 
 
 @solver(FusedHeads, methods=(BLOCKS,))
 def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """Least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h'."""
+    """Find the least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h'."""
     assert isinstance(norm, JointNorm)
     assert norm.num_heads is not None
     return one_by_one(constraints, norm, settings, partial(_solve_fused, norm.num_heads, False), BLOCKS, WHY)
@@ -252,7 +252,7 @@ def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, 
 def _solve_fused(
     num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
 ) -> Answer:
-    """One problem, given its multipliers in the Frobenius norm."""
+    """Solve one problem, given its multipliers in the Frobenius norm."""
     heads = split_heads(constraints, num_heads)[0]
     each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
     bases = spans(

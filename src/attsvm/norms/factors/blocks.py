@@ -25,11 +25,11 @@ class SymmetricBlocks:
         self._ends = np.cumsum([len(block.rows) for block in self._blocks])[:-1]
 
     def densities(self, free: Vector) -> list[Square]:
-        """The matrix of each block."""
+        """Return the matrix of each block."""
         return [block.matrix(own) for block, own in zip(self._blocks, np.split(free, self._ends), strict=True)]
 
     def collect(self, matrix: Square) -> Vector:
-        """The coordinates of the blocks."""
+        """Return the coordinates of the blocks."""
         return np.concatenate(
             [
                 block.factors * sum(matrix[start + block.rows, start + block.columns] for start in block.starts)
@@ -38,7 +38,7 @@ class SymmetricBlocks:
         )
 
     def spread(self, free: Vector) -> Square:
-        """The matrix with these blocks."""
+        """Return the matrix with these blocks."""
         matrix = np.zeros((self._size, self._size))
         for block, density in zip(self._blocks, self.densities(free), strict=True):
             for start in block.starts:
@@ -46,7 +46,7 @@ class SymmetricBlocks:
         return matrix
 
     def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
-        """From the entries above the diagonal."""
+        """Compute it from the entries above the diagonal."""
         parts = []
         for block in self._blocks:
             whole = 0.0
@@ -57,7 +57,7 @@ class SymmetricBlocks:
         return np.concatenate(parts)
 
     def equations(self, matrices: Squares, inverses: Squares) -> Square:
-        """From the products of the entries of X and Z⁻¹, summed over heads and places first."""
+        """Return Sum products of the entries of X and Z⁻¹ over heads and places first."""
         own = [_crossed(block, block, matrices, inverses) for block in self._blocks]
         if len(own) == 1:
             return own[0]
@@ -66,7 +66,7 @@ class SymmetricBlocks:
         return np.block([[own[0], mixed], [mixed.T, own[1]]])
 
     def above(self, sums: Vector) -> Vector:
-        """The largest numbers of the places of a block."""
+        """Return the largest numbers of the places of a block."""
         each = []
         for block in self._blocks:
             largest = np.max([sums[start : start + block.size] for start in block.starts], axis=0)
@@ -96,7 +96,7 @@ class _Block(NamedTuple):
 
 
 def _crossed(a: _Block, b: _Block, matrices: Squares, inverses: Squares) -> Float[np.ndarray, "k l"]:
-    """⟨E_ij, X E_pq Z⁻¹⟩ for the units E_ij of one block and E_pq of another."""
+    """Return ⟨E_ij, X E_pq Z⁻¹⟩ for the units E_ij of one block and E_pq of another."""
 
     def parts(whole: Squares) -> Float[np.ndarray, "N i p"]:
         return np.concatenate([whole[:, s : s + a.size, t : t + b.size] for s in a.starts for t in b.starts])

@@ -45,13 +45,13 @@ class Balance(Protocol):
         """Apply the adjoint 𝓑* to y."""
 
     def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
-        """𝓑(sym(l_a r_a')) for each column a, shape (k, m)."""
+        """Return 𝓑(sym(l_a r_a')) for each column a, shape (k, m)."""
 
     def equations(self, matrices: Squares, inverses: Squares) -> Square:
-        """The matrix of y → 𝓑(Σ sym(X_h 𝓑*(y) Z_h⁻¹))."""
+        """Return the matrix of y → 𝓑(Σ sym(X_h 𝓑*(y) Z_h⁻¹))."""
 
     def above(self, sums: Vector) -> Vector:
-        """Coordinates y for which 𝓑*(y) is diagonal, with at least these numbers."""
+        """Return coordinates y for which 𝓑*(y) is diagonal, with at least these numbers."""
 
 
 class Diagonal:
@@ -89,7 +89,7 @@ class MarginRows(Protocol):
         """Compute the adjoint, A*(λ)."""
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """With L_a = lift(row a): the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
+        """Return Return, with L_a = lift(row a), the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
 
 
 class OneRow:
@@ -214,7 +214,7 @@ class _Step:
         self.answer = scipy.linalg.cho_solve(self.equations, self.border, check_finite=False)
 
     def margin_gap(self) -> float:
-        """The relative difference between 1'y and the smallest margin of the corners."""
+        """Return the relative difference between 1'y and the smallest margin of the corners."""
         asked = self.rows.right > 0
         margin = float((self._margins(self.point.matrices)[asked] / self.rows.right[asked]).min())
         return max(1 - max(margin, 0.0) / float(self.balance.one @ self.point.free), 0.0)
@@ -233,11 +233,11 @@ class _Step:
         return point.moved(change, *(min(1.0, near * length) for length in self._lengths(change)))
 
     def _dual_change(self, change: _Point) -> Squares:
-        """𝓑*(y) − lift(A*(λ)), which is linear."""
+        """Return 𝓑*(y) − lift(A*(λ)), which is linear."""
         return np.asarray(self.balance.spread(change.free) - lift(self.rows.adjoint(change.multipliers)))
 
     def _solved(self, mu: float, crossed: Squares, row_crossed: Vector) -> _Point:
-        """The change that aims at XZ = μI, with the terms of second order."""
+        """Return the change that aims at XZ = μI, with the terms of second order."""
         point, rows, balance = self.point, self.rows, self.balance
         target = mu * self.inverses - crossed
         row_target = np.where(self.unsigned, 0.0, (mu - row_crossed) / self.positive)
@@ -257,7 +257,7 @@ class _Step:
         return self.rows.apply(matrices[:, : self.split, self.split :])
 
     def _lengths(self, change: _Point) -> tuple[float, float]:
-        """The steps to the boundary of X and s, and of Z and λ."""
+        """Return the steps to the boundary of X and s, and of Z and λ."""
         point, bounded = self.point, ~self.unsigned
         falls = [_fall(self.factors, change.matrices), _fall(self.dual_factors, self._dual_change(change))]
         for k, (now, then) in enumerate(((point.slack, change.slack), (point.multipliers, change.multipliers))):
@@ -274,7 +274,7 @@ def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
 
 
 def _factored(equations: Square) -> tuple[Square, bool]:
-    """The Cholesky factor of positive semidefinite equations.
+    """Return the Cholesky factor of positive semidefinite equations.
 
     If more rows are active than the corners have dimensions, many multipliers are optimal, and the equations are
     singular in the limit. Cholesky's method then fails from rounding. It succeeds after the diagonal has grown by the
@@ -292,7 +292,7 @@ def _factored(equations: Square) -> tuple[Square, bool]:
 
 
 def _fall(factors: Squares, changes: Squares) -> float:
-    """The largest eigenvalue of −F⁻¹ ΔM F⁻', for M = FF'."""
+    """Return the largest eigenvalue of −F⁻¹ ΔM F⁻', for M = FF'."""
     most = -np.inf
     for factor, change in zip(factors, changes, strict=True):
         half = scipy.linalg.solve_triangular(factor, change, lower=True, check_finite=False)

@@ -37,7 +37,7 @@ class FusedKeysQueries(Norm):
 
     @property
     def dual(self) -> Norm:
-        """Half the least tr P with [[P, G], [G', P]] ⪰ 0."""
+        """Return half the least tr P with [[P, G], [G', P]] ⪰ 0."""
         return DualFusedKeysQueries()
 
     @property
@@ -46,7 +46,7 @@ class FusedKeysQueries(Norm):
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above: that of explicit factors."""
+        """Return a bound from above: that of explicit factors."""
         return least_factors(square(x, self)[None], tied=True)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
@@ -73,7 +73,7 @@ class DualFusedKeysQueries(Norm):
 
     @property
     def dual(self) -> FusedKeysQueries:
-        """The norm of the products."""
+        """Return the norm of the products."""
         return FusedKeysQueries()
 
     @property
@@ -82,7 +82,7 @@ class DualFusedKeysQueries(Norm):
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above: that of an explicit P."""
+        """Return a bound from above: that of an explicit P."""
         return least_dual_bound(square(x, self)[None], tied=True)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
@@ -126,15 +126,15 @@ class FusedHeads(JointNorm):
 
     @property
     def dual(self) -> JointNorm:
-        """Half the least tr P + tr R with [[P, G_h], [G_h', R]] ⪰ 0 for all h."""
+        """Return half the least tr P + tr R with [[P, G_h], [G_h', R]] ⪰ 0 for all h."""
         return DualFusedHeads(num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
-        """A bound from above: that of explicit factors."""
+        """Return a bound from above: that of explicit factors."""
         return least_factors(x, tied=False)
 
     def frobenius_factor(self, shape: tuple[int, ...]) -> float:
-        """√H: the sum of the spectral norms bounds it."""
+        """Return √H: the sum of the spectral norms bounds it."""
         return float(np.sqrt(self.count(shape)))
 
 
@@ -160,11 +160,11 @@ class DualFusedHeads(JointNorm):
 
     @property
     def dual(self) -> FusedHeads:
-        """The norm of the products."""
+        """Return the norm of the products."""
         return FusedHeads(num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
-        """A bound from above: that of explicit P and R."""
+        """Return a bound from above: that of explicit P and R."""
         return least_dual_bound(x, tied=False)
 
     def frobenius_factor(self, shape: tuple[int, ...]) -> float:

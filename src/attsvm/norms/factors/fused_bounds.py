@@ -47,21 +47,21 @@ class Factors:
 
     @classmethod
     def of(cls, found: MarginPair, bases: "tuple[np.ndarray, np.ndarray]", tied: bool) -> "Factors":
-        """Those of X at the end of the interior-point method, in coordinates of the bases."""
+        """Return those of X at the end of the interior-point method, in coordinates of the bases."""
         factors = np.linalg.cholesky(found.matrices)
         split = bases[0].shape[1]
         return cls(bases[0] @ factors[:, :split], bases[1] @ factors[:, split:], tied)
 
     @property
     def size(self) -> float:
-        """‖[K, Q]‖², or ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖."""
+        """Return ‖[K, Q]‖², or ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖."""
         grams = [(part @ part.mT).sum(axis=0) for part in (self.left, self.right)]
         if self.tied:
             return float(np.linalg.norm(grams[0] + grams[1], 2))
         return float(np.sqrt(np.linalg.norm(grams[0], 2) * np.linalg.norm(grams[1], 2)))
 
     def __call__(self, x: np.ndarray) -> float | None:
-        """The bound for weights (H, d_k, d_q), or (H d_k, d_q), that are nearly a multiple of the products."""
+        """Return the bound for weights (H, d_k, d_q), or (H d_k, d_q), that are nearly a multiple of the products."""
         whole = self.left @ self.right.mT
         x = x.reshape(whole.shape)
         square = float(np.vdot(whole, whole))
@@ -86,12 +86,12 @@ class Densities:
     def of(
         cls, found: MarginPair, balance: SymmetricBlocks, bases: tuple[np.ndarray, np.ndarray], tied: bool
     ) -> "Densities":
-        """Those of the multipliers at the end of the interior-point method."""
+        """Return those of the multipliers at the end of the interior-point method."""
         each = balance.densities(found.free)
         return cls(each[0], each[-1], bases, tied)
 
     def __call__(self, x: np.ndarray) -> float:
-        """σ √(tr P tr R) for the largest singular value σ of all P^(−½) G_h R^(−½); half of it if they are tied."""
+        """Return σ √(tr P tr R), σ the largest singular value of all P^(−½) G_h R^(−½); half of it if tied."""
         left, right = self.bases
         x = x.reshape(-1, left.shape[0], right.shape[0])
         inner = left.T @ x @ right
@@ -128,7 +128,7 @@ class _Entries:
         return multipliers.reshape(self._shape)
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """From the columns of X and Z⁻¹."""
+        """Compute them from the columns of X and Z⁻¹."""
         number, rows, columns = self._shape
         own = rows * columns
         i, j = np.repeat(np.arange(rows), columns), rows + np.tile(np.arange(columns), rows)
@@ -143,7 +143,7 @@ class _Entries:
 
 
 def least_factors(weights: Heads, tied: bool) -> float:
-    """The bound on the norm of given weights that the best factors prove."""
+    """Return the bound on the norm of given weights that the best factors prove."""
     scale = float(np.abs(weights).max(initial=0.0))
     if scale == 0 or not np.isfinite(scale):
         return scale
@@ -162,7 +162,7 @@ def least_factors(weights: Heads, tied: bool) -> float:
 
 
 def least_dual_bound(gradients: Heads, tied: bool) -> float:
-    """The bound on the dual norm that the best densities prove."""
+    """Return the bound on the dual norm that the best densities prove."""
     scale = float(np.abs(gradients).max(initial=0.0))
     if scale == 0 or not np.isfinite(scale):
         return scale
@@ -177,7 +177,7 @@ def least_dual_bound(gradients: Heads, tied: bool) -> float:
 def spans(
     left: Float[np.ndarray, "d_k k"], right: Float[np.ndarray, "d_q l"], tied: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orthonormal bases of the spans of columns, which contain the optimum; one for both if they are tied."""
+    """Return orthonormal bases of the spans of columns, which contain the optimum; one for both if they are tied."""
     if tied:
         basis = _span(np.concatenate([left, right], axis=1))
         return basis, basis
@@ -191,7 +191,7 @@ def _span(vectors: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d r"]:
 
 
 def balanced(weights: Heads, tied: bool) -> Factors:
-    """Factors whose bound is near the least, by mirror ascent over densities of trace 1.
+    """Return factors whose bound is near the least, by mirror ascent over densities of trace 1.
 
     With P^½ W_h R^½ = U_h S_h V_h' the factors K_h = P^(−½) U_h S_h^½ and Q_h = R^(−½) V_h S_h^½ bound the norm from
     above, and Σ tr S_h bounds it from below. The sum is concave in P and R, with gradients ½ Σ K_h K_h' and
@@ -216,7 +216,7 @@ def balanced(weights: Heads, tied: bool) -> Factors:
 
 
 def _root(log: Square) -> tuple[Square, Square]:
-    """The square root of the density with this logarithm, up to its trace, and the inverse of the root."""
+    """Return the square root of the density with this logarithm, up to its trace, and the inverse of the root."""
     values, vectors = np.linalg.eigh(log)
     values = np.maximum(np.exp(values - values[-1]), SMALLEST)
     values /= values.sum()

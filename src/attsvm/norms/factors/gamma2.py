@@ -55,7 +55,7 @@ class Gamma2(Norm):
 
     @property
     def dual(self) -> Norm:
-        """Half the least Σ u + Σ v over the diagonals with [[D(u), G], [G', D(v)]] positive semidefinite."""
+        """Return half the least Σ u + Σ v over the diagonals with [[D(u), G], [G', D(v)]] positive semidefinite."""
         return DualGamma2()
 
     @property
@@ -63,7 +63,7 @@ class Gamma2(Norm):
         return Lp(np.inf)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above: the sizes of the rows of two factors."""
+        """Return a bound from above: the sizes of the rows of two factors."""
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
@@ -74,7 +74,7 @@ class Gamma2(Norm):
         return scale * _least_rows(x[rows][:, columns] / scale)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """1: γ2 is at most the spectral norm."""
+        """Return 1: γ2 is at most the spectral norm."""
         return 1.0
 
 
@@ -105,7 +105,7 @@ class DualGamma2(Norm):
         return Lp(1.0)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above, from a diagonal that is repaired.
+        """Return a bound from above, from a diagonal that is repaired.
 
         It is σ √(Σ u Σ v) for the largest singular value σ of D(u)^(−1/2) G D(v)^(−1/2).
         """
@@ -123,7 +123,7 @@ class DualGamma2(Norm):
 
 
 def _occupied(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and columns that are not zero; the others change neither norm."""
+    """Return the rows and columns that are not zero; the others change neither norm."""
     return np.abs(x).max(axis=1) > 0, np.abs(x).max(axis=0) > 0
 
 
@@ -153,7 +153,7 @@ class _Factors:
         self.upper = float(np.sqrt(self.squares[:count].max() * self.squares[count:].max()))
 
     def curvature(self) -> Square:
-        """Minus the second derivative of f."""
+        """Return minus the second derivative of f."""
         sums = np.sqrt(2 * (self.sigma[:, None] + self.sigma))
         outer = [
             (part[:, :, None] * part[:, None, :] / sums).reshape(len(part), -1) for part in (self.left, self.right)
@@ -181,7 +181,7 @@ FAST, CAREFUL = _Pace(0.0, 0.99, 0.0, 30), _Pace(1.0, 0.9, 0.3, 80)
 
 
 def _least_rows(matrix: np.ndarray) -> float:
-    """The bound of the best factors of a matrix without rows or columns of zeros."""
+    """Return the bound of the best factors of a matrix without rows or columns of zeros."""
     U, sigma, Vt = np.linalg.svd(matrix, full_matrices=False)
     rank = int((sigma > NEGLIGIBLE * sigma[0]).sum())
     left, right = U[:, :rank] * np.sqrt(sigma[:rank]), Vt[:rank].T * np.sqrt(sigma[:rank])
@@ -193,7 +193,7 @@ def _least_rows(matrix: np.ndarray) -> float:
 
 
 def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Factors, float]:
-    """The factors with the least upper bound, and the largest lower one.
+    """Return the factors with the least upper bound, and the largest lower one.
 
     Maximises f of :class:`_Factors` over weights that sum to 2, by an interior-point method of Mehrotra's kind.
     """
@@ -220,7 +220,7 @@ def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Fa
 def _stepped(
     factors: _Factors, weights: Vector, prices: Vector, level: float, pace: _Pace
 ) -> tuple[Vector, Vector, float]:
-    """Weights, prices and level after a predictor and a corrector.
+    """Return weights, prices and level after a predictor and a corrector.
 
     Raises LinAlgError if the equations are singular in floating point: several weights are optimal.
     """
@@ -235,7 +235,7 @@ def _stepped(
     border = scipy.linalg.cho_solve(equations, np.ones(number))
 
     def solved(target: Vector) -> tuple[Vector, Vector, float]:
-        """The changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
+        """Return the changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
         change = scipy.linalg.cho_solve(equations, short + target / weights)
         rise = float((change.sum() - 2 + weights.sum()) / border.sum())
         change = change - rise * border
@@ -251,12 +251,12 @@ def _stepped(
 
 
 def _fall(point: Vector, change: Vector) -> float:
-    """The largest relative decrease."""
+    """Return the largest relative decrease."""
     return max(float((-change / point).max()), 1e-3)
 
 
 def _least_diagonal(matrix: np.ndarray) -> float:
-    """A bound on the dual of γ2 of a matrix without rows or columns of zeros."""
+    """Return a bound on the dual of γ2 of a matrix without rows or columns of zeros."""
     rows = len(matrix)
     diagonal = largest_margin(OneRow(matrix[None]), Diagonal(sum(matrix.shape)), np.ones(1), rows).free
     positive = np.maximum(diagonal, SMALLEST * diagonal.max())

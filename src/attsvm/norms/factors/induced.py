@@ -37,7 +37,7 @@ _of_all_heads: dict[tuple[Norm, str], Callable[[int], Norm]] = {
 def induced_norm(
     norm: str | float | Norm, num_columns: int, scope: str = "heads", num_heads: int | None = None
 ) -> Norm:
-    """The largest norm M of products with M(KQ') ≤ N(K) N(Q) for all factors of m columns.
+    """Return the largest norm M of products with M(KQ') ≤ N(K) N(Q) for all factors of m columns.
 
     The spectral norm induces itself, the Frobenius norm the nuclear norm, the largest row (``"linf,2"``) γ2, the
     largest column 1/m of the nuclear norm, and the largest entry ν/m. M(W) is the least N(K) N(Q) over factors of W, if

@@ -55,7 +55,7 @@ class Nu(Norm):
 
     @property
     def dual(self) -> Norm:
-        """The largest s'Gt over vectors of signs s and t."""
+        """Return the largest s'Gt over vectors of signs s and t."""
         return DualNu()
 
     @property
@@ -63,7 +63,7 @@ class Nu(Norm):
         return Lp(np.inf)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above: the size of the coefficients of an explicit sum."""
+        """Return a bound from above: the size of the coefficients of an explicit sum."""
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
@@ -83,11 +83,11 @@ class Nu(Norm):
 
     @staticmethod
     def is_exact(shape: tuple[int, ...]) -> bool:
-        """Whether matrices of a shape are small enough for the linear programs."""
+        """Return whether matrices of a shape are small enough for the linear programs."""
         return min(shape) <= MOST_SIGNS and shape[0] * shape[1] <= MOST_ENTRIES
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """1.783: γ2 is at most the spectral norm."""
+        """Return 1.783: γ2 is at most the spectral norm."""
         return GROTHENDIECK
 
 
@@ -121,7 +121,7 @@ class DualNu(Norm):
         return Lp(1.0)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """By enumeration of the vectors of signs on the shorter side."""
+        """Enumerate the vectors of signs on the shorter side."""
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))

@@ -56,7 +56,7 @@ def _first_signs(number: int) -> Float[np.ndarray, "N k"]:
 
 
 def _all_signs(number: int) -> Iterator[Float[np.ndarray, "N k"]]:
-    """All vectors of signs with first entry 1, in blocks; −s t' is the same for −s and t as for s and −t."""
+    """Yield all vectors of signs with first entry 1, in blocks; −s t' is the same for −s and t as for s and −t."""
     fast = min(number - 1, BLOCK)
     block = _first_signs(fast)
     for rest in _first_signs(number - 1 - fast):
@@ -64,7 +64,7 @@ def _all_signs(number: int) -> Iterator[Float[np.ndarray, "N k"]]:
 
 
 def most_over_signs(matrix: Float[np.ndarray, "d_k d_q"]) -> float:
-    """The largest s'Mt, by enumeration of the vectors of signs on the shorter side."""
+    """Return the largest s'Mt, by enumeration of the vectors of signs on the shorter side."""
     short = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     return max(float(np.abs(signs @ short).sum(axis=1).max()) for signs in _all_signs(len(short)))
 
@@ -72,7 +72,7 @@ def most_over_signs(matrix: Float[np.ndarray, "d_k d_q"]) -> float:
 def best_signs(
     matrix: Float[np.ndarray, "d_k d_q"], number: int
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N d_k"], Float[np.ndarray, "N d_q"]]:
-    """The vectors s and t with the largest s'Mt, one t for each s, in descending order, and these products."""
+    """Find the s and t with the largest s'Mt, one t for each s, in descending order, and these products."""
     if matrix.shape[0] > matrix.shape[1]:
         values, right, left = best_signs(matrix.T, number)
         return values, left, right
@@ -97,7 +97,7 @@ def largest_in_dual_ball(
     max_steps: int = MOST_ROUNDS,
     report: Callable[[int, float], bool] | None = None,
 ) -> Found:
-    """The largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
+    """Find the largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
 
     Each round solves the program with the cuts so far. It adds the best ones at its solution, and half way between it
     and the best point of the ball, where they cut deeper.
@@ -160,7 +160,7 @@ class _Cuts:
 
 
 def _atoms(multipliers: Vector, left: Float[np.ndarray, "N d_k"], right: Float[np.ndarray, "N d_q"]) -> Atoms:
-    """The atoms with positive multipliers; those of the entries e_i e_j' and −e_i e_j' follow the others."""
+    """Collect the atoms with positive multipliers; those of the entries ±e_i e_j' follow the others."""
     rows, columns = left.shape[1], right.shape[1]
     used = np.flatnonzero(multipliers[: len(left)])
     above, below = multipliers[len(left) :].reshape(2, rows, columns)
