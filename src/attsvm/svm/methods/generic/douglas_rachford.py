@@ -90,6 +90,7 @@ class _Splitting:
     def __init__(self, program: Program, bounds: Bounds) -> None:
         self.program = program
         self.split = math.prod(program.shape)
+        # (I + AA*)⁻¹, for the projection on the graph y = A(W)
         matrix = program.gram.copy()
         matrix[np.diag_indices(len(matrix))] += 1.0
         factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
@@ -100,12 +101,14 @@ class _Splitting:
 
     def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
         """Return the z at which these weights and multipliers would be a fixed point, if they were optimal."""
+        # z_W − Ŵ = A*(λ)/ρ is a subgradient of N over ρ, and ŷ − z_y = λ/ρ
         image = self._raised(self.program.apply(weights))
         moved = weights + self.program.adjoint(multipliers) / self.rho
         return np.concatenate([moved.ravel(), image - multipliers / self.rho])
 
     def start_of(self, point: _Point) -> np.ndarray:
         """Return the z with the same weights and multipliers, after a change of ρ."""
+        # z − (Ŵ, ŷ) are multipliers over ρ
         hat = np.concatenate([point.shrunk.ravel(), point.raised])
         return np.asarray(hat + (point.z - hat) * (self._former / self.rho))
 
@@ -114,8 +117,8 @@ class _Splitting:
         program = self.program
         moved, image = z[: self.split].reshape(program.shape), z[self.split :]
         shrunk, raised = program.norm.prox(moved, 1 / self.rho), self._raised(image)
+        # the projection of the reflections: W = mirrored + A*(change) with (I + AA*) change = goal − A(mirrored)
         mirrored, goal = 2 * shrunk - moved, 2 * raised - image
-        # the weights that are added have the image goal − A(mirrored) − change
         change = dsymv(1.0, self.inverse, goal - program.apply(mirrored), lower=True)
         weights = mirrored + program.adjoint(change)
         residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
@@ -173,6 +176,7 @@ class Anderson:
         if kept < 2:
             return None
         points, steps = self._points[:kept], self._steps[:kept]
+        # the w with the least ‖f − Σ w_j Δf_j‖ extrapolate to z + f − Σ w_j (Δz_j + Δf_j)
         products = steps @ steps.T
         products[np.diag_indices(kept)] += 1e-12 * np.trace(products)
         _, weights, failed = dposv(products, steps @ step)

@@ -104,6 +104,7 @@ class Program:
             held = held | (~self.asked & (image < 0))
             if not held.any():
                 break
+            # the least change A*(move) of W with A(W) = 0 on the held rows
             move = np.zeros(len(held))
             move[held] = np.linalg.lstsq(self.gram[np.ix_(held, held)], image[held], rcond=DEPENDENT)[0]
             weights = weights - self.adjoint(move)
@@ -155,6 +156,7 @@ class Bounds:
         weights = self.program.repaired(weights)
         margin = self.program.margin(weights)
         if 0 < margin < np.inf:
+            # W over its smallest margin is feasible, with the value N(W)/margin
             upper = self.program.value(weights) / margin
             if upper < self.upper:
                 self.upper, self.weights = upper, weights / margin
@@ -164,6 +166,7 @@ class Bounds:
         multipliers = self.program.feasible(multipliers)
         size = float(self.program.norm.dual.values(self.program.adjoint(multipliers)))
         if 0 < size < np.inf:
+            # b'λ ≤ ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) for every feasible W
             lower = float(self.program.right @ multipliers) / size
             if lower > self.lower:
                 self.lower, self.multipliers = lower, multipliers / size

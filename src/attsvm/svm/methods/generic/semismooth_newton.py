@@ -56,6 +56,7 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
     """
     limit = min(max_steps, MAX_STEPS)
     pulled = program.adjoint(bounds.multipliers)
+    # V and λ of one size: an argument V + σA*(λ) whose parts are comparable
     first = sigma = 2 * float(np.linalg.norm(bounds.weights) / (np.linalg.norm(pulled) or 1.0))
     center, multipliers, accuracy, steps = bounds.weights, bounds.multipliers, 1e-2, 0
     halved, waited = bounds.gap, 0
@@ -70,6 +71,7 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
         proximal.center, proximal.sigma = center, sigma
         point = proximal.at(multipliers)
         damping, failures = 1.0, 0
+        # Newton steps until the gradient of θ is small: an inexact proximal point
         while proximal.error(point) > max(accuracy, proximal.rounding(point)) and not spent():
             better, length = proximal.step(point, damping)
             steps += 1
@@ -88,6 +90,7 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
         halved = gap if waited == 0 else halved
         if gap <= target or spent() or waited == PATIENCE:
             break
+        # the prox is the next center; a larger σ converges faster, a smaller one is better conditioned
         center, multipliers = point.weights, point.multipliers
         if proximal.error(point) <= accuracy:
             sigma = min(3 * sigma, 1e6 * first)
@@ -144,6 +147,7 @@ class _ProximalPoint:
         """Return the point after a damped Newton step and its length; None if no length was acceptable."""
         program, gradient, multipliers = self.program, point.gradient, point.multipliers
         free = np.flatnonzero(~self._held(point))
+        # the Jacobian is singular where the prox is constant; the ridge vanishes with the error
         matrix = self._jacobian(point, free)
         ridge = 1e-3 * min(1e-3, self.error(point)) * damping + 1e-10
         matrix[np.diag_indices(len(free))] += ridge * self.sigma
@@ -167,6 +171,7 @@ class _ProximalPoint:
     def _jacobian(self, point: _Point, free: Int[np.ndarray, " free"]) -> Float[np.ndarray, "free free"]:
         """Compute σ A J A* among the free rows."""
         program = self.program
+        # row a of J A*: (prox(argument + h row a) − prox(argument))/h
         length = DIFFERENCE * float(np.linalg.norm(point.argument))
         matrix = np.empty((len(free), len(free)))
         block = max(1, BLOCK // point.argument.size)

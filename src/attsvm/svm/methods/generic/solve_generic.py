@@ -157,6 +157,7 @@ def _solve_rows(
         bounds.see_weights(reduced.contract(settings.warm_start[None])[0])
     if settings.warm_multipliers is not None:
         bounds.see_multipliers(unit.gather(settings.warm_multipliers[None])[0])
+    # at a value of about 1 the multipliers are of the size of b, and so is 1/σ
     size = bounds.upper if np.isfinite(bounds.upper) else 1.0
     program = replace(program, right=program.right / size)
     bounds = Bounds(program, bounds.weights / size, bounds.multipliers)
