@@ -136,7 +136,7 @@ class Lp(SeveralAtOnce):
         return xp.sign(g) * (scaled / xp.where(length > 0, length, 1.0)) ** (q - 1)
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
-        """Compute the norm of all entries in each trial, in JAX; see :mod:`attsvm.optimizers.sizes`."""
+        """Compute the norm of all entries in each trial, in JAX."""
         xp = trials.jnp
         if np.isinf(self.p):
             return trials.over_all(xp.maximum, tree, xp.abs)
