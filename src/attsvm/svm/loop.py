@@ -41,8 +41,6 @@ class Iterates(NamedTuple):
     multipliers: Float[np.ndarray, "N *m"]
     gap: Float[np.ndarray, " N"]  # an estimate; the certificate decides
     alive: Bool[np.ndarray, " N"]  # False where the iteration cannot go on
-    # where the multipliers diverge, and are returned because they may prove infeasibility
-    diverged: Bool[np.ndarray, " N"] | None = None
 
 
 class Point(NamedTuple):
@@ -98,20 +96,21 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
         while True:
             now, before = method.evaluate(), best.gap[running]
             best.improve(running, now)
-            best.steps[running] = step
-            if now.diverged is not None:
-                best.multipliers[running[now.diverged]] = now.multipliers[now.diverged]
-            stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < stop.small))
+            if np.count_nonzero(before < stop.small):
+                stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < stop.small))
             going = (now.gap > stop.target) & (stalled < stop.patience) & now.alive
             stopped = report is not None and report(step, float(best.gap.max()))
-            if stopped or step >= stop.max_steps or not going.any():
+            number = np.count_nonzero(going)
+            if stopped or step >= stop.max_steps or number == 0:
                 break
-            if not going.all():
+            if number < len(going):
+                best.steps[running[~going]] = step
                 method.select(going)
                 running, stalled = running[going], stalled[going]
             for _ in range(min(stop.stride, stop.max_steps - step)):
                 method.advance()
                 step += 1
+    best.steps[running] = step
     return best
 
 

@@ -121,7 +121,10 @@ def _frobenius(constraints: Constraints) -> Candidate:
     """Return the answer in the Frobenius norm, with one batch axis; one problem takes another way than many."""
     if math.prod(constraints.batch_shape) != 1:
         return solve_frobenius(constraints, Settings())
-    return Candidate.joined([solve_frobenius(constraints[0] if constraints.batch_shape else constraints, Settings())])
+    found = solve_frobenius(constraints[0] if constraints.batch_shape else constraints, Settings())
+    return found._replace(
+        weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
+    )
 
 
 class _Task(NamedTuple):

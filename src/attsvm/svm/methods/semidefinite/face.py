@@ -264,10 +264,8 @@ class _Newton(Iteration):
         self.alive = np.ones(len(held), bool)
 
     def evaluate(self) -> Iterates:
-        error = self.now.error
-        return Iterates(
-            self.now.weights, self.now.multipliers, np.where(error <= STOP.target, error, np.inf), self.alive
-        )
+        now = self.now
+        return Iterates(now.weights, now.multipliers, np.where(now.error <= STOP.target, now.error, np.inf), self.alive)
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.rows, self.now = self.rows.select(going), _Iterate(*(part[going] for part in self.now))
@@ -287,8 +285,10 @@ class _Newton(Iteration):
             off = np.maximum.reduce(np.abs(short * self.held_mask), axis=-1)
         self.now = _step(self.face, self.places, self.held, now, off)
         # a residual may grow after a change of the face; a NaN, where the step failed, compares as false
-        other_face = np.logical_or.reduce(wrong, axis=-1) | (self.now.rank != now.rank)
-        self.alive = (other_face | (self.now.error <= 10 * now.error)) & np.isfinite(self.now.error)
+        self.alive = self.now.error <= 10 * now.error
+        if np.count_nonzero(self.alive) < len(self.alive):
+            other_face = np.logical_or.reduce(wrong, axis=-1) | (self.now.rank != now.rank)
+            self.alive |= other_face & np.isfinite(self.now.error)
 
 
 class _Places(NamedTuple):
@@ -358,7 +358,8 @@ def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) 
     U, mixed, Vt = svd(face.mixed(now.weights, pull))
     rank = decide_rank(mixed, now.size)
     inside = places.inside.take(rank, axis=0)
-    core, rest = np.zeros((N, d)), np.zeros((N, d))
+    sizes = np.zeros((2, N, d))
+    core, rest = sizes
     rest[:, :c] = np.minimum(mixed, now.size[:, None])
     core[:, :c] = (mixed - rest[:, :c]) / face.mix
     omega, gamma = face.sizes(core, rest)
@@ -367,14 +368,15 @@ def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) 
     first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
     rows = places.folded(first[:, :, None] * second[:, None])
     lacking = (rows @ multipliers[:, :, None])[:, :, 0]
-    short = held.right - (omega[:, None, :c] @ places.diagonal(rows))[:, 0]
-    places.diagonal(lacking)[:] -= gamma[:, :c]
-    face.gather(places.diagonal(lacking), inside, gamma)
-    face.gather(places.diagonal(rows), inside)
+    of_rows, of_lacking = places.diagonal(rows), places.diagonal(lacking)
+    short = held.right - (omega[:, None, :c] @ of_rows)[:, 0]
+    of_lacking -= gamma[:, :c]
+    face.gather(of_lacking, inside, gamma)
+    face.gather(of_rows, inside)
     error = np.maximum(np.maximum.reduce(np.abs(lacking), axis=-1), off)
 
     # (3): the quotients, 1/ρ for the entries of W that are unknown on the face
-    dividend, divisor = (each[:, :, None] + places.sign * each[:, None, :c] for each in (omega, gamma))
+    dividend, divisor = face.sizes(*(sizes[:, :, :, None] + places.sign * sizes[:, :, None, :c]))
     freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
     quotient = np.where(places.free[rank], 1 / freedom, dividend / (divisor + TINY)) * places.share
 
@@ -393,8 +395,9 @@ def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) 
     # (4): W = ω + q∘(F'(λ + Δλ) − γ), in the coordinates U and V
     entries = np.zeros((N, d * c))
     entries[:, used] = (root_used * (moved + factors @ change[:, :, None]))[:, :, 0]
-    face.spread(places.diagonal(entries), inside)
-    places.diagonal(entries)[:] += omega[:, :c]
+    of_weights = places.diagonal(entries)
+    face.spread(of_weights, inside)
+    of_weights += omega[:, :c]
     turned = places.unfolded(entries)
     after = now.multipliers.copy()
     after[held.place] = multipliers + change

@@ -82,8 +82,7 @@ class _CentralPath(Iteration):
             near = near[done]
             point, multipliers, error = point.copy(), multipliers.copy(), error.copy()
             point[near], multipliers[near], error[near] = found.weights[done], found.multipliers[done], found.gap[done]
-        diverged = bound > DIVERGED
-        return Iterates(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
+        return Iterates(point, multipliers, error, bound <= DIVERGED)
 
     def _on_face(self, some: Int[np.ndarray, " some"]) -> Point:
         """Solve some of the problems by the face method, with the rows that probably hold with equality."""
