@@ -6,7 +6,7 @@ entries stay within the bounds and the residual on the free entries is larger th
 leave the bounds, the step is projected and shortened until the objective decreases.
 """
 
-import itertools
+import contextlib
 
 import numpy as np
 
@@ -24,14 +24,10 @@ LONGEST_OUTSIDE = 20
 REDUCTION = 0.1
 """A step that left the bounds is projected once the residual on the face has been reduced by this factor."""
 
-LONGEST_TURN = 64
-"""Blocks of gradient steps between two attempts at conjugate gradients."""
-
 STEP_SAFETY = 1.05
 """The estimate of the largest eigenvalue, a lower bound, is multiplied by this."""
 
 CHECK = 5  # conjugate gradient steps between two checks
-REFINEMENTS = 3  # how many times a point may fail the check after its image has been recomputed
 
 
 class ProjectedGradient:
@@ -45,7 +41,6 @@ class ProjectedGradient:
 
     def __init__(self, program: BoundedProgram, eigenvalue: float) -> None:
         self.program, self.eigenvalue = program, STEP_SAFETY * eigenvalue
-        self.turn = 1
 
     def solve(self, start: Vector, face_first: bool = False) -> Vector:
         """Iterate from a feasible ``start`` until the check returns True or the search is stopped; return μ.
@@ -55,23 +50,24 @@ class ProjectedGradient:
         """
         program = self.program
         self.point, self.image = start, np.zeros(start.shape)
-        refinements = 0
-        try:
+        with contextlib.suppress(Stopped):
             self.image = program.times(start)
-            while refinements < REFINEMENTS:
-                if not face_first:
+            if not (face_first and self._face_steps()):
+                self._gradient_steps()
+                while not self._face_steps():
                     self._gradient_steps()
-                face_first = False
-                if self._face_steps():
-                    self.image = program.times(self.point)  # the updated image has accumulated rounding errors
-                    if program.check(program.steps, self.point, self.image):
-                        break
-                    refinements += 1
-        except Stopped:
-            pass
+            self.image = program.times(self.point)  # the updated image has accumulated rounding errors
+            program.check(program.steps, self.point, self.image)
         return self.point
 
-    def _gradient_steps(self) -> None:
+    def descend(self, start: Vector) -> Vector:
+        """Make gradient steps alone until the check returns True or the search is stopped; return μ."""
+        self.point, self.image = start, np.zeros(start.shape)
+        with contextlib.suppress(Stopped):
+            self._gradient_steps(alone=True)
+        return self.point
+
+    def _gradient_steps(self, alone: bool = False) -> None:
         """Accelerated projected gradient until a block of steps exchanges few bounds."""
         program = self.program
         point = first = self.point
@@ -79,7 +75,7 @@ class ProjectedGradient:
         ahead, image_ahead, momentum = point, image, 1.0
         objective = program.objective(point, image)
         positive = point > 0
-        for block in itertools.count(1):
+        while True:
             for _ in range(BLOCK):
                 # μ⁺ = P(ν − (Kν − h)/L) from the extrapolated point ν, P the projection on the bounds
                 point = ahead - (image_ahead - program.linear) / self.eigenvalue
@@ -102,10 +98,10 @@ class ProjectedGradient:
                 momentum = 1.0
                 continue
             objective, first = reached, point
-            program.check(program.steps, point, image)
+            reached = program.check(program.steps, point, image)
             before, positive = positive, point > 0
             few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)
-            if few and block >= self.turn:
+            if reached if alone else few:
                 return
 
     def _face_steps(self) -> bool:
@@ -179,7 +175,5 @@ class ProjectedGradient:
             image = program.times(point)
             if program.objective(point, image) < objective:
                 self.point, self.image = point, image
-                self.turn = max(1, self.turn // 2)
                 return
             length /= 2
-        self.turn = min(2 * self.turn, LONGEST_TURN)

@@ -10,6 +10,7 @@ from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, ro
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
+from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
 from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, ProximalPivoting
 from attsvm.svm.methods.candidate import Candidate, Settings
 
@@ -103,7 +104,9 @@ class _SoftMargin(DualSearch):
         point, inside = np.zeros(products.right.shape), products.asked
         if products.asked.any():
             if not self.few:
-                point, _ = self.by_products(np.minimum(products.right / products.eigenvalue, upper), FIRST_STEPS)
+                program = self._program(min(FIRST_STEPS, self.limit))
+                point = ProjectedGradient(program, products.eigenvalue).descend(point)
+                self.steps += program.steps
                 inside = (point > 0) & (point < upper)
             share = min(1.0, STIFF / upper.max())
             self.upper = upper * share
