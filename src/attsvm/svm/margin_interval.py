@@ -73,13 +73,13 @@ class MarginInterval:
 
     @property
     def width(self) -> float | None:
-        """Width of the interval, relative to its upper end; 0 if the upper end is 0."""
+        """Compute the width of the interval, relative to its upper end; 0 if the upper end is 0."""
         if self.lower is None or self.upper is None:
             return None
         return (self.upper - self.lower) / self.upper if self.upper else 0.0
 
     def for_gap(self, gap: float) -> "MarginInterval":
-        """The same interval with its status for another required width."""
+        """Return the same interval with its status for another required width."""
         if self.lower is None or self.upper is None:
             return self
         optimal = self.upper - self.lower <= gap * self.upper
@@ -153,7 +153,7 @@ def _solve(
     steps: int,
     grams: Grams | None,
 ) -> tuple[Certified, int]:
-    """Weights and multipliers within the gap of each other, and the number of products.
+    """Find weights and multipliers within the gap of each other, and the number of products.
 
     The weights of the head are known to be feasible. So there is no search for a ray, and they are the answer until
     better weights are found.
@@ -183,7 +183,7 @@ class _Bounds(DualSearch):
     upper_point: TokenValues | None = None
 
     def certified(self, start: TokenValues | None, own: Float[np.ndarray, "d_k d_q"]) -> Certified:
-        """The certificate of the best points, in float64; ``own`` are the weights if no better ones were found."""
+        """Return the certificate of the best points, in float64; ``own``: the weights if no better ones were found."""
         products = self.products
         point = start
         if point is None:
@@ -200,7 +200,7 @@ class _Bounds(DualSearch):
         return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(lower), self.target)
 
     def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
-        """Update the bounds; the gap between them."""
+        """Update the bounds; return the gap between them."""
         products, square = self.products, float(np.vdot(point, image))
         if square > 0:
             norm = math.sqrt(square)
@@ -220,7 +220,7 @@ class _Bounds(DualSearch):
 
 
 def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.ndarray, "n Q T"]:
-    """Tokens whose key equals the key of the selected token bit by bit."""
+    """Find tokens whose key equals the key of the selected token bit by bit."""
     same = np.zeros((*selected.shape, keys.shape[1]), bool)
     for i, sequence in enumerate(keys):
         _, kind = np.unique(sequence, axis=0, return_inverse=True)

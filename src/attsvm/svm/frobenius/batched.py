@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 def solve_batch(constraints: Constraints) -> Batch:
-    """The weights of least Frobenius norm of N problems. ``constraints``: with one leading axis."""
+    """Solve N problems for the weights of least Frobenius norm. ``constraints``: with one leading axis."""
     (N,) = constraints.batch_shape
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
     if most > MOST_ROWS * math.prod(constraints.weights_shape):
@@ -46,7 +46,7 @@ def solve_batch(constraints: Constraints) -> Batch:
 
 
 def unsolved(constraints: Constraints) -> Batch:
-    """N answers of zeros, none of them done."""
+    """Return N answers of zeros, none of them done."""
     (N,) = constraints.batch_shape
     weights = np.zeros((N, *constraints.weights_shape))
     return Batch(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
@@ -75,7 +75,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
 
 
 def _places(there: Bool[np.ndarray, "N R"]) -> tuple[Int[np.ndarray, "N m"], Bool[np.ndarray, "N m"]]:
-    """Positions of the rows of each problem, padded to the largest number of rows, and which entries are rows."""
+    """Return the positions of the rows of each problem, padded to the largest number, and which entries are rows."""
     count = np.count_nonzero(there, axis=-1)
     most = int(count.max(initial=0))
     if (count == most).all():
@@ -87,7 +87,7 @@ def _places(there: Bool[np.ndarray, "N R"]) -> tuple[Int[np.ndarray, "N m"], Boo
 def _grams(
     constraints: Constraints, position: Int[np.ndarray, "N m"], there: Bool[np.ndarray, "N m"]
 ) -> Float[np.ndarray, "N m m"]:
-    """Gram matrices of the unit rows l z': (l_a'l_b)(z_a'z_b) from unit factors. Missing rows are rows of zeros."""
+    """Compute the inner products (l_a'l_b)(z_a'z_b) of the unit rows l z'. Missing rows are rows of zeros."""
     (N,), (n, Q, T) = constraints.batch_shape, constraints.inequality.shape[1:]
     d_k, d_q = constraints.weights_shape
     query, token = constraints.counted(position)
@@ -107,7 +107,7 @@ def _grams(
 
 
 def _unit_gram(vectors: Float[np.ndarray, "N m d"], there: Bool[np.ndarray, "N m"]) -> Float[np.ndarray, "N m m"]:
-    """Inner products of the vectors scaled to unit length."""
+    """Compute the inner products of the vectors scaled to unit length."""
     size = np.sqrt(np.vecdot(vectors, vectors))
     unit = vectors * (there / np.where(there, size, 1.0))[..., None]
     return np.asarray(unit @ unit.mT)
@@ -116,7 +116,7 @@ def _unit_gram(vectors: Float[np.ndarray, "N m d"], there: Bool[np.ndarray, "N m
 def _guess(
     grams: Float[np.ndarray, "N m m"], right: Float[np.ndarray, "N m"], free: Bool[np.ndarray, "N m"] | None
 ) -> Bool[np.ndarray, "N m"]:
-    """Rows whose multipliers are not small in the solution without bounds, for K with a ridge."""
+    """Guess the positive multipliers: those that are not small in the solution without bounds, for K with a ridge."""
     system = grams.copy()
     system.reshape(len(system), -1)[:, :: system.shape[-1] + 1] += RIDGE
     guess = np.linalg.solve(system, np.maximum(right, 0.0)[..., None])[..., 0]
@@ -127,7 +127,7 @@ def _guess(
 def _solved(
     constraints: Constraints, weights: Weights, active: Bool[np.ndarray, "N R"], scale: Float[np.ndarray, " N"]
 ) -> Bool[np.ndarray, " N"]:
-    """Whether active rows hold with equality and the others with or without slack, to the last digits."""
+    """Tell whether active rows hold with equality and the others with or without slack, to the last digits."""
     norms = constraints.flat(constraints.norms)
     there = norms > 0
     norms = np.where(there, norms, 1.0)

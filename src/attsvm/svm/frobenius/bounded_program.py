@@ -44,18 +44,18 @@ class BoundedProgram:
         self.all_bounded = bool((bounded == there).all())
 
     def times(self, vector: Vector) -> Vector:
-        """K times a vector. Raises :class:`Stopped` if the number of products is at its limit."""
+        """Multiply by K. Raises :class:`Stopped` if the number of products is at its limit."""
         if self.steps >= self.limit:
             raise Stopped
         self.steps += 1
         return self._product(vector)
 
     def objective(self, point: Vector, image: Vector) -> float:
-        """½μ'Kμ − h'μ."""
+        """Compute ½μ'Kμ − h'μ."""
         return float(0.5 * np.vdot(point, image) - np.vdot(point, self.linear))
 
     def clip(self, point: Vector) -> Vector:
-        """The nearest feasible point, in place."""
+        """Project a point on the bounds, in place."""
         np.maximum(point, 0.0, out=point, where=True if self.all_bounded else self.bounded)
         if self.upper is not None:
             np.minimum(point, self.upper, out=point, where=self.bounded)

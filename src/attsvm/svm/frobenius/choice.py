@@ -28,7 +28,7 @@ FEW_WEIGHTS = 200
 """With at most this many weights, rows are stored up to ``DENSE_ROWS``: products would be needed in thousands."""
 
 MOST_TOGETHER = 500
-"""Many problems are started together if they have at most this many rows each, for rows of any size."""
+"""Batches are solved by batched pivoting first if problems have at most this many rows each, for rows of any size."""
 
 FIRST_STEPS, MAX_STEPS = 1_000, 50_000
 """Products of a large problem before its active rows are found by pivoting, and in all if the caller sets no limit."""
@@ -44,8 +44,7 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     """Solve small problems by least-distance programming on the rows, large ones by products with keys and queries.
 
     Least-distance programming is direct and uses none of the ``settings``. ``method``: "least-distance" or
-    "projected-gradient"; None chooses by size. Many problems are started together, and most of them are solved in this
-    way.
+    "projected-gradient"; None chooses by size. Most problems of a batch are solved by batched pivoting.
 
     Returns weights polished to the last digits that float64 allows, or Farkas multipliers.
     """
@@ -68,12 +67,12 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
 
 
 def _is_large(rows: int, weights: int) -> bool:
-    """Whether products with keys and queries are faster than writing out the rows, for this number of weights."""
+    """Tell whether products with keys and queries are faster than writing out the rows, for this number of weights."""
     return rows * weights > (SMALL_ROWS if weights > FEW_WEIGHTS else DENSE_ROWS)
 
 
 def _most_rows(constraints: Constraints) -> int:
-    """Rows of the largest problem, or an upper bound that already shows that all problems are small."""
+    """Count the rows of the largest problem, or an upper bound that already shows that all problems are small."""
     bound = math.prod(constraints.inequality.shape[-3:])
     if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
         return bound  # without reading the masks
@@ -81,7 +80,7 @@ def _most_rows(constraints: Constraints) -> int:
 
 
 def _solve_rows(constraints: Constraints, settings: Settings, forced: bool, why: str = "") -> Candidate:
-    """One problem, by its written rows."""
+    """Solve one problem by its written rows."""
     rows = constraints.rows()
     found = solve_rows(rows)
     return Candidate(
@@ -95,7 +94,7 @@ def _solve_rows(constraints: Constraints, settings: Settings, forced: bool, why:
 
 
 def _solve_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
-    """One problem by products; if they lose digits, by pivoting, on written rows, or by more products."""
+    """Solve one problem by products; if they lose digits, by pivoting, on written rows, or by more products."""
     products = DualProducts(constraints)
     search = DualSearch(products, GOOD_GAP, settings.max_steps or MAX_STEPS, settings.report)
 
@@ -130,7 +129,7 @@ def _solve_large(constraints: Constraints, settings: Settings, forced: bool) -> 
 
 
 def _is_settled(constraints: Constraints, candidate: Candidate, search: DualSearch) -> bool:
-    """Whether no other method would give more digits, or the user stopped the search."""
+    """Tell whether no other method would give more digits, or the user stopped the search."""
     if search.stopped or candidate.ray:
         return True
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
@@ -141,7 +140,7 @@ def _is_settled(constraints: Constraints, candidate: Candidate, search: DualSear
 
 
 def _start(products: DualProducts, settings: Settings) -> tuple[TokenValues, bool]:
-    """Initial multipliers at their best scale, and whether their positive entries are probably the right ones."""
+    """Return initial multipliers at their best scale, and whether their positive entries are probably right."""
     right = products.right
     if settings.warm_multipliers is not None:
         guess = products.of_unit_rows(settings.warm_multipliers.reshape(right.shape))

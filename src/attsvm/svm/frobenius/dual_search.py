@@ -69,13 +69,13 @@ class DualSearch:
 
     @property
     def running(self) -> bool:
-        """Whether more steps may help."""
+        """Tell whether more steps may help."""
         return not (self.reached or self.ended) and self.steps < self.limit
 
     def by_products(
         self, start: TokenValues, most_steps: int, face_first: bool = False
     ) -> tuple[TokenValues, TokenValues | None]:
-        """The multipliers that projected gradients reach in as many products, and a ray if one is found.
+        """Return the multipliers that projected gradients reach, and a ray if one is found.
 
         ``face_first``: the positive entries of ``start`` are probably the right ones.
         """
@@ -92,7 +92,7 @@ class DualSearch:
             self._turn_ends, face_first = 2 * self.steps, True
 
     def by_pivoting_or_ray(self, start: TokenValues) -> tuple[TokenValues, TokenValues | None]:
-        """The multipliers that proximal pivoting reaches, and a ray if one is found."""
+        """Return the multipliers that proximal pivoting reaches, and a ray if one is found."""
         if not self.feasible:
             ray, is_proof = self.ray(np.zeros(start.shape), self.limit, by_pivoting=True)
             if is_proof:
@@ -100,7 +100,7 @@ class DualSearch:
         return self.by_pivoting(start, start > 0 if start.any() else self.products.asked), None
 
     def by_pivoting(self, start: TokenValues, inside: TokenMask, allowed: TokenValues | float = ALLOWED) -> TokenValues:
-        """The multipliers with the smallest gap that proximal pivoting reaches.
+        """Return the multipliers with the smallest gap that proximal pivoting reaches.
 
         ``inside``, ``allowed``: as in :class:`ProximalPivoting`.
         """
@@ -112,7 +112,7 @@ class DualSearch:
         return point if self._best_point is None else self._best_point
 
     def ray(self, start: TokenValues, end: int, by_pivoting: bool = False) -> tuple[TokenValues, bool]:
-        """Multipliers u that may come near a ray, and whether they prove that there are no weights."""
+        """Return multipliers u that may come near a ray, and whether they prove that there are no weights."""
         products = self.products
         asked = products.asked.astype(np.float64)
         weight = self.products.eigenvalue / float(asked.sum())  # σ
@@ -151,7 +151,7 @@ class DualSearch:
         return ray, proof
 
     def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
-        """The gap between the weights and the multipliers of a point, and the value; ∞ if one of them is infeasible."""
+        """Compute the gap between weights and multipliers of a point, and the value; ∞ if one is infeasible."""
         products = self.products
         square = float(np.vdot(point, image))
         if not square > 0 or (point < 0).any(where=products.bounded):
@@ -182,7 +182,7 @@ class DualSearch:
         )
 
     def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
-        """Whether the gap is small enough. Stops the search if there is no more progress."""
+        """Tell whether the gap is small enough; stop the search if there is no more progress."""
         total = self.steps + steps
         self.gap, value = self.measure(point, image)
         if self._pivoting and self.gap < self._best:

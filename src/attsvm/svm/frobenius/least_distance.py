@@ -119,7 +119,7 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
 
 
 def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
-    """Multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows ``asked`` has no solution of reasonable size, or None.
+    """Find multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows ``asked`` has no solution of reasonable size, or None.
 
     Infeasibility does not depend on the sizes of the right sides, and equal ones lose the fewest digits.
     """
@@ -135,7 +135,7 @@ def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
 
 
 def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> bool:
-    """Whether the active rows hold with equality, and the others with or without slack, to the last digits.
+    """Tell whether the active rows hold with equality, and the others with or without slack, to the last digits.
 
     A small gap is not sufficient, because it determines the point only up to its square root. A small slack is not
     sufficient either if h is even smaller, because the point would have to be scaled up.
@@ -150,7 +150,7 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
 
 
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Points and multipliers that follow from ``u``: by the equations of the active rows, and directly."""
+    """Yield points and multipliers that follow from ``u``: by the equations of the active rows, and directly."""
     active = np.flatnonzero(u)
     if len(active) <= G.shape[1]:
         rows, right = G[active], h[active]
@@ -177,7 +177,7 @@ def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None,
 
 
 def _gap(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> float:
-    """Relative gap of the pair after scaling, plus the violation of rows with h = 0; ∞ without a positive margin."""
+    """Compute the relative gap after scaling, plus the violation of rows with h = 0; ∞ without a positive margin."""
     slack = G @ point - h
     pull = multipliers @ G
     size, pulled = math.sqrt(point @ point), math.sqrt(pull @ pull)

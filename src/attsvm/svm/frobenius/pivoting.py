@@ -132,7 +132,7 @@ def exchange(
 def _on_face(
     grams: Float[np.ndarray, "N m m"], right: Float[np.ndarray, "N m"], inside: Bool[np.ndarray, "N m"]
 ) -> Float[np.ndarray, "N m"]:
-    """Multipliers with slack 0 inside, 0 elsewhere; NaN where those rows are dependent."""
+    """Solve K_FF μ_F = h_F for the entries F inside, with 0 elsewhere; NaN where those rows are dependent."""
     solved = np.zeros(right.shape)
     for k, chosen in enumerate(inside):
         rows = chosen.nonzero()[0]

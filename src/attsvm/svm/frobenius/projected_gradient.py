@@ -68,7 +68,7 @@ class ProjectedGradient:
         return self.point
 
     def _gradient_steps(self, alone: bool = False) -> None:
-        """Accelerated projected gradient until a block of steps exchanges few bounds."""
+        """Make accelerated projected gradient steps until a block of steps exchanges few bounds."""
         program = self.program
         point = first = self.point
         image = self.image = program.times(point)
@@ -105,7 +105,7 @@ class ProjectedGradient:
                 return
 
     def _face_steps(self) -> bool:
-        """Conjugate gradients for K_FF μ_F = h_F − K_FA μ_A on the free entries F. Returns the last ``check``."""
+        """Solve by conjugate gradients K_FF μ_F = h_F − K_FA μ_A on the free entries F. Returns the last ``check``."""
         program = self.program
         inside = self._inside()
         point, image = self.point, self.image
@@ -144,7 +144,7 @@ class ProjectedGradient:
         return program.check(program.steps, point, image)
 
     def _inside(self) -> Mask:
-        """The free entries, which are at no bound."""
+        """Find the free entries, which are at no bound."""
         program = self.program
         inside = self.point > 0
         if not program.all_bounded:
@@ -158,7 +158,7 @@ class ProjectedGradient:
         return program.upper is not None and bool((point > program.upper).any(where=program.bounded))
 
     def _pull_of_bounds(self, point: Vector, image: Vector, inside: Mask) -> float:
-        """Squared length of the gradient on the active bounds, as far as it points inside."""
+        """Compute the squared length of the gradient on the active bounds, as far as it points inside."""
         program = self.program
         gradient, active = image - program.linear, program.there & ~inside
         if program.upper is not None:

@@ -64,7 +64,7 @@ class ProximalPivoting:
         self._upper = np.broadcast_to(upper, program.linear.shape).reshape(-1)
 
     def solve(self, start: Vector, inside: Mask, weight: float = FIRST_WEIGHT, most_steps: int = MOST_STEPS) -> Vector:
-        """Steps from ``start`` until the check stops the search, progress ends, or the block gets too large.
+        """Make steps from ``start`` until the check stops the search, progress ends, or the block gets too large.
 
         ``inside``: the entries that are probably between their bounds at the optimum. ``weight``: the first ρ.
 
@@ -92,7 +92,7 @@ class ProximalPivoting:
     def _step(
         self, center: Vector, inside: Positions, at_upper: Mask, weight: float
     ) -> tuple[Vector, Positions, Mask, bool] | None:
-        """The point of a proximal step, its entries between and at the bounds, and whether the check ends the search.
+        """Return the point of a proximal step, its entries between and at the bounds, and what the check returned.
 
         None if pivoting fails.
         """
@@ -151,7 +151,7 @@ class _Block:
         return 0.0 if self._matrix is None else float(np.finfo(self._matrix.dtype).eps)
 
     def solve(self, rows: Positions, right: Vector, weight: float) -> tuple[Positions, Vector | None]:
-        """The rows in their new order, and the solution of (K + ρI)μ = right on them; None if K + ρI is singular."""
+        """Solve (K + ρI)μ = right on the rows, returned in a new order with μ; None if K + ρI is singular."""
         rows, matrix = self._among(rows)
         system = matrix.copy()
         system.reshape(-1)[:: len(rows) + 1] += weight

@@ -55,7 +55,7 @@ def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed
 
 
 def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Candidate) -> Candidate:
-    """Multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
+    """Find multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
 
     If the hard-margin multipliers are at most C, they are the answer. Otherwise the dual is solved with the upper bound
     C, by the methods of :class:`DualSearch`: with few rows by pivoting alone, with more after projected gradient steps.
@@ -99,7 +99,7 @@ class _SoftMargin(DualSearch):
             self.method, self.why = "projected-gradient", "large: by products with keys and queries"
 
     def multipliers(self) -> TokenValues:
-        """λ of the original rows. That of a row of zeros is C, because its margin is 0 for all weights."""
+        """Solve for λ of the original rows. That of a row of zeros is C, because its margin is 0 for all weights."""
         products, upper = self.products, self.box
         point, inside = np.zeros(products.right.shape), products.asked
         if products.asked.any():
@@ -131,7 +131,7 @@ class _SoftMargin(DualSearch):
         return np.asarray(np.clip(point, 0.0, self.box))
 
     def of_original_rows(self, point: TokenValues) -> TokenValues:
-        """λ = μ/‖row‖, C at the upper bound."""
+        """Compute λ = μ/‖row‖, C at the upper bound."""
         products = self.products
         own = products.of_original_rows(point * products.scale)
         own = np.where(point >= self.box, self.C, np.minimum(own, self.C))
@@ -143,7 +143,7 @@ class _SoftMargin(DualSearch):
         return float(certify_slack(constraints, self.C, weights, multipliers).certified.gap)
 
     def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
-        """(P − D)/P, where P − D = Σ μ(A − h)₊ + Σ (C − μ)(h − A)₊; ∞ outside the bounds."""
+        """Compute (P − D)/P, where P − D = Σ μ(A − h)₊ + Σ (C − μ)(h − A)₊; ∞ outside the bounds."""
         upper = self.box if self.upper is None else self.upper
         if (point < 0).any() or (point > upper).any():
             return np.inf, 1.0
@@ -231,7 +231,7 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
 
 
 def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
-    """Where the hard-margin multipliers are at most C, and these multipliers with W = A*(λ)."""
+    """Tell where the hard-margin multipliers are at most C, and return these multipliers with W = A*(λ)."""
     flat = constraints.flat
     dual = np.maximum(hard.multipliers, 0.0) * constraints.inequality
     weights = constraints.adjoint(dual)
@@ -244,7 +244,7 @@ def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[n
 
 
 def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
-    """Products of some rows of one problem, chosen by a mask over the flattened (n, Q, T)."""
+    """Compute products of some rows of one problem, chosen by a mask over the flattened (n, Q, T)."""
     position = np.flatnonzero(rows)
     left, queries = constraints.differences(position), constraints.queries_of(position)
     return np.asarray((left @ left.mT) * (queries @ queries.mT))
