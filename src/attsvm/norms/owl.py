@@ -126,7 +126,7 @@ class DualOwl(_Ordered):
 
     Examples
     --------
-    >>> from attsvm.norms import DualOwl
+    >>> from attsvm.norms.owl import DualOwl
     >>> DualOwl([3.0, 2.0, 1.0, 0.0]).value([[1.0, -4.0], [0.0, 2.0]])
     1.3333333333333333
     """
