@@ -16,9 +16,6 @@ from jaxtyping import Bool, Float, Int
 Report = Callable[[int, float], bool]
 """Called with the step and the relative gap; a true return value stops a solver."""
 
-PROGRESS = 0.5
-"""A gap has to fall below this part of the best one to count as progress."""
-
 
 class Stop(NamedTuple):
     """When the iteration of a problem ends.
@@ -29,7 +26,7 @@ class Stop(NamedTuple):
 
     target: float  # the relative gap that is small enough
     max_steps: int = 60
-    patience: int = 4  # evaluations without progress, after which a problem is given up
+    patience: int = 4  # evaluations in which the gap has to be halved
     small: float = 1e-5
     stride: int = 1  # steps between two evaluations
 
@@ -90,14 +87,15 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
     gap)`` at every evaluation; a true return value ends the iteration.
     """
     best, running = start, np.arange(len(start.gap))
-    stalled, step = np.zeros(len(running), int), 0
+    stalled, halved, step = np.zeros(len(running), int), np.full(len(running), np.inf), 0
     # after a failed factorisation (there is a NaN) the caller may solve the unfinished problems by another method
     with contextlib.suppress(np.linalg.LinAlgError):
         while True:
             now, before = method.evaluate(), best.gap[running]
             best.improve(running, now)
-            if np.count_nonzero(before < stop.small):
-                stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < stop.small))
+            progress = now.gap <= 0.5 * halved
+            halved = np.where(progress, now.gap, halved)
+            stalled = np.where(progress, 0, stalled + (before < stop.small))
             going = (now.gap > stop.target) & (stalled < stop.patience) & now.alive
             stopped = report is not None and report(step, float(best.gap.max()))
             number = np.count_nonzero(going)
@@ -106,7 +104,7 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
             if number < len(going):
                 best.steps[running[~going]] = step
                 method.select(going)
-                running, stalled = running[going], stalled[going]
+                running, stalled, halved = running[going], stalled[going], halved[going]
             for _ in range(min(stop.stride, stop.max_steps - step)):
                 method.advance()
                 step += 1

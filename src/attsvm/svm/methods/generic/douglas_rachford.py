@@ -16,22 +16,16 @@ from jaxtyping import Float
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dposv, dpotrf, dpotri
 
-from attsvm.svm.loop import Report
-from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
+from attsvm.svm.loop import Report, Stop
+from attsvm.svm.methods.generic.program import Bounds, Improvement, Matrix, Program, Vector
+
+STOP = Stop(target=0.0, max_steps=20_000, patience=150, small=math.inf, stride=10)
 
 MEMORY = 10
 """Differences that the acceleration uses."""
 
-LOOK = 10
-"""Steps between two evaluations of the gap."""
-
 ADAPT, ADAPTED_UNTIL = 40, 2000
 """Steps between two changes of ρ, and after which it is kept, so that the iteration converges."""
-
-MAX_STEPS = 20_000
-
-PATIENCE = 1500
-"""The iteration ends if the gap has not been halved in this many steps."""
 
 
 def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
@@ -45,32 +39,9 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     for the safeguard.
     """
     splitting = _Splitting(program, bounds)
-    point = splitting.at(splitting.start(bounds.weights, bounds.multipliers))
-    anderson = Anderson(len(point.z), MEMORY)
-    limit = min(max_steps, MAX_STEPS)
-    halved_at, halved = 0, bounds.gap
-    step = 0
-    while True:
-        if step % LOOK == 0 or step == limit:
-            gap = bounds.see(point.shrunk, splitting.multipliers(point))
-            if gap <= 0.5 * halved:
-                halved_at, halved = step, gap
-            stopped = report(step, gap)
-            lost = not math.isfinite(point.length)  # the prox may be that of a user
-            if stopped or gap <= target or lost or step >= limit or step - halved_at >= PATIENCE:
-                bounds.see_multipliers(splitting.multipliers(point))
-                return step
-            if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
-                anderson.forget()
-                point = splitting.at(splitting.start_of(point))
-        move = 1.6 * point.residual  # α
-        further = anderson.extrapolated(point.z, move)
-        tried = None if further is None else splitting.at(further)
-        # the residual of the plain iteration never grows
-        if tried is None or tried.length > point.length:
-            tried = splitting.at(point.z + move)
-        point = tried
-        step += 1
+    steps = splitting.run(STOP._replace(target=target, max_steps=min(max_steps, STOP.max_steps)), report)
+    bounds.see_multipliers(splitting.multipliers)
+    return steps
 
 
 class _Point(NamedTuple):
@@ -84,11 +55,11 @@ class _Point(NamedTuple):
     length: float
 
 
-class _Splitting:
-    """The operator of a step."""
+class _Splitting(Improvement):
+    """The iteration: z and what belongs to it."""
 
     def __init__(self, program: Program, bounds: Bounds) -> None:
-        self.program = program
+        self.program, self.bounds = program, bounds
         self.split = math.prod(program.shape)
         # (I + AA*)⁻¹, for the projection on the graph y = A(W)
         matrix = program.gram.copy()
@@ -97,7 +68,29 @@ class _Splitting:
         self.inverse, _ = dpotri(factor, lower=True, overwrite_c=True)  # its lower triangle
         pulled = program.adjoint(bounds.multipliers)
         self.rho = float(np.linalg.norm(pulled) / np.linalg.norm(bounds.weights)) or 1.0
-        self._former = self.rho
+        self.point = self.at(self.start(bounds.weights, bounds.multipliers))
+        self.anderson = Anderson(len(self.point.z), MEMORY)
+        self.steps = 0
+
+    @property
+    def multipliers(self) -> Vector:
+        return np.asarray(self.rho * (self.point.raised - self.point.z[self.split :]))
+
+    def see(self) -> bool:
+        """Improve the bounds by Ŵ and λ."""
+        self.bounds.see(self.point.shrunk, self.multipliers)
+        return math.isfinite(self.point.length)  # the prox may be that of a user
+
+    def advance(self) -> None:
+        """Make the accelerated step, or the plain one if the residual would grow."""
+        if self.steps and self.steps % ADAPT == 0 and self.steps < ADAPTED_UNTIL:
+            self.adapt()
+        point, move = self.point, 1.6 * self.point.residual  # α
+        further = self.anderson.extrapolated(point.z, move)
+        tried = None if further is None else self.at(further)
+        # the residual of the plain iteration never grows
+        self.point = self.at(point.z + move) if tried is None or tried.length > point.length else tried
+        self.steps += 1
 
     def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
         """Return the z at which these weights and multipliers would be a fixed point, if they were optimal."""
@@ -105,12 +98,6 @@ class _Splitting:
         image = self._raised(self.program.apply(weights))
         moved = weights + self.program.adjoint(multipliers) / self.rho
         return np.concatenate([moved.ravel(), image - multipliers / self.rho])
-
-    def start_of(self, point: _Point) -> np.ndarray:
-        """Return the z with the same weights and multipliers, after a change of ρ."""
-        # z − (Ŵ, ŷ) are multipliers over ρ
-        hat = np.concatenate([point.shrunk.ravel(), point.raised])
-        return np.asarray(hat + (point.z - hat) * (self._former / self.rho))
 
     def at(self, z: np.ndarray) -> _Point:
         """Make one step from z."""
@@ -124,22 +111,21 @@ class _Splitting:
         residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
         return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
-    def multipliers(self, point: _Point) -> Vector:
-        return np.asarray(self.rho * (point.raised - point.z[self.split :]))
-
-    def adapt(self, point: _Point) -> bool:
-        """Change ρ if the primal and the dual residual differ five times or more, and return whether it was changed."""
-        pulled = self.program.adjoint(self.multipliers(point))
+    def adapt(self) -> None:
+        """Change ρ if the primal and the dual residual differ five times or more."""
+        point, pulled = self.point, self.program.adjoint(self.multipliers)
         # a subgradient at Ŵ; at the optimum it is A*(λ)
         subgradient = self.rho * (point.z[: self.split].reshape(pulled.shape) - point.shrunk)
         primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
         dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
-        if not (primal > 5 * dual or dual > 5 * primal):
-            return False
-        self._former = self.rho
-        with np.errstate(divide="ignore"):
-            self.rho *= float(np.clip(np.sqrt(primal / dual), 1 / 5, 5))
-        return True
+        if primal > 5 * dual or dual > 5 * primal:
+            former = self.rho
+            with np.errstate(divide="ignore"):
+                self.rho *= float(np.clip(np.sqrt(primal / dual), 1 / 5, 5))
+            self.anderson.forget()
+            # z − (Ŵ, ŷ) are multipliers over ρ: the z with the same weights and multipliers
+            hat = np.concatenate([point.shrunk.ravel(), point.raised])
+            self.point = self.at(hat + (point.z - hat) * (former / self.rho))
 
     def _raised(self, image: Vector) -> Vector:
         return np.where(self.program.equality, 0.0, np.maximum(image, self.program.right))

@@ -1,5 +1,6 @@
 """One problem for the generic methods: unit rows in the span of the data, and a norm."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
 from attsvm.svm.constraints.pair_rows import PairRows
+from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 
 Matrix = Float[np.ndarray, "d_k d_q"]
 Matrices = Float[np.ndarray, "N d_k d_q"]
@@ -170,3 +172,24 @@ class Bounds:
             lower = float(self.program.right @ multipliers) / size
             if lower > self.lower:
                 self.lower, self.multipliers = lower, multipliers / size
+
+
+class Improvement(Iteration):
+    """An iteration that improves the bounds of one program."""
+
+    bounds: Bounds
+
+    @abstractmethod
+    def see(self) -> bool:
+        """Improve the bounds by the current iterate, and return whether the iteration can go on."""
+
+    def evaluate(self) -> Iterates:
+        """Return the best weights and multipliers so far."""
+        alive = self.see()
+        best = self.bounds
+        return Iterates(best.weights[None], best.multipliers[None], np.array([best.gap]), np.array([alive]))
+
+    def run(self, stop: Stop, report: Report) -> int:
+        """Iterate, and return the number of steps."""
+        start = Point.unsolved(self.bounds.weights[None], self.bounds.multipliers[None])
+        return int(iterate(self, start, stop, report).steps[0])

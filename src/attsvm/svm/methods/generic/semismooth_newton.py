@@ -10,9 +10,10 @@ give it, all of them in one call. A step maximises the quadratic model of θ und
 
 At the optimum W = prox of σN at W + σA*(λ) for every σ, A(W) = b where λ > 0, and λ = 0 elsewhere. Proximal points
 approach it slowly where N(W) hardly grows, and their weights have the rounding errors of σA*(λ), which grow with σ.
-:func:`polish` solves these equations in W and λ together, which have neither fault, but an unknown for each entry of W.
+Newton steps solve these equations in W and λ together, which have neither fault, but an unknown for each entry of W.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,17 +21,15 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.norms.base import proxes
 from attsvm.svm.frobenius.pivoting import least_quadratic
-from attsvm.svm.loop import Report
-from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
+from attsvm.svm.loop import Report, Stop, Watch
+from attsvm.svm.methods.generic.program import Bounds, Improvement, Matrix, Program, Vector
 
-MAX_STEPS = 400
-"""Largest number of Newton steps for all proximal points."""
+STOP = Stop(target=0.0, max_steps=400, patience=60, small=math.inf)
+
+POLISH = Stop(target=0.0, max_steps=12, patience=3, small=math.inf)
 
 MOST_PROXES = 30_000
 """Largest number of proxes for the matrices of the Newton steps."""
-
-PATIENCE = 8
-"""Proximal points in which the gap has to halve."""
 
 BLOCK = 200_000
 """Numbers in the matrices whose prox is computed in one call: they fit in a cache."""
@@ -39,9 +38,7 @@ DIFFERENCE = 1e-7
 """Length of a difference, relative to the argument of the prox."""
 
 MOST_UNKNOWNS = 400
-"""The largest number of unknowns in :func:`polish`."""
-
-EPS = float(np.finfo(float).eps)
+"""The largest number of unknowns in the last equations."""
 
 
 def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
@@ -54,50 +51,15 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
     programming*. Li, Sun and Toh (2018), *A highly efficient semismooth Newton augmented Lagrangian method for solving
     lasso problems*.
     """
-    limit = min(max_steps, MAX_STEPS)
-    pulled = program.adjoint(bounds.multipliers)
-    # V and λ of one size: an argument V + σA*(λ) whose parts are comparable
-    first = sigma = 2 * float(np.linalg.norm(bounds.weights) / (np.linalg.norm(pulled) or 1.0))
-    center, multipliers, accuracy, steps = bounds.weights, bounds.multipliers, 1e-2, 0
-    halved, waited = bounds.gap, 0
-    if report(0, bounds.gap):
-        return 0
-    proximal = _ProximalPoint(program)
-
-    def spent() -> bool:
-        return steps >= limit or proximal.proxes >= MOST_PROXES
-
-    while True:
-        proximal.center, proximal.sigma = center, sigma
-        point = proximal.at(multipliers)
-        damping, failures = 1.0, 0
-        # Newton steps until the gradient of θ is small: an inexact proximal point
-        while proximal.error(point) > max(accuracy, proximal.rounding(point)) and not spent():
-            better, length = proximal.step(point, damping)
-            steps += 1
-            if better is None:
-                damping, failures = 100 * damping, failures + 1
-                if failures > 6:
-                    break
-                continue
-            damping = max(damping / 10, 1e-6) if length == 1 else damping * (10 if length < 0.1 else 1)
-            point = better
-            if report(steps, bounds.gap):
-                bounds.see(point.weights, point.multipliers)
-                return steps
-        gap = bounds.see(point.weights, point.multipliers)
-        waited = 0 if gap <= 0.5 * halved else waited + 1
-        halved = gap if waited == 0 else halved
-        if gap <= target or spent() or waited == PATIENCE:
-            break
-        # the prox is the next center; a larger σ converges faster, a smaller one is better conditioned
-        center, multipliers = point.weights, point.multipliers
-        if proximal.error(point) <= accuracy:
-            sigma = min(3 * sigma, 1e6 * first)
-            accuracy = max(min(0.1 * accuracy, 0.05 * gap), 0.02 * target)
-        elif sigma > 1e-8 * first:
-            sigma /= 3 if proximal.error(point) <= proximal.rounding(point) else 10
-    return steps + polish(program, bounds, target, limit - steps, lambda step, gap: report(steps + step, gap))
+    watch = Watch(report)
+    limit = min(max_steps, STOP.max_steps)
+    proximal = _ProximalPoints(program, bounds, target)
+    steps = proximal.run(STOP._replace(target=target, max_steps=limit), watch)
+    proximal.see_point()
+    if watch.stopped or bounds.gap <= target or sum(map(np.size, (bounds.weights, bounds.multipliers))) > MOST_UNKNOWNS:
+        return steps
+    most = min(limit - steps, POLISH.max_steps)
+    return steps + _Equations(program, bounds).run(POLISH._replace(target=target, max_steps=most), watch)
 
 
 class _Point(NamedTuple):
@@ -110,15 +72,58 @@ class _Point(NamedTuple):
     argument: Matrix
 
 
-class _ProximalPoint:
-    """The dual of one proximal point."""
+class _ProximalPoints(Improvement):
+    """Proximal points one after the other, each approached by Newton steps on its dual."""
 
-    center: Matrix  # V
-    sigma: float
-
-    def __init__(self, program: Program) -> None:
-        self.program, self.proxes = program, 0
+    def __init__(self, program: Program, bounds: Bounds, target: float) -> None:
+        self.program, self.bounds, self.target, self.proxes = program, bounds, target, 0
         self.largest = float(program.right.max())
+        # V and λ of one size: an argument V + σA*(λ) whose parts are comparable
+        pulled = program.adjoint(bounds.multipliers)
+        self.first = self.sigma = 2 * float(np.linalg.norm(bounds.weights) / (np.linalg.norm(pulled) or 1.0))
+        self.center = bounds.weights  # V
+        self.accuracy, self.damping, self.failures = 1e-2, 1.0, 0
+        self.point = self.at(bounds.multipliers)
+
+    def see(self) -> bool:
+        """Improve the bounds by an inexact proximal point, and go on to the next one."""
+        if self._finished():
+            gap = self.see_point()
+            if gap > self.target:
+                self._recenter(gap)
+        return self.proxes < MOST_PROXES
+
+    def see_point(self) -> float:
+        """Improve the bounds by the current point, and return their gap."""
+        return self.bounds.see(self.point.weights, self.point.multipliers)
+
+    def advance(self) -> None:
+        """Make one Newton step, or none if the point is a proximal point already."""
+        if self._finished():
+            return
+        better, length = self.step(self.point, self.damping)
+        if better is None:
+            self.damping, self.failures = 100 * self.damping, self.failures + 1
+        else:
+            growth = 10 if length < 0.1 else 1
+            self.damping = max(self.damping / 10, 1e-6) if length == 1 else self.damping * growth
+            self.point = better
+
+    def _finished(self) -> bool:
+        """Return whether the gradient of θ is small, or no step makes it smaller."""
+        small = max(self.accuracy, self.rounding(self.point))
+        return not self.error(self.point) > small or self.failures > 6
+
+    def _recenter(self, gap: float) -> None:
+        """Make the prox the next center. A larger σ converges faster, a smaller one is better conditioned."""
+        point, error = self.point, self.error(self.point)
+        if error <= self.accuracy:
+            self.sigma = min(3 * self.sigma, 1e6 * self.first)
+            self.accuracy = max(min(0.1 * self.accuracy, 0.05 * gap), 0.02 * self.target)
+        elif self.sigma > 1e-8 * self.first:
+            self.sigma /= 3 if error <= self.rounding(point) else 10
+        self.center, self.damping, self.failures = point.weights, 1.0, 0
+        self.point = self.at(point.multipliers)
 
     def at(self, multipliers: Vector) -> _Point:
         """Compute θ and its gradient."""
@@ -137,7 +142,7 @@ class _ProximalPoint:
 
     def rounding(self, point: _Point) -> float:
         """Return how far rounding may change the error: the argument of the prox is a sum of σλ times unit rows."""
-        return 8 * EPS * self.sigma * float(np.abs(point.multipliers).sum()) / self.largest
+        return 8 * np.finfo(float).eps * self.sigma * float(np.abs(point.multipliers).sum()) / self.largest
 
     def _held(self, point: _Point) -> Bool[np.ndarray, " m"]:
         """Return where multipliers are 0 and stay there."""
@@ -187,18 +192,29 @@ class _ProximalPoint:
         return np.asarray((0.5 * self.sigma) * (matrix + matrix.T))
 
 
-def polish(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
-    """Improve the bounds by Newton's method in W and λ, and return the number of steps, 0 for larger problems.
+class _Equations(Improvement):
+    """Newton's method on W = prox of σN at W + σA*(λ) and A(W) = b on the active rows, from close to the optimum."""
 
-    ``bounds``: their weights and multipliers are the initial point. It has to be close to the optimum.
-    """
-    weights, multipliers = bounds.weights, bounds.multipliers
-    if weights.size + len(multipliers) > MOST_UNKNOWNS:
-        return 0
-    sigma = float(np.linalg.norm(weights) / (np.linalg.norm(program.adjoint(multipliers)) or 1.0))
-    units = np.eye(weights.size).reshape(-1, *weights.shape)
-    step, halved_at, halved = 0, 0, bounds.gap
-    while bounds.gap > target and step < min(max_steps, 12) and step - halved_at < 3:
+    def __init__(self, program: Program, bounds: Bounds) -> None:
+        self.program, self.bounds, self.weights, self.multipliers = program, bounds, bounds.weights, bounds.multipliers
+        pulled = np.linalg.norm(program.adjoint(bounds.multipliers)) or 1.0
+        self.sigma = float(np.linalg.norm(bounds.weights) / pulled)
+        self.units = np.eye(bounds.weights.size).reshape(-1, *bounds.weights.shape)
+
+    def see(self) -> bool:
+        """Improve the bounds by W and λ."""
+        self.bounds.see(self.weights, self.multipliers)
+        return True
+
+    def advance(self) -> None:
+        """Solve the equations, linearised at W and λ."""
+        program, sigma, units, weights, multipliers = (
+            self.program,
+            self.sigma,
+            self.units,
+            self.weights,
+            self.multipliers,
+        )
         short = program.right - program.apply(weights)
         ratio = multipliers.max() / program.right.max()
         active = np.flatnonzero(program.equality | (multipliers + ratio * short > 0))
@@ -214,16 +230,8 @@ def polish(program: Program, bounds: Bounds, target: float, max_steps: int, repo
         dropped[active] = multipliers[active]
         change = sigma * program.adjoint(dropped - multipliers).ravel()
         away = (program.norm.prox(argument, sigma) - weights).ravel() + slope @ change
-        try:  # by least squares: there may be several optima
-            found = np.linalg.lstsq(matrix, np.concatenate([away, short[active]]), rcond=1e-9)[0]
-        except np.linalg.LinAlgError:  # the prox may be that of a user
-            break
-        weights = weights + found[: len(units)].reshape(weights.shape)
+        # by least squares: there may be several optima
+        found = np.linalg.lstsq(matrix, np.concatenate([away, short[active]]), rcond=1e-9)[0]
+        self.weights = weights + found[: len(units)].reshape(weights.shape)
         dropped[active] += found[len(units) :]
-        multipliers, step = dropped, step + 1
-        gap = bounds.see(weights, multipliers)
-        if gap <= 0.5 * halved:
-            halved_at, halved = step, gap
-        if report(step, gap):
-            break
-    return step
+        self.multipliers = dropped
