@@ -18,6 +18,9 @@ FARKAS_BOUND = 1e12
 VIOLATION_ALLOWED = 1e-9
 """Largest violation of a constraint by an optimal answer, relative to ‖row‖ ‖W‖."""
 
+RIGID = VIOLATION_ALLOWED / 5
+"""The same of equalities and rows with right side 0 in the methods, which scaling cannot repair."""
+
 EPS = float(np.finfo(float).eps)
 UNIT = EPS / 2
 """Relative error of one rounded operation."""

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
 from attsvm.svm.frobenius.bounded_program import BoundedProgram, Mask, Stopped, Vector
+from attsvm.svm.frobenius.pivoting import MAX_EXCHANGES
 
 Positions = Int[np.ndarray, " m"]
 Block = Callable[[Positions, Positions], Float[np.ndarray, "m k"]]
@@ -32,9 +33,6 @@ LOWER, HIGHER, HIGHEST = 0.1, 5.0, 1e3
 
 MOST_STEPS = 60
 """Limit for the number of steps, with those that pivoting did not find."""
-
-MOST_EXCHANGES = 15
-"""Limit for the exchanges of a step."""
 
 GROWTH = 0.1
 """An exchange adds at most this share of the positive entries, or 20: the most violated ones."""
@@ -97,7 +95,7 @@ class ProximalPivoting:
         None if pivoting fails.
         """
         right = self._linear + weight * center
-        for _ in range(MOST_EXCHANGES):
+        for _ in range(MAX_EXCHANGES):
             if len(inside) > MOST_ROWS:
                 raise Stopped
             # (K + ρI)_FF μ_F = h_F + ρμ°_F − K_FU C_U on the entries F between the bounds, with U those at the upper

@@ -8,6 +8,9 @@ from jaxtyping import Bool, Int
 from attsvm.svm.certificate import unattainable
 from attsvm.svm.constraints.constraints import Constraints
 
+CACHED = 1_000_000
+"""Numbers in arrays that are computed together: more would not fit into the processor's cache."""
+
 
 def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
     """Problems that are not decided at first sight: 0 is not the solution, and no row of zeros makes it infeasible."""

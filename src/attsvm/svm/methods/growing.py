@@ -7,16 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Point
 
-MAX_ROUNDS = 30
+MOST_ROWS = 1_500
+"""With more rows than this, methods that store the square of their number work on a growing set."""
 
 ROUGH = 1e-3
 """The relative gap at which a round looks for missing rows; most rounds end there."""
-
-RIGID = 2e-10
-"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
 
 ROUNDING = 1e-12
 """Violations of unit rows below this part of the right side are rounding errors."""
@@ -70,7 +69,7 @@ def growing_rows(
     chosen = likely | _smallest(np.where(watched, room, np.inf), int(spare * likely.sum())) & watched
     tol, steps = max(ROUGH, target), 0
     point: Point | None = None
-    for _ in range(MAX_ROUNDS):
+    while True:
         some = replace(constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, right, 0.0))
         point = solve(some, tol, None if max_steps is None else max(1, max_steps - steps), point)
         steps += int(point.steps[0])
@@ -86,7 +85,6 @@ def growing_rows(
             break
         else:
             tol = target
-    assert point is not None  # there is at least one round
     return Grown(point._replace(steps=np.array([steps])), not missing.any())
 
 

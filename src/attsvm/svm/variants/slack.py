@@ -9,6 +9,7 @@ from attsvm.errors import ProblemError
 from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.frobenius.choice import GOOD_GAP
 from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
 from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
 from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, ProximalPivoting
@@ -22,9 +23,6 @@ FEW_ROWS = 500
 
 FIRST_STEPS, MAX_STEPS = 300, 20_000
 """Products of a large problem before pivoting, and in all if the caller sets no limit."""
-
-GOOD_GAP = 1e-15
-"""The target of the gap."""
 
 STIFF, LAST_STEPS = 1e8, 12
 """The largest upper bound, relative to the right sides, up to which pivoting finds the entries at their bounds. With

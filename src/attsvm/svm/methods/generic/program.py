@@ -8,15 +8,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
+from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.pair_rows import PairRows
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 
 Matrix = Float[np.ndarray, "d_k d_q"]
 Matrices = Float[np.ndarray, "N d_k d_q"]
 Vector = Float[np.ndarray, " m"]
-
-RIGID = 2e-10
-"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
 
 REPAIRS = 4
 """How often weights are projected on the rows that they violate."""

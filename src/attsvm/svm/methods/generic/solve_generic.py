@@ -12,14 +12,14 @@ from attsvm.norms.base import MissingPiece, sample_shape
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
-from attsvm.svm.loop import Point, Report, Watch
+from attsvm.svm.loop import FINEST, Point, Report, Watch
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
-from attsvm.svm.methods.growing import growing_rows
+from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.threads import threads_for
 
@@ -46,11 +46,6 @@ NEWTON_NUMBERS = 10_000
 EASY_STEPS, NEAR = 500, 1e-5
 """On larger problems Newton's method, whose steps are much slower there, follows the splitting if the gap is above this
 after so many steps. Most problems take a third of them."""
-
-MOST_ROWS = 1500
-"""With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
-
-FINEST_TARGET = 1e-13
 
 
 @lru_cache(maxsize=256)
@@ -161,7 +156,7 @@ def _solve_rows(
     size = bounds.upper if np.isfinite(bounds.upper) else 1.0
     program = replace(program, right=program.right / size)
     bounds = Bounds(program, bounds.weights / size, bounds.multipliers)
-    target = max(0.5 * settings.tol, FINEST_TARGET)
+    target = max(0.5 * settings.tol, FINEST)
     steps, used = 0, ""
     limit = 1_000_000 if settings.max_steps is None else settings.max_steps
     small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS

@@ -18,18 +18,16 @@ from scipy.optimize import minimize, root
 from attsvm.norms import Norm
 from attsvm.norms.scaled import Wrapper
 from attsvm.svm.frobenius.pivoting import least_quadratic
-from attsvm.svm.loop import Report
+from attsvm.svm.loop import Report, Stop
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
 
-MAX_STEPS = 3000
-LOOK = 10
-"""Evaluations between two evaluations of the gap."""
+STOP = Stop(target=0.0, max_steps=3000, patience=300, stride=10)
+"""Counted in evaluations of F, because SciPy's method makes the steps."""
+
+FAR = 0.1
+"""Above this gap, where norms that are not strictly convex stall, the patience is a fifth."""
 
 RESTARTS = 3
-
-PATIENCE, FAR = 300, 0.1
-"""Evaluations in which the gap has to halve; a fifth of them above this gap, where norms that are not strictly convex
-stall."""
 
 EQUATIONS = {"fatol": 1e-13, "maxiter": 10, "jac_options": {"inner_maxiter": 30}}
 """The Newton-Krylov method solves them to rounding in few steps, as they are well conditioned as a rule."""
@@ -46,7 +44,7 @@ def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int
     ``bounds``: their multipliers are the initial point. ``report``: called as ``report(step, gap)``; a true return
     value ends the iteration.
     """
-    dual = _Dual(program, bounds, target, min(max_steps, MAX_STEPS), report)
+    dual = _Dual(program, bounds, target, min(max_steps, STOP.max_steps), report)
     signs = [(None, None) if free else (0.0, None) for free in program.equality]
     options = {"maxiter": dual.limit, "maxfun": dual.limit, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     for _ in range(RESTARTS):
@@ -85,7 +83,7 @@ class _Dual:
 
     def evaluate(self, multipliers: Vector) -> tuple[float, Vector]:
         direction, size, slope = self.steepest(multipliers)
-        if self.steps % LOOK == 0 or self.steps >= self.limit:
+        if self.steps % STOP.stride == 0 or self.steps >= self.limit:
             self.look(direction, multipliers)
         self.steps += 1
         return 0.5 * size * size - float(self.program.right @ multipliers), slope
@@ -96,7 +94,7 @@ class _Dual:
         if gap <= 0.5 * self.halved:
             self.halved_at, self.halved = self.steps, gap
         self.stopped = self.report(self.steps, gap)
-        patience = PATIENCE // 5 if gap > FAR else PATIENCE
+        patience = STOP.patience // 5 if gap > FAR else STOP.patience
         if self.stopped or gap <= self.target or self.steps >= self.limit or self.steps - self.halved_at >= patience:
             raise _Done
 
@@ -113,7 +111,7 @@ class _Dual:
 
         start = whole[active]
         whole = np.zeros(len(whole))
-        if len(active) == 0 or self.limit - self.steps < PATIENCE:
+        if len(active) == 0 or self.limit - self.steps < STOP.patience:
             return
         try:
             found = root(slope_at, start, method="krylov", options=EQUATIONS)

@@ -17,7 +17,7 @@ from attsvm.svm.constraints.row_products import DenseRows, Vector, dense_selecti
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.frobenius.choice import METHODS as FROBENIUS_METHODS
 from attsvm.svm.frobenius.choice import solve_frobenius
-from attsvm.svm.loop import Point, Report, Stop, Watch
+from attsvm.svm.loop import FINEST, Point, Report, Stop, Watch
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.growing import growing_rows
@@ -40,9 +40,6 @@ GROWN_ROWS = 100_000
 CHUNK_ROWS = 600_000
 """Numbers in the rows of problems solved together, which fit into the processor's cache. With more in one problem, the
 rows are never stored, although stored rows are more robust."""
-
-TARGET = 1e-13
-"""The target of the relative gap. It takes hardly more time than 1e-8."""
 
 FAILED = 1e-10
 """A relative gap above which another method is tried."""
@@ -142,7 +139,7 @@ class _Task(NamedTuple):
         # all rows, by one method after the other
         rows, unit = dense_selection(constraints)
         problems, start = Problems(rows, unit.right, unit.equality, self.p), unit.gather(multipliers)
-        stop = Stop(TARGET) if settings.max_steps is None else Stop(TARGET, settings.max_steps)
+        stop = Stop(FINEST) if settings.max_steps is None else Stop(FINEST, settings.max_steps)
         first, *others = self._attempts(len(weights), numbers, bool(unit.equality.any()))
         best, used, why = first.solve(problems, weights, start, stop, watch), first.method, first.why
         for attempt in others:
@@ -190,7 +187,7 @@ class _Task(NamedTuple):
 
         stopped, limit = lambda: self.watch.stopped, self.settings.max_steps
         start = weights.reshape(1, *shape)
-        point, complete = growing_rows(constraints, start, multipliers, solve, TARGET, limit, stopped, spare=2)
+        point, complete = growing_rows(constraints, start, multipliers, solve, FINEST, limit, stopped, spare=2)
         return point._replace(weights=point.weights.reshape(1, -1), gap=point.gap if complete else np.array([np.inf]))
 
 

@@ -19,10 +19,10 @@ from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Stop, Watch
-from attsvm.svm.methods.batches import chunks, undecided
+from attsvm.svm.methods.batches import CACHED, chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic, solve_one
-from attsvm.svm.methods.growing import growing_rows
+from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.predictor_corrector import Values
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
@@ -42,12 +42,6 @@ SPLIT_STEPS = 400
 
 GROWN_ROWS = 300
 """With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them."""
-
-MOST_ROWS = 1500
-"""With more rows than this, a growing set of rows is always used."""
-
-CHUNK = 1_000_000
-"""Numbers in the equations of problems solved together: more would not fit into the processor's cache."""
 
 FACE_ROWS = 400
 """Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
@@ -88,7 +82,7 @@ def solve_semidefinite(
     task = _Task(norm, cone, settings, Watch(settings.report))
     used, why = METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one"
     equations = flat.most_rows * max(flat.most_rows, math.prod(flat.weights_shape))
-    for index in chunks(undecided(flat), equations, CHUNK):
+    for index in chunks(undecided(flat), equations, CACHED):
         some = flat if len(index) == size else flat[index]
         frobenius = _frobenius(some if constraints.batch_shape else constraints)
         ray[index], multipliers[index] = frobenius.ray, frobenius.multipliers

@@ -5,10 +5,8 @@ from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.svm.constraints.pair_rows import Block, PairRows
+from attsvm.svm.methods.batches import CACHED
 from attsvm.svm.methods.semidefinite.problems import Matrix
-
-COLUMNS = 1_000_000
-"""Numbers in the factors that are multiplied at a time."""
 
 
 class PrincipalCoordinates:
@@ -64,7 +62,7 @@ class PrincipalCoordinates:
         weight = np.sqrt(np.where(sign > 0, self.even, self.odd))
         diagonal_of(weight)[:] *= np.sqrt(0.5)
         matrix = np.zeros((size, count, count))
-        step = max(1, COLUMNS // (size * count * queries.shape[-1]))
+        step = max(1, CACHED // (size * count * queries.shape[-1]))
         for first in range(0, key_dim, step):
             # the entries (i, j) of the rows, and the pairs (j, i) of those that H couples
             factors = left[:, :, first : first + step, None] * queries[:, :, None, :]

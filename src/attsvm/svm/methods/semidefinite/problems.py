@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import Chosen, RowVector
-from attsvm.svm.methods.growing import RIGID
 from attsvm.svm.methods.predictor_corrector import Values
 
 Matrix = Float[np.ndarray, "N K K"]
