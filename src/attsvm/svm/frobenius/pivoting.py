@@ -26,6 +26,9 @@ the ridge, rows that are nearly parallel have large multipliers of both signs th
 SINGULAR = 1e-7
 """A pivot below this, relative to the largest, shows that K may be singular."""
 
+EPS = 4 * float(np.finfo(float).eps)
+"""Added to the diagonal, relative to it."""
+
 MAX_EXCHANGES = 15
 """Limit for one problem. Random problems with 20 to 300 rows need at most seven; otherwise the exchanges cycle."""
 
@@ -132,12 +135,17 @@ def exchange(
 def _on_face(
     grams: Float[np.ndarray, "N m m"], right: Float[np.ndarray, "N m"], inside: Bool[np.ndarray, "N m"]
 ) -> Float[np.ndarray, "N m"]:
-    """Solve K_FF μ_F = h_F for the entries F inside, with 0 elsewhere; NaN where those rows are dependent."""
+    """Solve K_FF μ_F = h_F for the entries F inside, with 0 elsewhere; all problems together."""
+    numbers = np.count_nonzero(inside, axis=-1)
+    # the places of F first; missing ones are those of other entries, with the equation μ = 0
+    place = np.argsort(~inside, axis=-1, kind="stable")[:, : np.max(numbers, initial=0)]
+    there = np.arange(place.shape[1]) < numbers[:, None]
+    system = grams[np.arange(len(grams))[:, None, None], place[:, :, None], place[:, None, :]]
+    system *= there[:, :, None] & there[:, None, :]
+    diagonal = np.einsum("nii->ni", system)
+    diagonal *= 1 + EPS  # rows that depend on each other must not divide by 0
+    diagonal += ~there
+    values = np.linalg.solve(system, (np.take_along_axis(right, place, axis=-1) * there)[..., None])[..., 0]
     solved = np.zeros(right.shape)
-    for k, chosen in enumerate(inside):
-        rows = chosen.nonzero()[0]
-        if len(rows):  # LAPACK's interface refuses none
-            system = grams[k].take(rows, axis=0).take(rows, axis=1)
-            _, values, failed = dposv(system.T, right[k].take(rows), overwrite_a=True, overwrite_b=True)
-            solved[k, rows] = np.nan if failed else values
+    np.put_along_axis(solved, place, values * there, axis=-1)
     return solved
