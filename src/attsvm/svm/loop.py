@@ -97,9 +97,11 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
         while True:
             now, before = method.evaluate(), best.gap[running]
             best.improve(running, now)
-            progress = now.gap <= 0.5 * halved
-            halved = np.where(progress, now.gap, halved)
-            stalled = np.where(progress, 0, stalled + (before < stop.small))
+            late = before < stop.small
+            if np.count_nonzero(late):
+                progress = now.gap <= 0.5 * halved
+                halved = np.where(progress, now.gap, halved)
+                stalled = np.where(progress, 0, stalled + late)
             going = (now.gap > stop.target) & (stalled < stop.patience) & now.alive
             stopped = report is not None and report(step, float(best.gap.max()))
             number = np.count_nonzero(going)

@@ -135,7 +135,15 @@ def exchange(
 def _on_face(
     grams: Float[np.ndarray, "N m m"], right: Float[np.ndarray, "N m"], inside: Bool[np.ndarray, "N m"]
 ) -> Float[np.ndarray, "N m"]:
-    """Solve K_FF μ_F = h_F for the entries F inside, with 0 elsewhere; all problems together."""
+    """Solve K_FF μ_F = h_F for the entries F inside, with 0 elsewhere; NaN or large where they are dependent."""
+    solved = np.zeros(right.shape)
+    if len(grams) == 1:  # without padding, in a third of the time
+        rows = inside[0].nonzero()[0]
+        if len(rows):  # LAPACK's interface refuses none
+            own = grams[0].take(rows, axis=0).take(rows, axis=1).T
+            _, values, failed = dposv(own, right[0].take(rows), overwrite_a=True, overwrite_b=True)
+            solved[0, rows] = np.nan if failed else values
+        return solved
     numbers = np.count_nonzero(inside, axis=-1)
     # the places of F first; missing ones are those of other entries, with the equation μ = 0
     place = np.argsort(~inside, axis=-1, kind="stable")[:, : np.max(numbers, initial=0)]
@@ -146,6 +154,5 @@ def _on_face(
     diagonal *= 1 + EPS  # rows that depend on each other must not divide by 0
     diagonal += ~there
     values = np.linalg.solve(system, (np.take_along_axis(right, place, axis=-1) * there)[..., None])[..., 0]
-    solved = np.zeros(right.shape)
     np.put_along_axis(solved, place, values * there, axis=-1)
     return solved
