@@ -23,7 +23,7 @@ from attsvm.datasets import random_problem
 from attsvm.norms import MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.norms.factors import FusedHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
-from attsvm.reproduce.figures.multi_head import MultiHead, problems
+from attsvm.papers.figures.multi_head import MultiHead, problems
 
 HEADS, REPEATS, SHORT = 8, 15, 2
 

@@ -1,4 +1,4 @@
-"""Cost of attsvm.torch.AttentionMonitor at every=100, on a small GPT and a ViT.
+"""Cost of attsvm.inspect.AttentionMonitor at every=100, on a small GPT and a ViT.
 
     python benchmarks/attention_monitor.py [--steps 100] [--rounds 2]
 
@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import nn
 
-from attsvm.torch import AttentionMonitor
+from attsvm.inspect import AttentionMonitor
 
 
 def gpt() -> tuple[nn.Module, dict[str, torch.Tensor]]:

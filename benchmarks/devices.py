@@ -119,7 +119,7 @@ def _inspect(case: Case) -> float:
     attention = torch.nn.MultiheadAttention(case["width"], 4, batch_first=True, **where)
     tokens = torch.randn(8, 16, case["width"], **where)
     began = time.perf_counter()
-    attsvm.torch.inspect(attention, (tokens, tokens, tokens), margins=False)
+    attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
     return time.perf_counter() - began
 
 

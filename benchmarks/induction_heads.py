@@ -12,7 +12,7 @@ import time
 import torch
 
 import attsvm.torch
-from attsvm.torch.inspection.attention_only import (
+from attsvm.inspect.attention_only import (
     AttentionOnly,
     induction_loss,
     repeated_sequences,
@@ -43,7 +43,7 @@ def main() -> None:
     tokens, _ = repeated_sequences(SEQUENCES, generator)
     held_out, repeated = repeated_sequences(SEQUENCES, generator)
     model.double()
-    inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
+    inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
     for name, measure in (("previous token", "previous_share"), ("induction", "induction_share")):
         shares = inspection.measure(measure)[0 if name == "previous token" else 1]
         print(f"{name} shares:", " ".join(f"{share:.2f}" for share in shares))

@@ -29,8 +29,8 @@ from attsvm.optimizers import (
     steepest_descent,
 )
 from attsvm.optimizers.limit import UNNAMED
-from attsvm.reproduce.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
-from attsvm.reproduce.pieces import Store
+from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
+from attsvm.papers.pieces import Store
 from cases import markdown
 from factored_optimizers import RUNS
 from optimizer_norms import SHAPE

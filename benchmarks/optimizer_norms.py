@@ -15,8 +15,8 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
-from attsvm.reproduce.figures.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
-from attsvm.reproduce.pieces import Store
+from attsvm.papers.figures.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
+from attsvm.papers.pieces import Store
 from attsvm.training.engine.trials import num_threads
 
 SHAPE = (6, 8, 10)

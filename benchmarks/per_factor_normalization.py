@@ -17,7 +17,7 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
-from attsvm.reproduce.figures.optimizer_norms import problems
+from attsvm.papers.figures.optimizer_norms import problems
 from attsvm.training.engine.trials import num_threads
 
 STEPS = 80_000

@@ -20,8 +20,8 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm.apps.experiments.experiment import Experiment, make_options
-from attsvm.apps.experiments.options import Options
+from attsvm.papers.experiments.experiment import Experiment, make_options
+from attsvm.papers.experiments.options import Options
 from attsvm.report.experiment.folder import run_folder, write_experiment
 from attsvm.report.plain import dumps, jsonable
 

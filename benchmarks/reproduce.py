@@ -21,8 +21,8 @@ import torch
 import attsvm
 from att_svm import Data, nuclear, per_constraint
 from attsvm.datasets import random_problem
-from attsvm.reproduce import FIGURES, Arrays
-from attsvm.reproduce.pieces import Store
+from attsvm.papers import FIGURES, Arrays
+from attsvm.papers.pieces import Store
 from attsvm.training.engine.trials import num_threads
 from training import torch_loop
 

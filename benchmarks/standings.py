@@ -29,7 +29,7 @@ import attsvm
 from attsvm import optimizers as o
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying
-from attsvm.reproduce.token_instances import graph_instances
+from attsvm.papers.token_instances import graph_instances
 
 COMMAND = "python benchmarks/standings.py"
 KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "batch"

@@ -65,7 +65,7 @@ autosummary_ignore_module_all = False
 # names that differ only in case would be one file on some systems
 autosummary_filename_map = {
     "attsvm.optimizers.Polyak": "attsvm.optimizers.Polyak-class",
-    "attsvm.reproduce.Verdict": "attsvm.reproduce.Verdict-class",
+    "attsvm.papers.Verdict": "attsvm.papers.Verdict-class",
 }
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "bysource"

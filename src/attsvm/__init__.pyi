@@ -1,5 +1,6 @@
 from . import datasets as datasets
 from . import heads as heads
+from . import inspect as inspect
 from . import losses as losses
 from . import norms as norms
 from . import optimizers as optimizers

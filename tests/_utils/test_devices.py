@@ -163,7 +163,7 @@ import tempfile
 from pathlib import Path
 import jax, numpy as np, attsvm
 from attsvm._utils.jax_devices import default_device
-from attsvm.reproduce import run
+from attsvm.papers import run
 from attsvm.sweeps import Definition, measured
 
 first, second = jax.devices()

@@ -57,6 +57,6 @@ def test_the_inspection_of_a_model_names_the_batch_that_does_not_fit():
     tokens = torch.zeros(4, 3, 4)
     batch = {"query": tokens, "key": tokens, "value": tokens}
     with pytest.raises(MemoryError, match=r"^4 sequences in a call of the model need .*; try 2$"):
-        attsvm.torch.inspect(model, batch, device="cpu")
+        attsvm.inspect.inspect(model, batch, device="cpu")
     with pytest.raises(ProblemError, match="device: expected one that exists here"):
-        attsvm.torch.inspect(model, batch, device="cuda:7")
+        attsvm.inspect.inspect(model, batch, device="cuda:7")

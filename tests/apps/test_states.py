@@ -154,8 +154,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
-    from attsvm.torch.inspection import inputs, models
-    from attsvm.torch.inspection.families import find_family
+    from attsvm.inspect import inputs, models
+    from attsvm.inspect.families import find_family
 
     def inspected(path):
         return inputs.tokenized(str(path), ["good film"], models.load_model(str(path)), find_family("BERT"))

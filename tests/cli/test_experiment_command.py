@@ -19,17 +19,17 @@ import pyarrow.parquet as pq  # noqa: E402
 from PIL import Image  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
-from attsvm.apps.experiments.blocks import Blocks  # noqa: E402
-from attsvm.apps.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
-from attsvm.apps.experiments.models import TextShape  # noqa: E402
-from attsvm.apps.experiments.pictures import load_pictures, varied  # noqa: E402
-from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer  # noqa: E402
-from attsvm.apps.experiments.sentences import SENTENCES, read_sentences  # noqa: E402
-from attsvm.apps.experiments.tables import read_splits  # noqa: E402
-from attsvm.apps.experiments.training import CHECKPOINT  # noqa: E402
 from attsvm.cli.app import app  # noqa: E402
 from attsvm.cli.exits import exit_status  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
+from attsvm.papers.experiments.blocks import Blocks  # noqa: E402
+from attsvm.papers.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
+from attsvm.papers.experiments.models import TextShape  # noqa: E402
+from attsvm.papers.experiments.pictures import load_pictures, varied  # noqa: E402
+from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer  # noqa: E402
+from attsvm.papers.experiments.sentences import SENTENCES, read_sentences  # noqa: E402
+from attsvm.papers.experiments.tables import read_splits  # noqa: E402
+from attsvm.papers.experiments.training import CHECKPOINT  # noqa: E402
 
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
 
@@ -316,7 +316,7 @@ def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ProblemError, match="Parquet needs pyarrow"):
         read_splits(str(reviews), "text")
-    monkeypatch.setattr("attsvm.apps.experiments.reviews.VOCABULARY_PACKAGE", "no_such_package")
+    monkeypatch.setattr("attsvm.papers.experiments.reviews.VOCABULARY_PACKAGE", "no_such_package")
     with pytest.raises(ProblemError, match=r"vocabulary: expected .*, got none"):
         load_tokenizer()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)

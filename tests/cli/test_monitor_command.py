@@ -17,7 +17,7 @@ from oracles.schemas import check_result
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
-from attsvm.torch.monitoring import CsvLog, TensorBoardLog, ZarrLog
+from attsvm.inspect.monitoring import CsvLog, TensorBoardLog, ZarrLog
 
 HEADS = [f"{layer}.{head}" for layer in range(2) for head in range(11)]
 

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from attsvm.cli.app import app
-from attsvm.reproduce import FIGURES
+from attsvm.papers import FIGURES
 from oracles.pages import loads
 from oracles.schemas import check_result
 

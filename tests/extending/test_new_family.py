@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 # docs: begin
-from attsvm.torch.inspection.families import HuggingFace, projections_of  # noqa: E402
+from attsvm.inspect.families import HuggingFace, projections_of  # noqa: E402
 
 
 class Electra(HuggingFace):
@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 def test_its_attention_is_that_of_the_model(family):
     batch = {"input_ids": torch.tensor([[2, 4, 6, 8, 3], [2, 5, 7, 3, 0]])}
     batch["attention_mask"] = (batch["input_ids"] != 0).long()
-    inspection = attsvm.torch.inspect(small_model(), batch, family=family)
+    inspection = attsvm.inspect.inspect(small_model(), batch, family=family)
     assert inspection.family == "ELECTRA"
     assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for head in inspection.heads:
@@ -72,7 +72,7 @@ def test_its_attention_is_that_of_the_model(family):
 
 def test_without_it_the_model_is_refused():
     with pytest.raises(ProblemError, match=r"expected attention of a known family \(BERT"):
-        attsvm.torch.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])})
+        attsvm.inspect.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])})
 
 
 def test_a_family_without_projections_is_refused_by_name():
@@ -81,7 +81,7 @@ def test_a_family_without_projections_is_refused_by_name():
         modules = ()
 
     with pytest.raises(ProblemError, match=r"^family: Incomplete cannot be created .*projections"):
-        attsvm.torch.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])}, family=Incomplete)
+        attsvm.inspect.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])}, family=Incomplete)
 
 
 def test_the_command_line_inspects_it_and_writes_the_page(command, folder):

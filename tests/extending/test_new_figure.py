@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 import attsvm
+from attsvm.papers import Figure, Row, verdict
 from attsvm.plot.style import WIDTH
-from attsvm.reproduce import Figure, Row, verdict
 
 
 def least_norms(tokens, seed):
@@ -46,7 +46,7 @@ class NormByTokens(Figure):
 
 import pytest  # noqa: E402
 
-from attsvm.reproduce import Standing, run, several  # noqa: E402
+from attsvm.papers import Standing, run, several  # noqa: E402
 
 HERE = "test_new_figure:NormByTokens"
 

@@ -60,7 +60,7 @@ def write_samples(folder: Path) -> None:
 
 def _write_arrays(folder: Path) -> None:
     import attsvm
-    from attsvm.reproduce.pieces import Store
+    from attsvm.papers.pieces import Store
 
     problem = attsvm.datasets.random_problem(6, 3, 2, seed=0)
     problem.save(folder / "problem.npz")
@@ -124,7 +124,7 @@ def _write_models(folder: Path) -> None:
 
 
 def _write_checkpoint(path: Path) -> None:
-    from attsvm.apps.experiments.checkpoints import Position, save_checkpoint
+    from attsvm.papers.experiments.checkpoints import Position, save_checkpoint
 
     model, optimizer = _checkpointed()
     save_checkpoint(
@@ -199,7 +199,7 @@ def _read_run(folder: Path) -> None:
 
 def _read_piece(folder: Path) -> None:
     """A damaged piece is measured again; what it held never comes back changed."""
-    from attsvm.reproduce.pieces import _digest, _origin, _verified
+    from attsvm.papers.pieces import _digest, _origin, _verified
 
     found = _verified(folder / "piece.npz", _origin(_piece, (), object))
     assert found is None or _digest(found) == _digest(_piece())
@@ -215,14 +215,14 @@ def _texts(name: str) -> Callable[[Path], object]:
 
 
 def _read_reviews(folder: Path) -> object:
-    from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer
+    from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer
 
     return load_reviews(str(folder / "reviews"), load_tokenizer(str(folder / "vocab.txt")), 8)
 
 
 def _vocabulary(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
-        from attsvm.apps.experiments.reviews import encoded, load_tokenizer
+        from attsvm.papers.experiments.reviews import encoded, load_tokenizer
 
         return encoded(TEXTS[:2], load_tokenizer(str(folder / name)), 8)
 
@@ -230,7 +230,7 @@ def _vocabulary(name: str) -> Callable[[Path], object]:
 
 
 def _read_checkpoint(folder: Path) -> None:
-    from attsvm.apps.experiments.checkpoints import load_checkpoint
+    from attsvm.papers.experiments.checkpoints import load_checkpoint
 
     position, *_ = load_checkpoint(folder / "checkpoint.safetensors", *_checkpointed(), {"seed": 0})
     assert position.step == 3
@@ -241,9 +241,8 @@ def _model(name: str) -> Callable[[Path], object]:
         import os
 
         from attsvm.apps.texts.states import load_states
-        from attsvm.torch import inspect
-        from attsvm.torch.inspection import inputs, models
-        from attsvm.torch.inspection.layers import attention_layers
+        from attsvm.inspect import inputs, inspect, models
+        from attsvm.inspect.layers import attention_layers
 
         path = os.path.relpath(folder / name)
         model: Any = models.load_model(f"./{path}")
@@ -257,8 +256,7 @@ def _model(name: str) -> Callable[[Path], object]:
 
 
 def _read_pictures(folder: Path) -> None:
-    from attsvm.torch import inspect
-    from attsvm.torch.inspection import inputs, models
+    from attsvm.inspect import inputs, inspect, models
 
     model: Any = models.load_model(str(folder / "vit"))
     given = inputs.read_pictures(str(folder / "vit"), folder / "images", model)
@@ -267,7 +265,7 @@ def _read_pictures(folder: Path) -> None:
 
 
 def _read_lines(folder: Path) -> object:
-    from attsvm.torch.inspection.inputs import read_texts
+    from attsvm.inspect.inputs import read_texts
 
     return read_texts(folder / "lines.txt")
 

@@ -113,7 +113,7 @@ def _write_reviews(folder: Path) -> bool:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from attsvm.apps.experiments.sentences import SENTENCES
+        from attsvm.papers.experiments.sentences import SENTENCES
     except ImportError:
         return False
     for name, n in (("train", 24), ("test", 12)):

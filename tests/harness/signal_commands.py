@@ -94,7 +94,7 @@ def _make_reviews(folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from attsvm.apps.experiments.sentences import SENTENCES
+    from attsvm.papers.experiments.sentences import SENTENCES
 
     kinds = (("awful", "boring", "terrible"), ("wonderful", "great", "perfect"))
     for name, rows in (("train", 48), ("test", 20)):

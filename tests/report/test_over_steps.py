@@ -16,11 +16,11 @@ from attsvm.apps.fit.fit import fit
 from attsvm.apps.fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
+from attsvm.papers.rings import draw_rings, ring_steps
 from attsvm.report.figure_data import figure_series
 from attsvm.report.fit.numbers import numbers
 from attsvm.report.fit.page import write_folder
 from attsvm.report.render import svg_element
-from attsvm.reproduce.rings import draw_rings, ring_steps
 
 # moves each slider to the step before last, and writes what is shown
 MOVE = """<script>

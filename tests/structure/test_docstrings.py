@@ -10,9 +10,9 @@ import pytest
 
 MODULES = (
     *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm.heads"),
-    *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.reproduce"),
+    *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.papers"),
     *("attsvm.regularization", "attsvm.svm", "attsvm.svm.differentiable", "attsvm.sweeps", "attsvm.theory"),
-    *("attsvm.torch", "attsvm.training"),
+    *("attsvm.inspect", "attsvm.torch", "attsvm.training"),
 )
 API = Path(__file__).parents[2] / "docs" / "api"
 TYPES = re.compile(r"^Types\n-+\n(.*)", re.DOTALL | re.MULTILINE)  # the last section of a page
@@ -20,7 +20,7 @@ SEE_ALSO = re.compile(r"^See Also\n-+\n(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILI
 
 
 def module(name):
-    if name == "attsvm.torch":
+    if name in ("attsvm.inspect", "attsvm.torch"):
         pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     return importlib.import_module(name)
 

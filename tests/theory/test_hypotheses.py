@@ -14,7 +14,7 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent, normalized_gradient_descent
-from attsvm.reproduce.figures.optimizer_norms import WAYS
+from attsvm.papers.figures.optimizer_norms import WAYS
 from attsvm.theory import Standing
 from attsvm.theory.standing import Found, table
 from attsvm.training.run import NOT_RECORDED

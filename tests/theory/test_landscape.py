@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.reproduce.figures import landscape as figure
+from attsvm.papers.figures import landscape as figure
 
 
 def slope_along(problem, weights, direction):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import AttentionMonitor, MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
-from attsvm.torch.inspection.attention_only import AttentionOnly  # noqa: E402
-from attsvm.torch.monitoring import Margins  # noqa: E402
+from attsvm.inspect import AttentionMonitor  # noqa: E402
+from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
+from attsvm.inspect.monitoring import Margins  # noqa: E402
+from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"

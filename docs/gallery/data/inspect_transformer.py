@@ -2,7 +2,7 @@
 The heads of a transformer
 ==========================
 
-``attsvm.torch.inspect`` measures every head of a model on a batch: how concentrated its attention is, and its margin
+``attsvm.inspect.inspect`` measures every head of a model on a batch: how concentrated its attention is, and its margin
 over the best margin of any weights with the same selection. This BERT has random weights.
 """
 
@@ -18,5 +18,5 @@ model = transformers.BertModel(
     )
 ).eval()
 batch = {"input_ids": torch.randint(0, 100, (4, 12))}
-inspection = attsvm.torch.inspect(model, batch, gap=0.05)
+inspection = attsvm.inspect.inspect(model, batch, gap=0.05)
 inspection.plot("margin_ratio")

@@ -2,8 +2,8 @@
 Heads during training
 =====================
 
-``attsvm.torch.AttentionMonitor`` records measures of every head while a model is trained. Here a model with two layers
-learns to continue a repeated sequence, and the spectral norm of W = W_K W_Q'/√d_h grows in every head.
+``attsvm.inspect.AttentionMonitor`` records measures of every head while a model is trained. Here a model with two
+layers learns to continue a repeated sequence, and the spectral norm of W = W_K W_Q'/√d_h grows in every head.
 ``monitor.page("heads")`` shows all measures on a page.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from attsvm.torch import AttentionMonitor
-from attsvm.torch.inspection.attention_only import AttentionOnly, repeated_sequences
+from attsvm.inspect import AttentionMonitor
+from attsvm.inspect.attention_only import AttentionOnly, repeated_sequences
 
 torch.manual_seed(0)
 generator = torch.Generator().manual_seed(0)

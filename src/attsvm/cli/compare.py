@@ -18,8 +18,8 @@ from attsvm.pretrained import check_models
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm.torch.inspection.inputs import Input
-    from attsvm.torch.inspection.series import Series
+    from attsvm.inspect.inputs import Input
+    from attsvm.inspect.series import Series
 
 HELP = """
 Each MODEL is a folder with a Hugging Face model, or its name on the hub. A single MODEL is a folder with checkpoints,
@@ -135,10 +135,10 @@ def _compared(
     given: list[str], text: Path | None, images: Path | None, sentence: int | None, options: dict[str, Any]
 ) -> "tuple[Series, list[list[str]]]":
     """The models inspected one after another, and the tokens of the text."""
-    from attsvm.torch.inspection import inputs, models
-    from attsvm.torch.inspection import inspect as inspect_model
-    from attsvm.torch.inspection.layers import attention_layers
-    from attsvm.torch.inspection.series import Series, training_order
+    from attsvm.inspect import inputs, models
+    from attsvm.inspect import inspect as inspect_model
+    from attsvm.inspect.layers import attention_layers
+    from attsvm.inspect.series import Series, training_order
 
     names, steps = training_order(given)
     if len(given) == 1:
@@ -173,8 +173,8 @@ def _compared(
 
 
 def _input(name: str, network: "nn.Module", texts: list[str], images: Path | None, family: str | None) -> "Input":
-    from attsvm.torch.inspection import inputs
-    from attsvm.torch.inspection.layers import attention_layers
+    from attsvm.inspect import inputs
+    from attsvm.inspect.layers import attention_layers
 
     layers = attention_layers(network, family)
     if images is not None:

@@ -12,8 +12,8 @@ from attsvm.cli.shared import command_line, finish, limit_threads, print_result,
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
-    from attsvm.apps.experiments.experiment import Experiment
-    from attsvm.apps.experiments.options import Options
+    from attsvm.papers.experiments.experiment import Experiment
+    from attsvm.papers.experiments.options import Options
 
 _HELP = """
 TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows accuracy, the sizes of the weights of keys,
@@ -48,8 +48,8 @@ def __getattr__(name: str) -> str:
 
 def _known_names() -> str:
     try:
-        from attsvm.apps.experiments.optimizers import OPTIMIZERS
-        from attsvm.apps.experiments.tasks import TASKS
+        from attsvm.papers.experiments.optimizers import OPTIMIZERS
+        from attsvm.papers.experiments.tasks import TASKS
     except ModuleNotFoundError:
         return ""
     presets = "; ".join(f"for `{name}` {', '.join(task.presets)}" for name, task in TASKS.items())
@@ -97,8 +97,8 @@ def experiment(
         torch.set_num_threads(threads)
 
     from attsvm._utils.devices import find_torch_device
-    from attsvm.apps.experiments.experiment import Experiment, make_options
-    from attsvm.apps.experiments.tasks import find_task
+    from attsvm.papers.experiments.experiment import Experiment, make_options
+    from attsvm.papers.experiments.tasks import find_task
     from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
     from attsvm.report.experiment.page import notes, tables_of, verdict
     from attsvm.report.experiment.published import read_results
@@ -162,7 +162,7 @@ def _torch() -> Any:
 
 
 def _check_tensorboard() -> None:
-    from attsvm.apps.experiments.board import check_tensorboard
+    from attsvm.papers.experiments.board import check_tensorboard
 
     try:
         check_tensorboard()

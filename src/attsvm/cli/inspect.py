@@ -22,12 +22,12 @@ from attsvm.pretrained import check_models
 if TYPE_CHECKING:
     from torch import nn
 
+    from attsvm.inspect import HeadProgress, Inspection
+    from attsvm.inspect.causal import Running
+    from attsvm.inspect.inputs import Input
+    from attsvm.inspect.source import Source
     from attsvm.report.inspection.found import Found
     from attsvm.report.inspection.page import InspectionFiles
-    from attsvm.torch.inspection import HeadProgress, Inspection
-    from attsvm.torch.inspection.causal import Running
-    from attsvm.torch.inspection.inputs import Input
-    from attsvm.torch.inspection.source import Source
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
@@ -68,7 +68,7 @@ def more_help(arguments: Sequence[str]) -> str:
     if not {"-h", "--help"} & {*arguments}:
         return ""
     try:
-        from attsvm.torch.inspection.families import FAMILIES
+        from attsvm.inspect.families import FAMILIES
     except ModuleNotFoundError:
         families = "that `pip install 'attsvm[inspect]'` provides"
     else:
@@ -252,9 +252,9 @@ def _loaded(
     checkpoints: Path | None,
     held_out: Path | None,
 ) -> _Subject:
-    from attsvm.torch.inspection import inputs, models
-    from attsvm.torch.inspection.layers import attention_layers
-    from attsvm.torch.inspection.source import Source
+    from attsvm.inspect import inputs, models
+    from attsvm.inspect.layers import attention_layers
+    from attsvm.inspect.source import Source
 
     texts = [] if text is None else inputs.read_texts(text)
     series = [] if checkpoints is None else models.checkpoints(checkpoints)
@@ -273,7 +273,7 @@ def _loaded(
 
 def _testable(held_out: "Source", place: tuple[int, int], seed: int) -> "Running":
     """Run the head in detail on other text, and say what a test of its reasons can show."""
-    from attsvm.torch.inspection.causal import Heads, Running
+    from attsvm.inspect.causal import Heads, Running
 
     layer, head = place
     running = Running.of(Heads(held_out, layer, (head,), None), None, seed)
@@ -293,10 +293,10 @@ def _inspected(
     keep: "Callable[[Found], None]",
 ) -> "Found":
     """The inspections of the model, of its twin and of its checkpoints; ``keep`` receives what is found until then."""
+    from attsvm.inspect import inspect as inspect_model
+    from attsvm.inspect import models
+    from attsvm.inspect.tested import tested_reasons
     from attsvm.report.inspection.found import Found
-    from attsvm.torch.inspection import inspect as inspect_model
-    from attsvm.torch.inspection import models
-    from attsvm.torch.inspection.tested import tested_reasons
 
     network, given, series, held_out = subject
     # a head whose reasons cannot be tested is refused before anything else is computed

@@ -10,8 +10,8 @@ from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.cli.tables import columns_table
 
 HELP = """
-RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.torch.AttentionMonitor` wrote; the
-training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
+RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.inspect.AttentionMonitor` wrote;
+the training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
 largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
 maps of all heads, and a table of their last values, which is printed, too. The effective rank of W says how many of its
 singular values count; the margin ratio is the margin of W over the best margin of its norm.

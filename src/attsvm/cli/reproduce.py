@@ -15,8 +15,8 @@ from attsvm.errors import ProblemError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attsvm.reproduce import Figure
-    from attsvm.reproduce.page import Card
+    from attsvm.papers import Figure
+    from attsvm.papers.page import Card
 
 SCHEMA = "attsvm.figures/1"
 LIST_SCHEMA = "attsvm.figure-list/1"
@@ -77,11 +77,11 @@ def reproduce(
 
     from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
+    from attsvm.papers.page import page
+    from attsvm.papers.run import chosen, claim
+    from attsvm.papers.several import run_several
+    from attsvm.papers.sizes import sizes_of
     from attsvm.report.plain import command_result, dumps
-    from attsvm.reproduce.page import page
-    from attsvm.reproduce.run import chosen, claim
-    from attsvm.reproduce.several import run_several
-    from attsvm.reproduce.sizes import sizes_of
 
     console = Console()
     if list_all:

@@ -364,7 +364,7 @@ class Problem(Displayed):
 
         See Also
         --------
-        attsvm.torch.inspect : For the heads of a trained transformer.
+        attsvm.inspect.inspect : For the heads of a trained transformer.
 
         Examples
         --------

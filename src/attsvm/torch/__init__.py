@@ -1,7 +1,4 @@
-"""Optimizers for PyTorch whose implicit bias is known, and inspection of the attention heads of trained transformers.
-
-The optimizers are subclasses of `torch.optim.Optimizer`. :func:`inspect` measures every layer and head of a model on a
-batch.
+"""Optimizers for PyTorch whose implicit bias is known. They are subclasses of `torch.optim.Optimizer`.
 
 This module needs the extra ``torch``: ``pip install 'attsvm[torch]'``.
 """
@@ -11,18 +8,6 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
-from attsvm.torch.inspection import (
-    CausalTest,
-    Comparison,
-    Explanation,
-    Family,
-    HeadProgress,
-    Inspection,
-    Layout,
-    compare,
-    inspect,
-)
-from attsvm.torch.monitoring import AttentionMonitor
 from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.optimizers.line_descent import ColumnDescent, RowDescent
@@ -31,22 +16,12 @@ from attsvm.torch.optimizers.sign_descent import SignDescent
 from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 
 __all__ = [
-    "AttentionMonitor",
-    "CausalTest",
     "ColumnDescent",
-    "Comparison",
-    "Explanation",
-    "Family",
-    "HeadProgress",
-    "Inspection",
-    "Layout",
     "MirrorDescent",
     "NonFiniteGradientError",
     "RowDescent",
     "SignDescent",
     "SpectralDescent",
-    "compare",
-    "inspect",
     "lr_from_adam",
     "lr_from_sgd",
 ]

@@ -14,9 +14,9 @@ from attsvm.report.comparison.words import model_names
 from attsvm.report.drawn import Drawn, Shown, draw_each
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Measure
-    from attsvm.torch.inspection.comparison import HeadChange
-    from attsvm.torch.inspection.series import Series
+    from attsvm.inspect import Measure
+    from attsvm.inspect.comparison import HeadChange
+    from attsvm.inspect.series import Series
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
 """Measures that are drawn before and after, or over the checkpoints."""

@@ -6,7 +6,7 @@ from attsvm.report.inspection.numbers import head_numbers
 from attsvm.report.plain import command_result
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection.series import Series
+    from attsvm.inspect.series import Series
 
 SCHEMA = "attsvm.compare/1"
 

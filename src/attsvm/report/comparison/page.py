@@ -11,7 +11,7 @@ from attsvm.report.render import render
 from attsvm.report.write import write_page
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection.series import Series
+    from attsvm.inspect.series import Series
 
 
 def write_comparison(

@@ -10,9 +10,9 @@ from attsvm.report.squares import WIDEST, attention_square
 from attsvm.report.words import percent
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection.comparison import HeadChange
-    from attsvm.torch.inspection.series import Series
-    from attsvm.torch.inspection.weights import Layer
+    from attsvm.inspect.comparison import HeadChange
+    from attsvm.inspect.series import Series
+    from attsvm.inspect.weights import Layer
 
 MOST_HEADS = 4
 """Heads that are drawn."""

@@ -7,8 +7,8 @@ from attsvm.report.inspection.words import REBUILT
 from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection.comparison import HeadChange
-    from attsvm.torch.inspection.series import Series
+    from attsvm.inspect.comparison import HeadChange
+    from attsvm.inspect.series import Series
 
 SHOWN = 8
 """Most heads with other weights that a sentence names."""

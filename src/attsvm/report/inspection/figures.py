@@ -12,7 +12,7 @@ from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Inspection, Measure
+    from attsvm.inspect import Inspection, Measure
 
 GREY = "#808080"
 

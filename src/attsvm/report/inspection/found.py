@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Inspection
-    from attsvm.torch.inspection.tested import TestedReason
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.tested import TestedReason
 
 
 class Found(NamedTuple):

@@ -9,10 +9,13 @@ from attsvm.report.words import short
 from attsvm.results import Status
 
 if TYPE_CHECKING:
+    from attsvm.inspect import Explanation, Inspection
+    from attsvm.inspect.directions import ReadingDirection
+    from attsvm.inspect.reasons import Reasons
+    from attsvm.inspect.result import Head
+    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.view import HeadView
     from attsvm.report.inspection.found import Found
-    from attsvm.torch.inspection import Explanation, Head, HeadView, Inspection, Reasons
-    from attsvm.torch.inspection.directions import ReadingDirection
-    from attsvm.torch.inspection.tested import TestedReason
 
 SCHEMA = "attsvm.inspect/2"
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import HeadView
-    from attsvm.torch.inspection.tested import TestedReason
+    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.view import HeadView
 
 MOST = 10
 """Pairs of origins that are shown."""

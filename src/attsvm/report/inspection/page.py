@@ -29,7 +29,8 @@ from attsvm.report.words import percent, short
 from attsvm.report.write import page_files
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import HeadView, Inspection
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.view import HeadView
 
 Words = Callable[[list[int]], list[str]]
 

@@ -10,8 +10,9 @@ from attsvm.report.plain import jsonable
 from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Head, Inspection
-    from attsvm.torch.inspection.weights import Layer
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.result import Head
+    from attsvm.inspect.weights import Layer
 
 MOST_BYTES = 200_000
 """Limit for the probabilities on the page: one byte for each pair of a query and a token."""

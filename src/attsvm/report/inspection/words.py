@@ -7,9 +7,10 @@ import numpy as np
 from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.view import HeadView
     from attsvm.report.inspection.found import Found
     from attsvm.svm.margin_interval import MarginInterval
-    from attsvm.torch.inspection import HeadView, Inspection
 
 REBUILT = 1e-5
 """The difference of attention probabilities above which a note warns."""

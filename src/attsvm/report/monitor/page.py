@@ -27,7 +27,7 @@ def write_monitor(folder: Path, records: Records, result: dict[str, Any]) -> Non
 def write_records(
     out: str | Path, force: bool, heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]], command: str
 ) -> None:
-    """Write the page of a monitor in Python, as :meth:`attsvm.torch.AttentionMonitor.page` documents."""
+    """Write the page of a monitor in Python, as :meth:`attsvm.inspect.AttentionMonitor.page` documents."""
     found = joined(heads, records)
     with claim_folder(out, force) as folder:
         write_monitor(folder, found, monitor_numbers(found, source=None, command=command))

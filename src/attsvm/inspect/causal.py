@@ -1,0 +1,320 @@
+"""A causal test of a reason: parts of the residual stream are taken from random tokens in the running model."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.progress import Progress
+from attsvm.errors import ProblemError
+from attsvm.inspect.capture import FUSED_ARGUMENTS
+from attsvm.inspect.decisions import decisions_of
+from attsvm.inspect.families.fused import FusedCall
+from attsvm.inspect.families.stream import BIASES, CONSTANT
+from attsvm.inspect.model_calls import evaluating
+from attsvm.inspect.residual import Reached, Residual, residual_stream
+from attsvm.inspect.source import Source
+
+CONTROLS = 20
+"""Random reasons with which a reason is compared."""
+
+LEAST = 0.5
+"""Sufficiency and necessity that a reason needs."""
+
+LEAST_CHANGE = 0.05
+"""Resampling everything has to lower the score by at least this share of it; else there is no reason to test."""
+
+
+class Reason(NamedTuple):
+    """Origins that are claimed to decide: those of the queries and those of the keys.
+
+    A side with "constant" claims that the mean over all queries, or over all keys, decides.
+    """
+
+    query: frozenset[str]
+    key: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class CausalTest:
+    """Whether a reason is sufficient and necessary for the attention of its heads, on sequences of its own.
+
+    An origin is resampled if what it adds at each place is that of a random token of the text, of any sequence and
+    place. Queries and keys are resampled independently.
+
+    Attributes
+    ----------
+    query, key : list of str
+        Origins of the reason.
+    score : float
+        Of the running model: the mean attention to the decided tokens, or what ``measure`` returns.
+    resampled : float
+        The score when every origin of queries and keys is resampled.
+    alone : float
+        The score when everything but the reason is resampled.
+    without_query, without_key : float
+        The score when the origins of the reason are resampled on one side, and nothing else. NaN if that side is
+        constant.
+    control_sufficiency, control_necessity : ndarrays, shape (controls,)
+        Sufficiency and necessity of random reasons of equal size that share no origin with this one on the same side. A
+        constant side is constant in them, too.
+
+    See Also
+    --------
+    attsvm.inspect.Explanation.test : Makes one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.inspect import CausalTest
+    >>> test = CausalTest(["position"], ["position"], 1.0, 0.0, 0.9, 0.2, 0.1, np.array([0.1]), np.array([0.2]))
+    >>> test.sufficiency, test.necessity, test.passed
+    (0.9, 0.8, True)
+    """
+
+    query: list[str]
+    key: list[str]
+    score: float
+    resampled: float
+    alone: float
+    without_query: float
+    without_key: float
+    control_sufficiency: Float[np.ndarray, " controls"]
+    control_necessity: Float[np.ndarray, " controls"]
+
+    @property
+    def sufficiency(self) -> float:
+        """(alone − resampled)/(score − resampled)."""
+        return (self.alone - self.resampled) / (self.score - self.resampled)
+
+    @property
+    def necessity(self) -> float:
+        """(score − without one side)/(score − resampled), for the side with the smaller effect."""
+        without = np.nanmax([self.without_query, self.without_key])
+        return float((self.score - without) / (self.score - self.resampled))
+
+    @property
+    def passed(self) -> bool:
+        """Whether both are at least 0.5 and exceed those of every control."""
+        return bool(
+            self.sufficiency >= LEAST
+            and self.necessity >= LEAST
+            and (self.sufficiency > self.control_sufficiency).all()
+            and (self.necessity > self.control_necessity).all()
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"queries from {', '.join(self.query)}, keys from {', '.join(self.key)}: sufficiency {self.sufficiency:.2f}"
+            f" (controls at most {self.control_sufficiency.max():.2f}), necessity {self.necessity:.2f} (controls at"
+            f" most {self.control_necessity.max():.2f}): {'passed' if self.passed else 'failed'}"
+        )
+
+
+class Heads(NamedTuple):
+    """Heads of one layer on sequences, and the pattern of their decisions."""
+
+    source: Source
+    layer: int
+    heads: tuple[int, ...]
+    pattern: str | None
+
+
+Streams = tuple[Tensor | None, Tensor | None]
+"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
+
+    heads: Heads
+    residual: Residual
+    targets: Tensor  # shape (n, heads, Q, T), the tokens that the heads decide for
+    places: Tensor  # shape (tokens, 2), sequence and place of every token
+    means: tuple[Tensor, Tensor]  # shapes (d_q,) and (d,), of what the queries and the keys are made from
+    measure: Callable[[Any], float] | None
+    score: float = 0.0  # score, resampled: as those of :class:`CausalTest`
+    resampled: float = 0.0
+
+    @classmethod
+    def of(cls, heads: Heads, measure: Callable[[Any], float] | None, seed: int) -> "Running":
+        """Run a model as it is, and with every origin resampled.
+
+        Raises ProblemError if that makes no difference, so that there is no reason to test.
+        """
+        layer, targets = decisions_of(*heads)
+        seen = layer.allowed.any(axis=1)
+        means = layer.queries[layer.positions >= 0].mean(axis=0), layer.tokens[seen].mean(axis=0)
+        residual = residual_stream(heads.source.model, heads.source.batch, heads.source.layers[heads.layer])
+        places = torch.as_tensor(np.argwhere(seen))
+        query, key = (torch.as_tensor(mean) for mean in means)
+        running = cls(heads, residual, torch.as_tensor(targets), places, (query, key), measure)
+        score = running.scored((None, None))
+        nothing = frozenset[str]()
+        resampled = running.scored(running.streams(Reason(nothing, nothing), np.random.default_rng(seed)))
+        if not score - resampled >= LEAST_CHANGE * abs(score):
+            raise ProblemError(
+                f"explanation: expected attention that depends on what queries and keys are made from, but the score is"
+                f" {score:.3g}, and {resampled:.3g} with those of random tokens; attention that is nearly even, or by"
+                " rotary positions alone, has no reason to test"
+            )
+        return replace(running, score=score, resampled=resampled)
+
+    def test(
+        self, reason: Reason, controls: int, seed: int, callback: Callable[[Progress], object] | None = None
+    ) -> CausalTest:
+        """Test a reason; see :meth:`attsvm.inspect.Explanation.test`. The callback is called after each control."""
+        check_integer("controls", controls, 1)
+        check_seed(seed)
+        generator = np.random.default_rng(seed)
+        drawn = _controls(reason, self.residual.origins, controls, generator)
+        names, found = (sorted(reason.query), sorted(reason.key)), []
+        for step, one in enumerate([reason, *drawn], start=1):
+            scores = self._scores(one, generator)
+            found.append(CausalTest(*names, self.score, self.resampled, *scores, np.empty(0), np.empty(0)))
+            if callback is not None:
+                callback(Progress(step, 1 + controls))
+        return replace(
+            found[0],
+            control_sufficiency=np.array([one.sufficiency for one in found[1:]]),
+            control_necessity=np.array([one.necessity for one in found[1:]]),
+        )
+
+    def _scores(self, reason: Reason, generator: np.random.Generator) -> tuple[float, float, float]:
+        """With everything but the reason resampled, and with the reason resampled on either side."""
+        every = frozenset(self.residual.origins)
+        scores = [self.scored(self.streams(reason, generator))]
+        for side, origins in enumerate(reason):
+            if CONSTANT in origins:
+                scores.append(np.nan)
+                continue
+            streams: list[Tensor | None] = [None, None]
+            streams[side] = self._stream(side, every - origins, generator)
+            scores.append(self.scored((streams[0], streams[1])))
+        return scores[0], scores[1], scores[2]
+
+    def streams(self, own: Reason, generator: np.random.Generator) -> Streams:
+        """What the layer makes its queries and its keys from, with all but these origins resampled."""
+        return self._stream(0, own.query, generator), self._stream(1, own.key, generator)
+
+    def _stream(self, side: int, own: frozenset[str], generator: np.random.Generator) -> Tensor:
+        n, _, _, T = self.targets.shape
+        if CONSTANT in own:
+            return self.means[side].expand(n, T, -1)
+        drawn = torch.as_tensor(generator.integers(len(self.places), size=(n, T)))
+        return self.residual.mixed(self.places[drawn], own.__contains__)
+
+    def scored(self, streams: Streams) -> float:
+        """Run the model with these streams for the queries and keys of the heads."""
+        source, layer, heads, _ = self.heads
+        module, ends, output = source.layers[layer].module, self.measure is None, None
+        with (
+            torch.no_grad(),
+            evaluating(source.model, "sdpa"),
+            _replaced(module, heads, streams, ends) as calls,
+            contextlib.suppress(Reached),
+        ):
+            output = source.run()
+        if self.measure is not None:
+            return check_number("measure", self.measure(output), "a finite number")
+        attention = calls[-1].attention()[:, list(heads)].double().cpu()
+        shares = (attention * self.targets).sum(dim=-1)[self.targets.any(dim=-1)]
+        return float(shares.mean())
+
+
+def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.random.Generator) -> list[Reason]:
+    """Random reasons of equal size without an origin of this one on the same side; what is constant remains so."""
+    if CONSTANT in reason.query & reason.key:
+        raise ProblemError("query, key: expected an origin that can be resampled on one side, got constants on both")
+    sides = []
+    for side, of_reason in (("queries", reason.query), ("keys", reason.key)):
+        left = [origin for origin in origins if origin not in of_reason and origin != BIASES]
+        if not left:
+            raise ProblemError(f"controls: there is no origin of {side} beside those of the reason")
+        size = min(len(of_reason), len(left))
+        drawn = [frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)]
+        sides.append([of_reason] * count if CONSTANT in of_reason else drawn)
+    return [Reason(query, key) for query, key in zip(*sides, strict=True)]
+
+
+class _Calls(TorchFunctionMode):
+    """Keeps the calls of scaled_dot_product_attention, with other queries and keys for some heads."""
+
+    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
+        super().__init__()
+        self.heads, self.query, self.key = list(heads), query, key
+        self.calls: list[FusedCall] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **kwargs}
+        repeats = given["query"].shape[1] // given["key"].shape[1]
+        for name in ("key", "value"):  # heads that share keys get their own
+            given[name] = given[name].repeat_interleave(repeats, 1)
+        for name, other in (("query", self.query), ("key", self.key)):
+            if other is not None:
+                given[name] = given[name].clone()
+                given[name][:, self.heads] = other[:, self.heads]
+        scale = given.get("scale") or given["query"].shape[-1] ** -0.5
+        self.calls.append(
+            FusedCall(given["query"], given["key"], given.get("attn_mask"), bool(given.get("is_causal")), scale)
+        )
+        given.pop("enable_gqa", None)
+        return func(**given)
+
+
+@contextlib.contextmanager
+def _replaced(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
+    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
+
+    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
+    """
+    forward = module.forward
+    found: list[FusedCall] = []
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        like = arguments[0] if arguments else keywords["hidden_states"]
+
+        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
+            """One run of the module, with these queries and keys of the heads if they are given."""
+            states = states.to(like)
+            with _Calls(heads, query, key) as mode:
+                if arguments:
+                    output = forward(states, *arguments[1:], **keywords)
+                else:
+                    output = forward(**{**keywords, "hidden_states": states})
+            if len(mode.calls) != 1:
+                raise ProblemError(
+                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
+                    f" {len(mode.calls)}"
+                )
+            return output, mode.calls[0]
+
+        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
+        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
+        found.append(call)
+        if ends:
+            raise Reached
+        return output
+
+    own = module.__dict__.get("forward")
+    module.forward = run
+    try:
+        yield found
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own

@@ -1,0 +1,215 @@
+"""Two inspections on the same batch: which heads changed their selection, and where the margin moved."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.errors import ProblemError
+from attsvm.inspect.result import Head, Inspection
+from attsvm.inspect.source import Source
+from attsvm.inspect.weights import Projections
+
+
+class WeightChange(NamedTuple):
+    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before.
+
+    Attributes
+    ----------
+    product : float
+        Of W = W_K (W_Q; b_Q)'/√d_h.
+    key, query : float
+        Of the key and the query weights, with their biases.
+    """
+
+    product: float
+    key: float
+    query: float
+
+
+class HeadChange(NamedTuple):
+    """How one head differs between two models.
+
+    Attributes
+    ----------
+    layer, head : int
+    changed : float
+        Share of the queries whose selected token differs.
+    queries : int ndarray, shape (k, 2)
+        Sequence and number of these queries.
+    before, after : int ndarrays, shape (k,)
+        The tokens that they select.
+    numbers : dict of str to (float, float)
+        Each measure that both have, before and after.
+    margin : ((float, float), (float, float)) or None
+        The interval of the margin ratio before and after. None if one was not solved for.
+    weights : WeightChange or None
+        None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
+        before are not known any more, or the sizes differ.
+    """
+
+    layer: int
+    head: int
+    changed: float
+    queries: Int[np.ndarray, "k 2"]
+    before: Int[np.ndarray, " k"]
+    after: Int[np.ndarray, " k"]
+    numbers: dict[str, tuple[float, float]]
+    margin: tuple[tuple[float, float], tuple[float, float]] | None
+    weights: WeightChange | None = None
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether its key or query weights differ, so that not only its input has changed."""
+        return self.weights is not None and max(self.weights.key, self.weights.query) > 0
+
+    @property
+    def margin_moved(self) -> bool:
+        """Whether the intervals of the margin ratio are disjoint, so that it certainly moved."""
+        if self.margin is None:
+            return False
+        (low, high), (other_low, other_high) = self.margin
+        return high < other_low or other_high < low
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """The heads of two models on the same batch, those with the most changed selections first.
+
+    Attributes
+    ----------
+    heads : list of HeadChange
+
+    See Also
+    --------
+    attsvm.inspect.compare : Makes one.
+    """
+
+    heads: list[HeadChange]
+
+    def __repr__(self) -> str:
+        changed = sum(one.changed > 0 for one in self.heads)
+        return f"Comparison({len(self.heads)} heads, {changed} with changed selections)"
+
+    def __str__(self) -> str:
+        lines = []
+        for one in (one for one in self.heads if one.changed):
+            line = f"head {one.layer}.{one.head}: {one.changed:.1%} of the selections changed"
+            if one.margin is not None:
+                (low, high), (other_low, other_high) = one.margin
+                line += f"; margin ratio {low:.3g} to {high:.3g}, then {other_low:.3g} to {other_high:.3g}"
+            if one.weights is not None:
+                line += f"; ‖ΔW‖/‖W‖ = {one.weights.product:.3g}"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+def compare(first: Inspection, second: Inspection) -> Comparison:
+    """Which heads changed their selection between two models or checkpoints, by how much, and where the margin moved.
+
+    Parameters
+    ----------
+    first, second : Inspection
+        Of two models with the same heads, on the same batch, with the same queries.
+
+    Returns
+    -------
+    Comparison
+        Of the heads that both inspections have.
+
+    Raises
+    ------
+    ProblemError
+        If they have no head in common, or were made with different queries.
+
+    See Also
+    --------
+    attsvm.inspect.inspect
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> from attsvm.inspect.attention_only import AttentionOnly
+    >>> _ = torch.manual_seed(0)
+    >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+    >>> one, other = (attsvm.inspect.inspect(AttentionOnly(), batch, margins=False) for _ in range(2))
+    >>> len(attsvm.inspect.compare(one, other).heads)
+    8
+    """
+    if first.positions.shape != second.positions.shape or (first.positions != second.positions).any():
+        raise ProblemError(
+            "second: expected an inspection with the queries of the first one; use the same batch and seed"
+        )
+    others = {(head.layer, head.head): head for head in second.heads}
+    pairs = [(head, others[head.layer, head.head]) for head in first.heads if (head.layer, head.head) in others]
+    if not pairs:
+        raise ProblemError("second: expected an inspection of a model with the same heads, got none in common")
+    weights = _weight_changes(first.source, second.source)
+    changes = [_change(*pair)._replace(weights=weights.get((pair[0].layer, pair[0].head))) for pair in pairs]
+    return Comparison(sorted(changes, key=lambda one: -one.changed))
+
+
+def _change(head: Head, other: Head) -> HeadChange:
+    asks = (head.selected >= 0) & (other.selected >= 0)
+    differs = asks & (head.selected != other.selected)
+    numbers = {}
+    for name, before in head.numbers.items():
+        after = other.numbers.get(name)
+        if before is not None and after is not None:
+            numbers[name] = before, after
+    intervals = [one.margin for one in (head, other)]
+    ends = [(one.lower, one.upper) for one in intervals if one is not None]
+    margin = None
+    if len(ends) == 2 and all(end is not None for pair in ends for end in pair):
+        margin = ((float(ends[0][0]), float(ends[0][1])), (float(ends[1][0]), float(ends[1][1])))  # type: ignore[arg-type]
+    return HeadChange(
+        head.layer,
+        head.head,
+        float(differs.sum() / max(1, asks.sum())),
+        np.argwhere(differs),
+        head.selected[differs],
+        other.selected[differs],
+        numbers,
+        margin,
+    )
+
+
+def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[int, int], WeightChange]:
+    """How far the weights of each head moved, by layer and head, for those of equal size."""
+    if first is None or second is None or first.model is second.model:
+        return {}
+    found = {}
+    for layer, pair in enumerate(zip(first.layers, second.layers, strict=False)):
+        before, after = (one.family.projections(one.module) for one in pair)
+        if before.query.shape[1:] == after.query.shape[1:] and before.key.shape[1:] == after.key.shape[1:]:
+            for head in range(min(before.num_heads, after.num_heads)):
+                found[layer, head] = _weight_change(before, after, head)
+    return found
+
+
+def _weight_change(before: Projections, after: Projections, head: int) -> WeightChange:
+    keys = [np.vstack([one.key[head], one.key_bias[head]]) for one in (before, after)]
+    queries = [one.scale * np.vstack([one.query[head], one.query_bias[head]]) for one in (before, after)]
+    key, query = keys[1] - keys[0], queries[1] - queries[0]
+    # ΔW = ΔK Q_after' + K ΔQ' without the bias of the keys, as one product, which is exactly 0 if nothing has changed
+    product = _norm_of_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
+    pairs = (
+        (product, _norm_of_product(keys[0][:-1], queries[0])),
+        *(
+            (float(np.linalg.norm(change)), float(np.linalg.norm(one)))
+            for change, one in ((key, keys[0]), (query, queries[0]))
+        ),
+    )
+    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in pairs))
+
+
+def _norm_of_product(left: np.ndarray, right: np.ndarray) -> float:
+    """‖left right'‖_F, by the triangular factors."""
+    one, other = (np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right))
+    return float(np.linalg.norm(one @ other.T))

@@ -1,0 +1,101 @@
+"""The directions that a head reads: singular directions of W, with the tokens at their ends."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.inspect.weights import Layer
+
+
+class ReadingDirection(NamedTuple):
+    """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
+
+    With rotary positions it is W before the rotation, or W_K R (W_Q; b_Q)'/√d_h with the rotation R of a distance
+    between query and key. The sign of the pair is arbitrary. A query with a positive
+    coordinate along v raises the logits of tokens with a positive coordinate along u, and lowers those with a negative
+    one.
+
+    Attributes
+    ----------
+    value : float
+        Singular value.
+    share : float
+        Its square over the sum of the squares.
+    key : ndarray, shape (d,)
+        u, of unit length.
+    query : ndarray, shape (d_q + 1,)
+        v, of unit length; the last coordinate belongs to the constant one.
+    key_ends, query_ends : (int ndarray, int ndarray), shapes (count, 2)
+        Sequence and place of the tokens, and of the queries, with the largest coordinates, and of those with the
+        smallest, one for each different token where tokens are known.
+    vocabulary_ends : (int ndarray, int ndarray) or None
+        Tokens of the vocabulary whose embeddings have the largest and the smallest coordinates along u. The embeddings
+        are those of the table, before positions and norms are applied. None if there is no table.
+    """
+
+    value: float
+    share: float
+    key: Float[np.ndarray, " d"]
+    query: Float[np.ndarray, " d_q_1"]
+    key_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
+    query_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
+    vocabulary_ends: tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]] | None
+
+
+def reading_directions(
+    layer: Layer,
+    head: int,
+    count: int,
+    ends: int,
+    tokens: Int[np.ndarray, "n T"] | None,
+    embeddings: Float[np.ndarray, "vocabulary d"] | None,
+    distance: int | None = None,
+) -> list[ReadingDirection]:
+    """The ``count`` pairs with the largest singular values, with ``ends`` tokens at each end.
+
+    See :meth:`attsvm.inspect.Inspection.reading_directions`.
+    """
+    parts = layer.projections
+    left, triangle = np.linalg.qr(parts.key[head])
+    query = np.vstack([parts.query[head], parts.query_bias[head]])
+    right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))
+    inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
+    total = float((values**2).sum())
+    there = layer.allowed.any(axis=1)
+    places = layer.positions
+    found = []
+    for k in range(min(count, len(values))):
+        u, v = left @ inner_left[:, k], right @ inner_right[k]
+        along_u, along_v = layer.tokens @ u, layer.queries @ v[:-1] + v[-1]
+        at_keys = np.argwhere(there)
+        asks = np.argwhere(places >= 0)
+        at_queries = np.stack([asks[:, 0], places[asks[:, 0], asks[:, 1]]], axis=1)
+        table = None if embeddings is None else np.argsort(embeddings @ u, kind="stable")
+        found.append(
+            ReadingDirection(
+                value=float(values[k]),
+                share=float(values[k] ** 2 / total) if total else 0.0,
+                key=u,
+                query=v,
+                key_ends=_ends(along_u[there], at_keys, ends, tokens),
+                query_ends=_ends(along_v[places >= 0], at_queries, ends, tokens),
+                vocabulary_ends=None if table is None else (table[::-1][:ends], table[:ends]),
+            )
+        )
+    return found
+
+
+def _ends(
+    values: Float[np.ndarray, " m"], places: Int[np.ndarray, "m 2"], count: int, tokens: Int[np.ndarray, "n T"] | None
+) -> tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]:
+    """The places with the largest and the smallest values, with each token once."""
+    order = np.argsort(values, kind="stable")
+
+    def first(order: np.ndarray) -> np.ndarray:
+        if tokens is not None:
+            of_order = tokens[tuple(places[order].T)]
+            order = order[np.sort(np.unique(of_order, return_index=True)[1])]
+        return np.asarray(places[order[:count]])
+
+    return first(order[::-1]), first(order)

@@ -1,0 +1,298 @@
+"""``attsvm.inspect.inspect``: every layer and head of a trained transformer, measured on a batch."""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+from torch import nn
+
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.interruption import interruptions
+from attsvm._utils.progress import reports
+from attsvm.errors import ProblemError
+from attsvm.inspect.families.base import Family
+from attsvm.inspect.layers import attention_layers
+from attsvm.inspect.measures import attention_of
+from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
+from attsvm.inspect.result import Head, HeadProgress, Inspection
+from attsvm.inspect.sampling import Sampler
+from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
+from attsvm.inspect.source import Source
+from attsvm.inspect.view import VIEW_GAP, HeadView, view_head
+from attsvm.inspect.weights import Layer, check_head
+from attsvm.results import Status
+from attsvm.svm.margin_interval import MarginInterval
+from attsvm.svm.threads import threads_for
+
+
+@reports("inspection")
+def inspect(
+    model: nn.Module,
+    batch: Any,
+    *,
+    family: str | Family | type[Family] | None = None,
+    heads: Collection[tuple[int, int]] | None = None,
+    view: tuple[int, int] | None = None,
+    margins: bool = True,
+    queries: int | None = None,
+    gap: float = 1e-2,
+    max_steps: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    device: str | None = None,
+    callback: Callable[[HeadProgress], object] | None = None,
+    progress: bool = False,
+) -> Inspection:
+    """What every attention head of a transformer selects, how concentrated it is, and how small its margin is.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With attention of a known family, or of the one given as ``family``. It is left unchanged.
+    batch : mapping, tuple or Tensor
+        The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
+        their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
+    family : str, Family or subclass of Family, optional
+        How the attention of the model is read: a family's name such as "BERT" or "Llama", an import path
+        ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
+        tried.
+    heads : collection of (layer, head), optional
+        The heads to inspect, counted from 0. By default all.
+    view : (layer, head), optional
+        A head to examine in detail: see ``HeadView``.
+    margins : bool
+        Whether to solve for the best margin of every head; this takes most of the time.
+    queries : int, optional
+        Number of queries of a layer to inspect, spread evenly over the sequences, at least one of each. By default all,
+        but at most 4,096 and at most 2^18 pairs of a query and a token (512 queries of 512 tokens each).
+    gap : float
+        Required relative width of each margin ratio's interval.
+    max_steps : int, optional
+        Limit for the steps of each solve. An interval may stay wider than ``gap`` then.
+    seed : int
+        Of the sample of queries.
+    workers : int, optional
+        Processes that solve for the margins of heads side by side. By default as many as there are processors, up to 8.
+        Small problems are solved in the calling process.
+    device : str, optional
+        Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is.
+        It is moved back afterwards. The margins are computed on the CPU.
+    callback : callable, optional
+        Called with a :class:`HeadProgress` after each head. If it returns True, or after Ctrl-C, the inspection stops:
+        it has the measures of all heads, and the margins of those that were solved.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
+
+    Returns
+    -------
+    Inspection
+
+    Raises
+    ------
+    ProblemError
+        If the model has no attention of a known family, or does not accept the batch, or there is no such device.
+    MemoryError
+        If the memory of the device does not suffice for the model or for a part of the batch.
+
+    See Also
+    --------
+    attsvm.inspect.Inspection : The result.
+    attsvm.Problem.from_attention : One layer with given keys and queries.
+
+    Notes
+    -----
+    First all heads are measured, then ``view`` is examined, then the margins of the other heads are solved, layer by
+    layer.
+
+    W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
+    with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
+    satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
+    Frobenius norm measures how close W is to the direction that training to the limit, on these tokens alone, converges
+    to.
+
+    Biases that are added to the logits for each pair of positions, as in T5 and ALiBi, are written as a part of W: each
+    token has its position as additional one-hot coordinates, each query has the biases of its row, and the block of W
+    between them is the identity. The best matrix may use these coordinates, too.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> _ = torch.manual_seed(0)
+    >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> tokens = torch.randn(3, 4, 8)
+    >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").shape
+    (1, 2)
+    """
+    check_number("gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
+    if queries is not None:
+        check_integer("queries", queries, 1)
+    check_seed(seed)
+    layers = attention_layers(model, family)
+    batch, special = without_special(batch)
+    source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(batch))
+    solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
+    work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, max_steps, solves)
+    with placed(model, device), interruptions() as requested:
+        for at in work.stages():
+            stop = callback is not None and callback(at)
+            if (stop or requested.is_set()) and at.step != at.steps:
+                break
+        # the model may change from now on
+        return replace(work.inspection(), source=replace(source, kept={}))
+
+
+@dataclass
+class _Work:
+    """An inspection under way."""
+
+    source: Source
+    chosen: dict[int, list[int]]  # heads by layer; an empty list means all of them
+    view_of: tuple[int, int] | None  # the head in detail
+    special: Bool[np.ndarray, "n T"] | None
+    gap: float
+    max_steps: int | None
+    solves: SolveSettings | None  # None if margins are not requested
+    heads: dict[tuple[int, int], Head] = field(default_factory=dict)  # those that are measured, layer by layer
+    total: int = 0  # how many there will be
+    first: Layer | None = None  # the first layer that is inspected, once it is known
+    view: HeadView | None = None  # once it is examined
+    supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)  # of the heads that are solved
+    start: float = field(default_factory=time.perf_counter)
+
+    def stages(self) -> Iterator[HeadProgress]:
+        """Measure all heads, examine the one in detail, solve for the margins. What takes longest comes last."""
+        yield from self._measures()
+        if self.view_of is not None:
+            self.view = self._viewed(*self.view_of)
+        if self.solves is not None:
+            yield from self._solves(self.solves)
+
+    def inspection(self) -> Inspection:
+        """What is known so far."""
+        first, source = self.first, self.source
+        assert first is not None
+        heads = list(self.heads.values())
+        return Inspection.of_heads(
+            heads,
+            model=type(source.model).__name__,
+            family=source.layers[0].family.name,
+            layer_names=[layer.name for layer in source.layers],
+            num_sequences=len(first.tokens),
+            num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
+            num_queries=int(np.count_nonzero(first.positions >= 0)),
+            sampled=source.sampler.sampled,
+            rotary=first.is_rotary,
+            biased=first.bias is not None,
+            positions=first.positions,
+            gap=self.gap,
+            seed=source.sampler.seed,
+            special_known=self.special is not None or source.layers[0].family.first_is_special,
+            interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
+            view=self.view,
+            supports=dict(self.supports),
+            source=source,
+        )
+
+    def _measures(self) -> Iterator[HeadProgress]:
+        for index, layer in self._layers():
+            self.first = self.first or layer
+            if self.view_of is not None and self.view_of[0] == index:
+                check_head(*self.view_of, layer)
+            chosen = self.chosen[index] or list(range(layer.num_heads))
+            check_head(index, min(chosen), layer)
+            check_head(index, max(chosen), layer)
+            later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
+            self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
+            self.source.keep(index, layer)
+            for one in self._measured(layer, index, chosen):
+                self.heads[index, one.head] = one
+                if self.solves is None:
+                    yield self._progress(len(self.heads), f"layer {index}", index, one.head)
+            if self.solves is not None:
+                yield self._progress(0, f"measures of layer {index}", index, chosen[-1])
+
+    def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
+        """Heads of one layer without their margins."""
+        special = self.special
+        if special is not None and special.shape != layer.tokens.shape[:2]:
+            special = None  # it is of texts, and this layer sees pictures
+        if special is None and self.source.layers[index].family.first_is_special:
+            special = np.zeros(layer.tokens.shape[:2], bool)
+            special[:, 0] = True
+        own = layer.positions if layer.is_self else None
+        tokens = self.source.tokens
+        if tokens is not None and tokens.shape != layer.tokens.shape[:2]:
+            tokens = None  # other layers may see pictures
+        ahead: dict[str, float | None] = {} if self.solves is None else {"margin_ratio": None}
+        status = Status.FINISHED if self.solves is None else Status.INTERRUPTED
+        for head in chosen:
+            with threads_for(0):  # many small products
+                attention = attention_of(layer.head(head), layer.allowed, special, own, tokens)
+                numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head), **ahead}
+            yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
+
+    def _viewed(self, index: int, head: int) -> HeadView:
+        gap = None if self.solves is None else min(VIEW_GAP, self.solves.gap)
+        view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
+        so_far = self.inspection()
+        view = replace(view, directions=so_far.reading_directions(index, head))
+        if view.interval is not None:
+            self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
+        try:
+            return replace(view, explanation=so_far.explain(index, head))
+        except ProblemError as error:  # not every family describes its residual stream
+            return replace(view, unexplained=str(error))
+
+    def _solves(self, settings: SolveSettings) -> Iterator[HeadProgress]:
+        left = list(self.heads)
+        if self.view is not None and self.view.interval is not None:  # it is not solved again
+            left.remove((self.view.layer, self.view.head))
+            yield self._solved(0, self.view.layer, self.view.head, self.view.interval.for_gap(settings.gap))
+        done = self.total - len(left)
+        for index, layer in self._layers():
+            heads = [head for of_layer, head in left if of_layer == index]
+            selected = [self.heads[index, head].selected for head in heads]
+            intervals = margin_intervals(layer, heads, selected, settings) if heads else ()
+            for (interval, support), head in zip(intervals, heads, strict=True):
+                self.supports[index, head] = support
+                yield self._solved(done, index, head, interval)
+                done += 1
+
+    def _solved(self, before: int, index: int, head: int, interval: MarginInterval) -> HeadProgress:
+        measured = self.heads[index, head]
+        numbers = measured.numbers | {"margin_ratio": interval.upper}
+        self.heads[index, head] = replace(measured, status=interval.status, numbers=numbers, margin=interval)
+        return self._progress(before + 1, f"margins of layer {index}", index, head)
+
+    def _progress(self, done: int, stage: str, index: int, head: int) -> HeadProgress:
+        seconds = time.perf_counter() - self.start
+        return HeadProgress(done, self.total, seconds, stage=stage, layer=index, head=head, inspection=self.inspection)
+
+    def _layers(self) -> Iterator[tuple[int, Layer]]:
+        order = sorted(self.chosen)
+        return zip(order, self.source.layers_at(order), strict=True)
+
+
+def _heads_by_layer(
+    layers: int, heads: Collection[tuple[int, int]] | None, view: tuple[int, int] | None
+) -> dict[int, list[int]]:
+    """Heads by layer; an empty list means all of them."""
+    for layer, head in [*(heads or ()), *([view] if view else ())]:
+        if not 0 <= layer < layers:
+            raise ProblemError(f"head {layer}.{head}: the model has {layers} layers, counted from 0")
+    if heads is None:
+        return {index: [] for index in range(layers)}
+    chosen: dict[int, list[int]] = {}
+    for layer, head in sorted({*heads, *([view] if view else ())}):
+        chosen.setdefault(layer, []).append(head)
+    if not chosen:
+        raise ProblemError("heads: expected at least one (layer, head), got none")
+    return chosen

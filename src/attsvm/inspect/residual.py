@@ -1,0 +1,119 @@
+"""What every origin adds to the residual stream of a model, and the stream that enters a layer, split by origin."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attsvm.errors import ProblemError
+from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
+from attsvm.inspect.layers import AttentionLayer
+from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The residual stream of a run of a model, up to one attention layer."""
+
+    reader: AddsHeads  # the layer; it reads the stream through its norm
+    steps: list[Step]  # those before it
+    written: list[Parts]  # what each of them adds, by origin (b, T, d), in float64
+
+    @property
+    def origins(self) -> list[str]:
+        """Every origin that adds to the stream."""
+        return list(dict.fromkeys(origin for parts in self.written for origin in parts))
+
+    def entering(self) -> Parts:
+        """What enters the layer, by origin, with every norm at its actual scale."""
+        return self._read(self.written)
+
+    def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
+        """What enters the layer if only some origins are of the token itself, with every norm computed again.
+
+        ``places``: shape (b, T, 2), sequence and place of the token from which the other origins are. ``own``: whether
+        an origin is of the token itself.
+        """
+        sequences, tokens = places.unbind(dim=-1)
+
+        def total(parts: Parts) -> Parts:
+            if not parts:
+                return {}
+            mine = other = torch.zeros_like(next(iter(parts.values())))
+            for origin, part in parts.items():
+                if own(origin):
+                    mine = mine + part
+                else:
+                    other = other + part
+            return {"": mine + other[sequences, tokens]}
+
+        # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
+        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
+
+    def _read(self, written: list[Parts]) -> Parts:
+        parts: Parts = {}
+        for step, of_step in zip(self.steps, written, strict=True):
+            parts = step.changed(parts, of_step)
+        return normed(self.reader.norm, parts)
+
+
+def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
+    """Run a model and record what every origin adds to its residual stream before a layer.
+
+    Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
+    """
+    steps = layer.family.stream(model)
+    readers = [step.reader for step in steps]
+    at = next((k for k, one in enumerate(readers) if one is not None and one.attention is layer.module), None)
+    reader = None if at is None else readers[at]
+    if reader is None:
+        raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
+    before = steps[:at]
+    written: list[list[Parts]] = [[] for _ in before]
+    layers = [sum(one is not None for one in readers[:k]) for k in range(len(before))]
+    with torch.no_grad(), evaluating(model):
+        for piece in chunks(on_device_of(model, batch)):
+            kept = _kept(model, piece, before, reader.attention)
+            size = max(len(tensor) for tensors in kept for tensor in tensors)
+            for step, tensors, count, into in zip(before, kept, layers, written, strict=True):
+                into.append(step.written([tensor.expand(size, -1, -1) for tensor in tensors], count))
+    return Residual(reader, before, [_together(of_step) for of_step in written])
+
+
+class Reached(Exception):
+    """Stops a pass of the model before the layer whose stream is recorded."""
+
+
+def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
+    """What each step keeps of one call of a model, which ends before a module."""
+    kept: list[list[Tensor]] = [[] for _ in steps]
+
+    def keep(into: list[Tensor], tensor: Tensor) -> None:
+        tensor = tensor.detach().cpu().double()
+        into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
+
+    def stop(*_: Any) -> None:
+        raise Reached
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(until.register_forward_pre_hook(stop).remove)
+        hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
+        for hook in (hook for of_step in hooks for hook in of_step):
+            stack.callback(hook.remove)
+        with contextlib.suppress(Reached):
+            call_model(model, batch)
+    for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
+        if len(tensors) != len(of_step):
+            raise ProblemError(
+                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected"
+                f" {len(of_step)} calls of its module in a pass, got {len(tensors)}"
+            )
+    return kept
+
+
+def _together(pieces: list[Parts]) -> Parts:
+    return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}

@@ -1,0 +1,443 @@
+"""The result of an inspection: numbers for every head."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.progress import Progress
+from attsvm.errors import ProblemError
+from attsvm.inspect.directions import ReadingDirection, reading_directions
+from attsvm.inspect.explanation import Explanation, explained
+from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.inspect.solves import Support
+from attsvm.inspect.source import Source
+from attsvm.inspect.view import HeadView
+from attsvm.inspect.weights import check_head
+from attsvm.results import Result, Status, per_trial, shared, unsaved
+from attsvm.svm.margin_interval import MarginInterval
+
+SHOWN = 8
+"""Heads of a set that the summary in notebooks names."""
+
+COUNTS = ("constraints", "duplicates", "support", "steps")
+"""Integers of a ``MarginInterval``."""
+
+
+def _nothing() -> "Inspection":
+    raise ProblemError("inspection: expected the progress of an inspection, got one that was made by hand")
+
+
+@dataclass(frozen=True)
+class HeadProgress(Progress):
+    """What the callback of :func:`inspect` receives after each head: also which one, and what is known so far.
+
+    With margins, the heads are measured before the first step: after each layer there is a call with ``step`` 0.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    inspection : callable
+        Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
+        not solved yet have the status ``interrupted``.
+
+    See Also
+    --------
+    attsvm.inspect.inspect
+
+    Examples
+    --------
+    >>> from attsvm.inspect import HeadProgress
+    >>> progress = HeadProgress(step=3, steps=12, layer=0, head=2)
+    >>> f"{progress.step} of {progress.steps}: layer {progress.layer}, head {progress.head}"
+    '3 of 12: layer 0, head 2'
+    """
+
+    layer: int = 0
+    head: int = 0
+    inspection: "Callable[[], Inspection]" = field(default=_nothing, repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head of an :class:`Inspection`.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    status : Status
+        Of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
+        wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
+        inspection was stopped; ``finished`` if margins were not requested.
+    selected : int ndarray, shape (n, Q)
+        The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
+        their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
+        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
+    numbers : dict of str to float or None
+        The measures of ``MEASURES``; None where one is not defined.
+    margin : MarginInterval or None
+        None if it was not requested or not solved.
+    rebuilt_error : float
+        Largest difference between the model's own attention and the one computed from tokens and W.
+    """
+
+    layer: int
+    head: int
+    status: Status
+    selected: Int[np.ndarray, "n Q"] = field(repr=False)
+    numbers: dict[str, float | None]
+    margin: MarginInterval | None
+    rebuilt_error: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inspection(Result):
+    """The heads of a model on a batch. The one batch axis counts the heads, layer by layer.
+
+    Attributes
+    ----------
+    status : ndarray of str, shape (heads,)
+        As ``Head.status``.
+    layer, head : int ndarray, shape (heads,)
+        Counted from 0; ``head`` counts within its layer.
+    selected : int ndarray, shape (heads, n, Q)
+        The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
+        their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
+        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
+    numbers : dict of str to ndarray, shape (heads,)
+        The measures of ``MEASURES``; NaN where one is not defined.
+    margins : dict of str to ndarray, shape (heads,), or None
+        The attributes of each ``MarginInterval``, NaN where one is None or not solved. None if margins were not
+        requested, or none is solved.
+    rebuilt_error : ndarray, shape (heads,)
+        Largest difference between the model's own attention and the one computed from tokens and W.
+    model, family : str
+        Class of the model, and the family as which its first layer was read.
+    layer_names : list of str
+        All attention layers of the model.
+    num_sequences : int
+    num_tokens, num_queries : int
+        Over all sequences, in the first layer that was inspected; padding does not count.
+    sampled : bool
+        Whether ``num_queries`` are only some of the queries.
+    rotary : bool
+        Whether W is I/√d_h over rotated keys and queries.
+    positions : int ndarray, shape (n, Q)
+        Positions of the queries in their padded sequences, in the first layer that was inspected; −1 where there is no
+        query.
+    biased : bool
+        Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.inspect.inspect`.
+    gap : float
+        Required relative width of the margins' intervals.
+    seed : int
+    special_known : bool
+        Whether it is known which tokens are special.
+    interrupted : bool
+        Whether something is missing, because the callback or Ctrl-C stopped the inspection: margins, whose heads have
+        the status ``interrupted``; or heads, if it was stopped while they were measured.
+    view : HeadView or None
+        Details of one head. Not saved.
+    supports : dict of (int, int) to int ndarray, shape (support, 3), or None
+        By layer and head, for the heads that are solved: sequence, query and token of each support token of the
+        Att-SVM, to the precision of the interval. None if there is no Att-SVM. Not saved.
+    source : Source or None
+        The model and the batch, which :meth:`explain` needs. Not saved.
+
+    See Also
+    --------
+    attsvm.inspect.inspect : Makes one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> _ = torch.manual_seed(0)
+    >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+    >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens))
+    >>> found.layer, found.head, found.selected.shape
+    (array([0, 0]), array([0, 1]), (2, 3, 4))
+    """
+
+    kind: ClassVar[str] = "inspection"
+    counted: ClassVar[str] = "heads"
+    measures: ClassVar[tuple[Measure, ...]] = MEASURES
+
+    layer: Int[np.ndarray, " heads"] = per_trial()
+    head: Int[np.ndarray, " heads"] = per_trial()
+    selected: Int[np.ndarray, "heads n Q"] = per_trial()
+    numbers: dict[str, Float[np.ndarray, " heads"]] = per_trial()
+    rebuilt_error: Float[np.ndarray, " heads"] = per_trial()
+    model: str = shared()
+    family: str = shared()
+    layer_names: list[str] = shared()
+    num_sequences: int = shared()
+    num_tokens: int = shared()
+    num_queries: int = shared()
+    sampled: bool = shared()
+    rotary: bool = shared()
+    positions: Int[np.ndarray, "n Q"] = shared(read=lambda rows: np.array(rows, dtype=np.int64))
+    gap: float = shared()
+    seed: int = shared()
+    special_known: bool = shared()
+    margins: dict[str, Float[np.ndarray, " heads"]] | None = per_trial(None)
+    interrupted: bool = shared(False)
+    biased: bool = shared(False)
+    view: HeadView | None = unsaved()
+    supports: dict[tuple[int, int], Support | None] | None = unsaved()
+    source: Source | None = unsaved()
+
+    @classmethod
+    def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
+        """An inspection from its heads; ``about`` are the attributes that do not depend on the head."""
+        width = max(head.selected.shape[-1] for head in heads)
+        margins = [head.margin for head in heads]
+        some = next((margin for margin in margins if margin is not None), None)
+        names = [] if some is None else [name for name in asdict(some) if name != "status"]
+        return cls(
+            status=np.array([str(head.status) for head in heads]),
+            layer=np.array([head.layer for head in heads]),
+            head=np.array([head.head for head in heads]),
+            selected=np.stack([_widened(head.selected, width) for head in heads]),
+            numbers={name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
+            margins={name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
+            rebuilt_error=np.array([head.rebuilt_error for head in heads]),
+            **about,
+        )
+
+    @property
+    def heads(self) -> list[Head]:
+        """Every head, layer by layer."""
+        one = not self.batch_shape
+        return [self._head(()) if one else self._head((i,)) for i in range(1 if one else len(self))]
+
+    def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
+        """One measure of every head; NaN where it is not defined or was not requested.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such measure.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").shape
+        (1, 2)
+        """
+        if name not in {measure.name for measure in MEASURES}:
+            raise ProblemError(f"name: expected one of {', '.join(m.name for m in MEASURES)}, got {name!r}")
+        layers, heads = np.atleast_1d(self.layer), np.atleast_1d(self.head)
+        values = np.full((len(self.layer_names), 1 + int(heads.max())), np.nan)
+        if name in self.numbers:
+            values[layers, heads] = self.numbers[name]
+        return values
+
+    def sets(self, share: float = 0.5) -> dict[str, list[tuple[int, int]]]:
+        """The heads that give at least a share of their attention to the tokens of a known pattern.
+
+        Parameters
+        ----------
+        share : float
+            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has a measure of
+            ``MEASURES``, which says over which queries the mean is taken.
+
+        Returns
+        -------
+        dict of str to list of (int, int)
+            Layer and head by pattern: "previous token", "first token", "special tokens", "own place", "duplicate
+            token", "induction", and "none of these". A head can be in several sets. Empty sets are left out.
+
+        Raises
+        ------
+        ProblemError
+            If ``share`` is not in its range.
+
+        References
+        ----------
+        Olsson et al. (2022), *In-context Learning and Induction Heads*.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).sets()
+        {'none of these': [(0, 0), (0, 1)]}
+        """
+        check_number("share", share, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
+        heads = self.heads
+        found = {
+            name: [(one.layer, one.head) for one in heads if (one.numbers.get(measure) or 0.0) >= share]
+            for name, measure in HEAD_SETS.items()
+        }
+        named = {head for of_set in found.values() for head in of_set}
+        found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
+        return {name: of_set for name, of_set in found.items() if of_set}
+
+    def explain(self, layer: int, heads: Collection[int] | int, pattern: str | None = None) -> Explanation:
+        """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+        heads : collection of int, or int
+            Heads of this layer. Several heads that share their work are explained together.
+        pattern : str, optional
+            "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
+            the runner-up is the largest logit outside of it. By default all decisions count.
+
+        Returns
+        -------
+        Explanation
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, the family of the model does not describe its residual stream
+            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys, no
+            query decides for a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights
+            in bfloat16.
+
+        Notes
+        -----
+        The model runs twice more on the batch. It needs memory for d numbers for each token and earlier head. The parts
+        are computed in float64; their sum is as precise as the model computes.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.inspect.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
+        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+        >>> list(inspection.explain(1, [0, 2]).groups)
+        ['constant', 'embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        """
+        if self.source is None:
+            raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
+        sets = self.sets()
+        sets.pop("none of these", None)
+        return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
+
+    def reading_directions(
+        self, layer: int, head: int, count: int = 3, ends: int = 8, distance: int | None = None
+    ) -> list[ReadingDirection]:
+        """The directions that a head reads: singular directions of W, and the tokens at each end.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+        count : int
+            Number of directions, those with the largest singular values.
+        ends : int
+            Number of tokens at each end.
+        distance : int, optional
+            For rotary positions: the position of the query minus that of the key. The directions are then those of W at
+            this distance, which gives the logits up to the bias of the keys. By default W is taken before the rotation.
+
+        Returns
+        -------
+        list of ReadingDirection
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, there is no such head, or there is a distance without rotary
+            positions or larger than the sequences are long.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.inspect.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.inspect.inspect(AttentionOnly(), batch, margins=False)
+        >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
+        >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
+        ((5, 2), (5,))
+        """
+        check_integer("count", count, 1)
+        check_integer("ends", ends, 1)
+        if self.source is None:
+            raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
+        captured = self.source.captured(layer)
+        check_head(layer, head, captured)
+        table = self.source.embeddings(captured.tokens.shape[-1])
+        return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
+
+    def _head(self, index: tuple[int, ...]) -> Head:
+        margin = None
+        status = Status(str(np.asarray(self.status)[index]))
+        if self.margins is not None and status != Status.INTERRUPTED:
+            found = {name: np.asarray(values)[index] for name, values in self.margins.items()}
+            margin = MarginInterval(status=status, **{name: _plain(name, value) for name, value in found.items()})
+        return Head(
+            layer=int(np.asarray(self.layer)[index]),
+            head=int(np.asarray(self.head)[index]),
+            status=status,
+            selected=np.asarray(self.selected)[index],
+            numbers={name: _defined(np.asarray(values)[index]) for name, values in self.numbers.items()},
+            margin=margin,
+            rebuilt_error=float(np.asarray(self.rebuilt_error)[index]),
+        )
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""
+        some = "a sample of " * self.sampled
+        yield "model", f"{self.model}, {len(self.layer_names)} layers"
+        yield (
+            "inspected",
+            f"{self.num_sequences} sequences, {some}{self.num_queries:,} queries, {len(self.heads)} heads",
+        )
+        yield "status", self._counts()
+        for measure in MEASURES:
+            if measure.name in self.numbers:
+                yield measure.title, _range(np.atleast_1d(self.numbers[measure.name]))
+        for name, heads in self.sets().items():
+            shown = ", ".join(f"{layer}.{head}" for layer, head in heads[:SHOWN])
+            yield f"heads: {name}", shown if len(heads) <= SHOWN else f"{shown}, ... ({len(heads)} heads)"
+
+    def _summary(self) -> str:
+        return f"{self.model}: head {self.layer}.{self.head}, {self._batch_summary()}"
+
+    def _batch_summary(self) -> str:
+        return (
+            f"{self.model}: {len(self.layer_names)} layers, {self.num_sequences} sequences, {self.num_queries} queries,"
+            f" attention rebuilt to {np.max(self.rebuilt_error):.1e}"
+        )
+
+
+def _range(values: Float[np.ndarray, " heads"]) -> str:
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return f"{known[0]:.3g}" if len(known) else "not defined"
+    return f"median {np.median(known):.3g} ({known.min():.3g} to {known.max():.3g})"
+
+
+def _column(values: Any) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _widened(selected: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
+
+
+def _defined(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _plain(name: str, value: Any) -> Any:
+    return int(value) if name in COUNTS else _defined(value)

@@ -1,0 +1,116 @@
+"""Details of one head: the singular values of its W, and its attention and support tokens in every sequence."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.inspect.directions import ReadingDirection
+from attsvm.inspect.explanation import Explanation
+from attsvm.inspect.factor_change import FactorChange, factor_change
+from attsvm.inspect.measures import attention_of
+from attsvm.inspect.reasons import Reasons, reasons_of
+from attsvm.inspect.weights import Layer, singular_values
+from attsvm.svm.constraints.dual_products import Grams
+from attsvm.svm.margin_interval import MarginInterval, margin_interval
+
+VIEW_GAP = 1e-4
+"""Required relative width of the interval here; it is small so that the support tokens are accurate."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadView:
+    """Details of one head.
+
+    Attributes
+    ----------
+    layer, head : int
+    norm : float
+        ‖W‖_F.
+    singular_values : ndarray, shape (d_h,)
+        Singular values of W; with rotary positions those before the rotation.
+    probabilities : ndarray, shape (n, Q, T)
+        The attention of every query.
+    allowed : bool ndarray, shape (n, Q, T)
+        Which tokens each query may attend to.
+    selected, positions : int ndarrays, shape (n, Q)
+        The token with the largest probability, and the position of the query. −1 where there is no query.
+    support : bool ndarray, shape (n, Q, T)
+        Support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier.
+        None if there is no Att-SVM, or margins were not requested.
+    reasons : Reasons or None
+        Why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
+        without ``support``.
+    interval : MarginInterval or None
+        At most as wide as :data:`VIEW_GAP`, if the steps were sufficient. None if margins were not requested.
+    factor_change : FactorChange or None
+        The smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
+        queries and keys, or biases of positions.
+    explanation : Explanation or None
+        The split of the head's logits by origin.
+    unexplained : str
+        Why there is no explanation.
+    directions : list of ReadingDirection
+        The directions that the head reads.
+    """
+
+    layer: int
+    head: int
+    norm: float
+    singular_values: Float[np.ndarray, " d_h"]
+    probabilities: Float[np.ndarray, "n Q T"]
+    allowed: Bool[np.ndarray, "n Q T"]
+    selected: Int[np.ndarray, "n Q"]
+    positions: Int[np.ndarray, "n Q"]
+    support: Bool[np.ndarray, "n Q T"] | None
+    reasons: Reasons | None
+    interval: MarginInterval | None
+    factor_change: FactorChange | None = None
+    explanation: Explanation | None = None
+    unexplained: str = ""
+    directions: list[ReadingDirection] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"HeadView(head {self.layer}.{self.head}: {self.interval})"
+
+    @property
+    def nuclear_norm(self) -> float:
+        """‖W‖_*, which is the smallest (‖K‖_F² + ‖Q‖_F²)/2 over all factorisations W = KQ'."""
+        return float(self.singular_values.sum())
+
+    @property
+    def spectral_norm(self) -> float:
+        """The largest singular value."""
+        return float(self.singular_values.max())
+
+
+def view_head(
+    layer: Layer, index: int, head: int, max_steps: int | None = None, gap: float | None = VIEW_GAP
+) -> HeadView:
+    """The details of one head.
+
+    ``index``, ``head``: number of the layer in its model, and of the head in its layer. ``max_steps``: limit for the
+    steps of the solve. ``gap``: relative width at which the solve for the best margin stops; None leaves it out.
+    """
+    problem = layer.head(head)
+    attention = attention_of(problem, layer.allowed, None, None)
+    interval, solved = None, None
+    if gap is not None:
+        grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
+        interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
+    return HeadView(
+        layer=index,
+        head=head,
+        norm=float(np.linalg.norm(problem.weights)),
+        singular_values=singular_values(layer.projections, head),
+        probabilities=attention.probabilities,
+        allowed=layer.allowed,
+        selected=attention.selected,
+        positions=layer.positions,
+        support=None if solved is None else solved > 0,
+        reasons=None if solved is None else reasons_of(problem, layer.allowed, attention.selected, solved),
+        interval=interval,
+        factor_change=factor_change(*problem[:2], layer.projections, head, layer.allowed, attention.selected)
+        if layer.shares_tokens
+        else None,
+    )

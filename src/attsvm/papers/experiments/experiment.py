@@ -1,0 +1,185 @@
+"""One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from attsvm._utils.progress import Callback
+from attsvm._version import __version__
+from attsvm.errors import ProblemError
+from attsvm.papers.experiments.measurements import EDGES, measure, weight_histograms
+from attsvm.papers.experiments.models import Classifier
+from attsvm.papers.experiments.optimizers import find_optimizer
+from attsvm.papers.experiments.options import Options
+from attsvm.papers.experiments.presets import Preset
+from attsvm.papers.experiments.published import compared
+from attsvm.papers.experiments.seeding import seed_everything
+from attsvm.papers.experiments.task import Data, Task
+from attsvm.papers.experiments.tasks import find_task
+from attsvm.papers.experiments.training import Hooks, Outcome, fit
+from attsvm.results import Status
+
+MEASURED_ROWS = 100
+"""Number of test rows on which attention is measured after every epoch."""
+
+
+def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | None = None, **changes: Any) -> Options:
+    """The options of a run with a preset.
+
+    ``learning_rate``: by default that of the preset. ``changes``: other attributes of :class:`Options`.
+
+    Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimizer.
+    """
+    if learning_rate is None:
+        find_optimizer(optimizer)
+        learning_rate = preset.learning_rates.get(optimizer)
+        if learning_rate is None:
+            known = ", ".join(preset.learning_rates)
+            raise ProblemError(
+                f"--learning-rate: expected one for {optimizer!r}, because the preset has them for {known} only"
+            )
+    options = Options(
+        optimizer, learning_rate, preset.epochs, preset.batch, reduction=preset.reduction, stop_at=preset.stop_at
+    )
+    return replace(options, **changes)
+
+
+SCHEMA = "attsvm.experiment/1"
+"""Of what ``result.json`` holds."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A preset of a task with its data."""
+
+    task: Task[Any]
+    preset_name: str
+    data: Data
+
+    @classmethod
+    def load(
+        cls,
+        task: str,
+        preset_name: str,
+        source: str | None = None,
+        *,
+        vocabulary: str | None = None,
+        validation_rows: int = 0,
+    ) -> "Experiment":
+        """Load the data of a preset; arguments as for :meth:`attsvm.papers.experiments.task.Task.load`.
+
+        Raises ProblemError if there is no such task or preset, or its data cannot be read.
+        """
+        found = find_task(task)
+        preset = found.preset(preset_name)
+        source = found.hub_name if source is None else source
+        data = found.load(preset, source, vocabulary=vocabulary, validation_rows=validation_rows)
+        classes = np.unique(data.train.labels.numpy())
+        if len(classes) < 2:
+            raise ProblemError(
+                f"{source}: expected rows of at least two classes to train on, got {len(data.train)} of "
+                f"class {int(classes[0])}"
+            )
+        return cls(found, preset_name, data)
+
+    @property
+    def preset(self) -> Preset[Any]:
+        return self.task.preset(self.preset_name)
+
+    def run(
+        self, options: Options, folder: Path, *, resume: bool = False, callback: Callback | None = None
+    ) -> dict[str, Any]:
+        """Train one model and measure it.
+
+        ``folder``: an existing folder for the checkpoint. ``resume``: continue from the checkpoint in ``folder``, if
+        there is one. ``callback``: called with a :class:`attsvm.Progress` after every step. If it returns True, the run
+        stops.
+
+        Returns what ``result.json`` holds for a run.
+        """
+        task, preset, data = self.task, self.preset, self.data
+        seed_everything(options.seed)
+        model: Classifier = preset.shape.build()
+        sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
+
+        def measured(_: nn.Module) -> dict[str, Any]:
+            return {**measure(model, sample), **task.measured(model, preset, data, options.device)}
+
+        def recorded(_: nn.Module) -> list[Any]:
+            return task.recorded(model, preset, data, options.device)
+
+        outcome = fit(
+            model,
+            data.train,
+            data.test,
+            options,
+            folder,
+            resume=resume,
+            identity={"data": data.sha256, "model": repr(preset.shape)},
+            hooks=Hooks(task.augment if preset.augment else None, measured, recorded, callback),
+        )
+        numbers = _numbers(outcome, options, model)
+        if outcome.status is Status.NON_FINITE:
+            return {**numbers, "over_steps": []}
+        # the end may be a record, too
+        records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, recorded(model))]
+        return {
+            **numbers,
+            **task.shown(model, preset, data, options.device),
+            "over_steps": [{"step": step, "attention": attention} for step, attention in records],
+        }
+
+    def result(
+        self,
+        runs: list[dict[str, Any]],
+        *,
+        command: str,
+        seed: int,
+        threads: int | None,
+        device: str,
+        earlier: Iterable[dict[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """What ``result.json`` holds.
+
+        ``runs``: from :meth:`run`. ``earlier``: what ``result.json`` holds of other experiments of the task, for the
+        table of published accuracies.
+        """
+        shape, data = self.preset.shape, self.data
+        names = ("layers", "heads", "width", "hidden", "dropout", "bias")
+        parameters = sum(weights.numel() for weights in shape.build().parameters())
+        result = {
+            "schema": SCHEMA,
+            "kind": "experiment",
+            "version": __version__,
+            "command": command,
+            "task": self.task.name,
+            "preset": self.preset_name,
+            "seed": seed,
+            "threads": threads,
+            "device": device,
+            "data": {"source": data.source, "train": len(data.train), "test": len(data.test), "sha256": data.sha256},
+            "model": {**{name: getattr(shape.blocks, name) for name in names}, "parameters": parameters},
+            "runs": runs,
+        }
+        return {**result, "published": compared([result, *earlier], self.task.presets)}
+
+
+def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str, Any]:
+    best = outcome.best
+    return {
+        "optimizer": options.optimizer,
+        "learning_rate": options.learning_rate,
+        "seed": options.seed,
+        "status": outcome.status,
+        "steps": outcome.step,
+        "seconds": outcome.seconds,
+        "best": None if best is None else {key: best[key] for key in ("epoch", "test_accuracy", "test_loss")},
+        "history": outcome.history,
+        "histograms": weight_histograms(model),
+        "edges": EDGES.tolist(),
+    }

@@ -1,0 +1,73 @@
+"""CIFAR-10 as rows of bytes, and the random changes of pictures in training."""
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attsvm._utils.files import reading
+from attsvm.errors import ProblemError
+from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Split, drawn, read_splits
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SHIFT = 4
+"""Largest number of pixels by which a picture is shifted."""
+
+
+def load_pictures(
+    source: str, *, train_rows: int | None = None, test_rows: int | None = None, validation_rows: int = 0
+) -> tuple[Rows, Rows]:
+    """Read pictures (n, 3, height, width) of bytes to train on and to test on.
+
+    ``source``: as for :func:`read_splits`; columns ``img`` (encoded pictures) and ``label``. ``train_rows``,
+    ``test_rows``, ``validation_rows``: as for :func:`attsvm.papers.experiments.reviews.load_reviews`.
+
+    Raises ProblemError if the data cannot be read, pictures are not of one size, or there are more than ten classes.
+    """
+    train, test = read_splits(source, "img")
+    for split in (train, test):
+        if split.labels.max() >= len(CLASSES):
+            raise ProblemError(f"{source}: expected labels 0 to {len(CLASSES) - 1}, got {split.labels.max()}")
+    chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
+    tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
+
+    def rows(split: Split, numbers: np.ndarray) -> Rows:
+        pictures = _decoded(source, [split.inputs[row] for row in numbers])
+        return Rows(pictures, torch.from_numpy(split.labels[numbers]))
+
+    return rows(train, chosen), rows(tested, tested_rows)
+
+
+def varied(pictures: Tensor) -> Tensor:
+    """Pictures flipped and shifted at random, with PyTorch's generator."""
+    n, _, height, width = pictures.shape
+    flipped = torch.where((torch.rand(n) < 0.5).to(pictures.device)[:, None, None, None], pictures.flip(-1), pictures)
+    # padding is not implemented for bytes
+    padded = functional.pad(flipped.float(), (SHIFT,) * 4, mode="reflect").to(pictures.dtype)
+    down, right = torch.randint(0, 2 * SHIFT + 1, (2, n, 1)).to(pictures.device)
+    rows = (down + torch.arange(height, device=pictures.device))[:, None, :, None]
+    columns = (right + torch.arange(width, device=pictures.device))[:, None, None, :]
+    which = torch.arange(n, device=pictures.device)[:, None, None, None]
+    colours = torch.arange(3, device=pictures.device)[None, :, None, None]
+    return padded[which, colours, rows, columns]
+
+
+def _decoded(source: str, found: list[Any]) -> Tensor:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        raise ProblemError(f"{source}: pictures need pillow: pip install 'attsvm[papers]'") from None
+    pictures = []
+    for number, entry in enumerate(found, start=1):
+        content: Any = entry.get("bytes") if isinstance(entry, dict) else entry
+        with reading(source, f"row {number} is not a readable picture"):
+            pictures.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
+        if pictures[-1].shape != pictures[0].shape:
+            raise ProblemError(
+                f"{source}: expected pictures of one size, got {pictures[0].shape} and {pictures[-1].shape}"
+            )
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()

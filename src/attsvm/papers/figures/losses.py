@@ -1,0 +1,141 @@
+"""What depends on the loss: not the direction, but the part of the weights that stays finite."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from attsvm.datasets.papers import unequal_scores
+from attsvm.measures import direction_error
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figures import FIGURES
+from attsvm.plot import style
+from attsvm.report.words import number
+from attsvm.svm import solve_svm
+from attsvm.training import train
+
+LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "linear": lambda margin: np.zeros_like(margin),
+    "logistic": lambda margin: -np.logaddexp(0.0, margin),
+    "exponential": lambda margin: -margin,
+}
+"""log|ℓ'| of each loss."""
+
+
+def offset(loss: str, ratio: np.ndarray) -> np.ndarray:
+    """The limit of p₂, at which the gradients of the two sequences cancel.
+
+    For a saturated softmax the gradient of sequence i is |ℓ'(γ_i)| γ_i e^{−δ_i} with its score γ = (C, 1) and the gap
+    of its logits δ = p_1 ± p_2. Along p_2 the two cancel at ½ log(C |ℓ'(C)| / |ℓ'(1)|).
+    """
+    log_slope = LOG_SLOPES[loss]
+    return np.asarray(0.5 * (np.log(ratio) + log_slope(ratio) - log_slope(np.ones_like(ratio))))
+
+
+def _run(loss: str, ratio: float, steps: int) -> Arrays:
+    problem = unequal_scores(ratio)
+    run = train(problem, steps=steps, loss=loss, init=np.zeros(3), record=100)
+    direction = solve_svm(problem, [1, 1]).direction
+    return {
+        "steps": run.history["steps"][1:],
+        "error": direction_error(run.history["weights"][1:], direction, axis=-1),
+        "second": run.weights[1],
+        "selected": run.selected,
+    }
+
+
+class Losses(Figure):
+    """Linear, logistic and exponential loss."""
+
+    name = "losses"
+    paper = Paper.TOKEN_SELECTION
+    order = 4
+    title = "Linear, logistic and exponential loss"
+    seconds = 5
+    claim = (
+        "With every decreasing loss p converges to the same direction, whatever the scores of the sequences. The "
+        "loss decides the part of p that stays finite, and so how fast the direction converges. (Top: points are p₂ "
+        "at the end of training; lines are where the gradients of the two sequences cancel, ½ log(C "
+        "|ℓ'(C)|/|ℓ'(1)|).)"
+    )
+    criterion = (
+        "For every loss and every C, the direction error ends below the stated one and p₂ agrees with the formula. "
+        "For C ≥ 5 the linear loss ends closer than the exponential loss."
+    )
+    ascending: ClassVar = ("ratios",)
+    full: ClassVar[Sizes] = {
+        "ratios": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100],
+        "steps": 100_000,
+        "error_below": 1e-4,
+        "offset_within": 1e-3,
+    }
+    quick: ClassVar[Sizes] = {"ratios": [1, 5, 10], "steps": 10_000, "error_below": 1e-4, "offset_within": 1e-2}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        arrays: Arrays = {}
+        for loss in LOG_SLOPES:
+            found = [piece(f"{loss}-C{ratio}", _run, loss, ratio, sizes["steps"]) for ratio in sizes["ratios"]]
+            for key in found[0]:
+                arrays[f"{key} {loss}"] = np.stack([each[key] for each in found])
+        return arrays
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        ratios = np.array(sizes["ratios"], dtype=float)
+        worst = {loss: np.abs(found[f"second {loss}"] - offset(loss, ratios)).max() for loss in LOG_SLOPES}
+        ends = {loss: found[f"error {loss}"][:, -1].max() for loss in LOG_SLOPES}
+        # the linear loss weights both sequences most equally, so it is ahead after any number of steps
+        moderate = ratios >= 5
+        ahead = (found["error linear"][moderate, -1] <= found["error exponential"][moderate, -1]).all()
+        passed = {
+            "a run does not select the optimal tokens": all(
+                (found[f"selected {loss}"] == 1).all() for loss in LOG_SLOPES
+            ),
+            "a loss does not converge to the Att-SVM direction": bool(max(ends.values()) < sizes["error_below"]),
+            "p₂ does not agree with the formula": bool(max(worst.values()) < sizes["offset_within"]),
+            "for some C ≥ 5 the linear loss is not the closest": bool(ahead),
+        }
+        summary = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
+        return verdict(
+            passed, f"Largest direction error: {summary}. p₂ is within {max(worst.values()):.1e} of the formula."
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        last = sizes["ratios"][-1]
+        return [
+            Row(
+                f"{loss}, C = {last}: p₂, measured and by the formula",
+                f"{found[f'second {loss}'][-1]:.4f}, {expected:.4f}",
+            )
+            for loss in LOG_SLOPES
+            for expected in [float(offset(loss, np.array([float(last)]))[0])]
+        ] + [
+            Row(f"{loss}, C = {last}: direction error", number(float(found[f"error {loss}"][-1, -1])))
+            for loss in LOG_SLOPES
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 3.9))
+        top, bottom = figure.subplots(2, 1)
+        ratios = np.array(sizes["ratios"], dtype=float)
+        fine = np.geomspace(ratios[0], ratios[-1], 200)
+        looks = ((style.GREEN, "-.", "^"), (style.BLUE, "-", "o"), (style.VERMILLION, "--", "s"))
+        for loss, (colour, dashes, marker) in zip(LOG_SLOPES, looks, strict=True):
+            top.plot(fine, offset(loss, fine), dashes, color=colour, linewidth=1)
+            top.plot(ratios, found[f"second {loss}"], marker, color=colour, markersize=3.5, label=loss)
+            shown = list(sizes["ratios"]).index(10)
+            bottom.plot(found[f"steps {loss}"][shown], found[f"error {loss}"][shown], dashes, color=colour, label=loss)
+        top.set_xscale("log")
+        top.set_yscale("symlog", linthresh=1)
+        top.set_xlabel("C")
+        top.set_ylabel("p$_2$ in the limit")
+        bottom.set_xscale("log")
+        bottom.set_yscale("log")
+        bottom.set_xlabel("steps, C = 10")
+        bottom.set_ylabel("direction error")
+        figure.align_ylabels([top, bottom])
+        style.legend_above(top, 3)
+        return figure
+
+
+FIGURES.register(Losses.name, Losses())

@@ -1,0 +1,147 @@
+"""Several attention heads: the joint norm in which the optimiser of all keys and queries maximises the margin."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent, spectral_descent
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figures import FIGURES
+from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.problem import Problem
+from attsvm.theory.margin_ratio import margin_ratio
+from attsvm.training import train
+
+NORMS = {
+    "sum over heads of nuclear": "Σ ‖W$_h$‖$_*$",
+    "max over heads of spectral": "max ‖W$_h$‖",
+    "fused_heads": "fused",
+}
+OWN = {"gradient descent": 0, "spectral, each head": 1, "spectral, fused heads": 2}
+"""The optimisers, and the norm that each is expected to induce."""
+
+
+def _optimizer(name: str, steps: int) -> Optimizer:
+    if name == "gradient descent":
+        quarters = [1e-2, 3e-3, 1e-3]
+        return normalized_gradient_descent(
+            lambda k: jnp.select([k < steps * part / 4 for part in (1, 2, 3)], quarters, 1e-4),
+            scope="all",
+            relative=True,
+        )
+    # weight decay forgets the first steps
+    return spectral_descent(Decaying(0.05, 100, 0.5), scope="fused" if "fused" in name else "heads", weight_decay=0.02)
+
+
+def problems(case: dict[str, int]) -> Problem:
+    """Unit tokens, queries and heads of attention, with random labels."""
+    n, T, d, heads, number = (case[name] for name in ("n", "T", "d", "heads", "problems"))
+    generator = np.random.default_rng(case["seed"])
+
+    def units(*shape: int) -> np.ndarray:
+        drawn = generator.standard_normal((number, *shape))
+        return np.asarray(drawn / np.linalg.norm(drawn, axis=-1, keepdims=True))
+
+    tokens, queries = units(n, T, d), units(n, d)
+    labels = generator.choice([-1.0, 1.0], size=(number, n))
+    return Problem(tokens, labels, queries, units(heads, d), num_heads=heads)
+
+
+def _ratios(name: str, case: dict[str, int], steps: int) -> Arrays:
+    problem = problems(case)
+    run = train(
+        problem, attention="factored", rank=case["m"], optimizer=_optimizer(name, steps), steps=steps, record=[steps]
+    )
+    return {
+        "ratio": np.asarray(
+            [
+                [margin_ratio(problem[i], run.weights[i], run.selected[i], norm) for norm in NORMS]
+                for i in range(case["problems"])
+            ]
+        ),
+        "decided": (1 - run.probability).max(axis=(-2, -1)) <= 1e-6,
+    }
+
+
+class MultiHead(Figure):
+    """Which joint norm of the heads each optimiser maximises the margin in."""
+
+    name = "multi-head"
+    paper = Paper.OURS
+    order = 6.2
+    title = "Several attention heads: which joint norm"
+    seconds = 45
+    claim = (
+        "With several heads and fixed value vectors, gradient descent on all K_h and Q_h maximises the smallest margin "
+        "of all heads for the sum of the nuclear norms of W_h = K_h Q_h'; spectral steps on each K_h and Q_h for the "
+        "largest spectral norm; spectral steps on the fused matrices [K_1 … K_H] and [Q_1 … Q_H] for the norm that "
+        "they induce. (Mean margin ratio of the problems; its own norm is framed.)"
+    )
+    criterion = (
+        "For every optimiser: the mean and the least margin ratio in its own joint norm are above the stated ones, and "
+        "on every problem it is larger than in the two other norms. All runs are decided."
+    )
+    full: ClassVar[Sizes] = {
+        "cases": [
+            {"n": 5, "T": 6, "d": 10, "heads": 2, "m": 5, "problems": 6, "seed": 0},
+            {"n": 4, "T": 6, "d": 12, "heads": 3, "m": 4, "problems": 6, "seed": 1},
+        ],
+        "optimizers": list(OWN),
+        "steps": 20_000,
+        "mean_above": [0.995, 0.985, 0.985],
+        "least_above": [0.99, 0.965, 0.965],
+    }
+    quick: ClassVar[Sizes] = {
+        **full,
+        "cases": [{"n": 4, "T": 5, "d": 6, "heads": 2, "m": 4, "problems": 2, "seed": 0}],
+        "optimizers": ["gradient descent"],
+        "steps": 8000,
+        "mean_above": [0.98, 0.9, 0.9],
+        "least_above": [0.95, 0.9, 0.9],
+    }
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found = [
+            [piece(f"{number}-{of}", _ratios, name, case, sizes["steps"]) for of, case in enumerate(sizes["cases"])]
+            for number, name in enumerate(sizes["optimizers"])
+        ]
+        return {
+            key: np.stack([np.concatenate([arrays[key] for arrays in each]) for each in found])
+            for key in ("ratio", "decided")
+        }
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        own = np.array([OWN[name] for name in sizes["optimizers"]])
+        in_own, others = in_own_and_others(found["ratio"], own)
+        means, least = in_own.mean(axis=1), in_own.min(axis=1)
+        passed = {
+            "a mean margin ratio in an optimiser's own norm is too small": bool(
+                (means > np.array(sizes["mean_above"])[own]).all()
+            ),
+            "a least margin ratio in an optimiser's own norm is too small": bool(
+                (least > np.array(sizes["least_above"])[own]).all()
+            ),
+            "on some problem the margin ratio is larger in another norm": bool((in_own > others).all()),
+            "a run is undecided": bool(found["decided"].all()),
+            "a margin ratio exceeds 1": bool(found["ratio"].max() <= 1 + 1e-6),
+        }
+        numbers = (
+            f"{name} {mean:.3f} / {low:.3f}" for name, mean, low in zip(sizes["optimizers"], means, least, strict=True)
+        )
+        return verdict(passed, f"Margin ratio in the own norm, mean / least: {'; '.join(numbers)}.")
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        return [
+            Row(name, "; ".join(f"{norm} {x.mean():.3f} / {x.min():.3f}" for norm, x in zip(NORMS, of.T, strict=True)))
+            for name, of in zip(sizes["optimizers"], found["ratio"], strict=True)
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        names = sizes["optimizers"]
+        places = [OWN[name] for name in names]
+        return drawn_matrix(names, list(NORMS.values()), found["ratio"].mean(axis=1), places, [True] * len(names))
+
+
+FIGURES.register(MultiHead.name, MultiHead())

@@ -1,0 +1,107 @@
+"""Several figures: measured in processes side by side, and written one by one."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attsvm._utils.compiled_programs import keep_programs
+from attsvm._utils.jax_devices import find_device
+from attsvm._utils.progress import Progress
+from attsvm._utils.workers import side_by_side
+from attsvm.papers.figure import Figure
+from attsvm.papers.figures import FIGURES
+from attsvm.papers.page import Card, card
+from attsvm.papers.run import run, write
+from attsvm.training.engine.trials import num_threads
+
+MOST_WORKERS = 4
+"""Limit for the number of processes. Each takes up to 4 GB of memory, most of it for compiled programs."""
+
+
+def run_several(
+    figures: Mapping[str, Figure],
+    out: Path,
+    command: str,
+    *,
+    quick: bool = False,
+    sizes: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    callback: Callable[[Progress], object] = lambda _: None,
+) -> Iterator[Card]:
+    """Run figures and write each one as :func:`write` does.
+
+    Most of the time of a figure is compilation, which uses few threads, so two figures at a time on two cores take half
+    the time. A single figure, or one thread, is measured in this process. So is every figure on a GPU, whose memory
+    each process would reserve for itself.
+
+    Parameters
+    ----------
+    figures : Mapping of str to Figure
+        By what the command line calls them, as from :func:`chosen`.
+    out : Path
+    command : str
+        The command that is running.
+    quick : bool
+        Use the small sizes.
+    sizes : Mapping, optional
+        Sizes in place of those of every figure, as in :func:`attsvm.papers.sizes_of`.
+    device : str, optional
+        Where figures are trained, as for :func:`attsvm.train`.
+    callback : callable, optional
+        Called with a :class:`attsvm.Progress` whose steps are figures; its stage says what is done.
+
+    Yields
+    ------
+    Card
+        Of each figure, in their order.
+    """
+    workers = min(num_threads(), len(figures), MOST_WORKERS) if find_device(device).platform == "cpu" else 1
+    if workers == 1:
+        for number, (spelling, figure) in enumerate(figures.items()):
+            report = partial(_report, callback, number, len(figures), figure.name)
+            report("begins")
+            yield _run(figure, spelling, out, command, quick, sizes, device, report)
+        return
+    calls = ((Path.cwd(), spelling, out, command, quick, sizes, device) for spelling in figures)
+    callback(Progress(0, len(figures), stage=f"{workers} at a time"))
+    for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
+        _report(callback, number, len(figures), finished.name, "done")
+        yield finished
+
+
+def _report(callback: Callable[[Progress], object], done: int, figures: int, name: str, what: str) -> None:
+    callback(Progress(done, figures, stage=f"{name}: {what}"))
+
+
+def _run_by_name(
+    folder: Path,
+    spelling: str,
+    out: Path,
+    command: str,
+    quick: bool,
+    sizes: Mapping[str, Any] | None,
+    device: str | None,
+) -> Card:
+    keep_programs()
+    os.chdir(folder)  # a worker of an earlier call may be in another one
+    return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, device, lambda _: None)
+
+
+def _run(
+    figure: Figure,
+    spelling: str,
+    out: Path,
+    command: str,
+    quick: bool,
+    sizes: Mapping[str, Any] | None,
+    device: str | None,
+    report: Callable[[str], object],
+) -> Card:
+    def say(piece: str, _: bool) -> None:
+        report(f"{piece} done")
+
+    outcome = run(figure, out, quick=quick, sizes=sizes, spelling=spelling, device=device, progress=say)
+    write(outcome, out, command)
+    return card(outcome, command)

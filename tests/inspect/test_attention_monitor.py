@@ -1,0 +1,474 @@
+"""The attention monitor, against attention by hand; in a loop, in two trainers, and its files."""
+
+import copy
+import csv
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
+
+import torch  # noqa: E402
+
+import attsvm  # noqa: E402
+from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
+from attsvm.inspect.attention_functions import fused_call  # noqa: E402
+from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
+from attsvm.inspect.families.fused import FusedCall  # noqa: E402
+from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
+from attsvm.inspect.monitoring.measures import OF_WEIGHTS, of_call  # noqa: E402
+from attsvm.report.monitor.records import joined, read_records  # noqa: E402
+
+NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {
+    "frobenius_norm",
+    "effective_rank",
+}
+
+
+def trained(monitor, model, steps, size=16):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randint(size, (3, 6))).square().mean().backward()
+        optimizer.step()
+        monitor.step()
+
+
+def small_model():
+    torch.manual_seed(0)
+    return AttentionOnly(vocabulary=16, length=6, size=8, heads=2)
+
+
+def test_the_repr_of_a_monitor_says_in_one_line_what_it_holds():
+    model = small_model()
+    with AttentionMonitor(model, every=2) as monitor:
+        trained(monitor, model, 3)
+        assert (
+            repr(monitor)
+            == "AttentionMonitor(AttentionOnly: 2 attention layers, every 2 steps; 2 records after 3 steps)"
+        )
+
+
+@pytest.mark.parametrize("kind", ["causal", "padding", "bias"])
+def test_measures_of_a_call_are_those_of_a_loop(kind):
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(3, heads, 5, 4, generator=generator).double() * 3 for heads in (4, 2))
+    mask = None
+    if kind == "padding":
+        mask = torch.ones(3, 1, 5, 5, dtype=torch.bool)
+        mask[1, :, :, 3:] = False
+        mask[2, :, 0] = False  # a query without tokens
+    if kind == "bias":
+        mask = torch.randn(1, 4, 5, 5, generator=generator).double()
+    found = of_call(FusedCall(query, key, mask, kind == "causal", 0.5)).numpy()
+    for head in range(4):
+        logits, probabilities = [], []
+        for i in range(3):
+            for q in range(5):
+                row = 0.5 * key[i, head // 2].numpy() @ query[i, head, q].numpy()
+                allowed = np.ones(5, bool)
+                if kind == "causal":
+                    allowed = np.arange(5) <= q
+                elif kind == "padding":
+                    allowed = mask[i, 0, q].numpy()
+                else:
+                    row = row + mask[0, head, q].numpy()
+                is_padding = kind == "padding" and i == 1 and q >= 3  # no query may attend to it
+                if allowed.any() and not is_padding:
+                    row = np.where(allowed, row, -np.inf)
+                    logits.append(row.max())
+                    probabilities.append(np.exp(row - row.max()) / np.exp(row - row.max()).sum())
+        p = np.array(probabilities)
+        entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1).mean()
+        expected = [max(logits), p.max(axis=1).mean(), entropy, p[:, 0].mean()]
+        np.testing.assert_allclose(found[:, head], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_padding_changes_no_measure():
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 8}
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=16, hidden_dropout_prob=0.0,
+                                                           attention_probs_dropout_prob=0.0, **sizes))  # fmt: skip
+    tokens, records = torch.randint(1, 16, (2, 5)), []
+    for width in (5, 9):
+        padded = torch.nn.functional.pad(tokens, (0, width - 5))
+        with AttentionMonitor(model.train(), every=1) as monitor:
+            model(input_ids=padded, attention_mask=(torch.arange(width) < 5).long().expand(2, -1))
+            monitor.step()
+        records.append(monitor.records[0][1])
+    for name, values in records[0].items():
+        np.testing.assert_allclose(records[1][name], values, rtol=1e-5, err_msg=name)
+
+
+SMALL = {"vocab_size": 16, "attn_implementation": "eager"}
+BY_HAND = {
+    "BLOOM": lambda: transformers.BloomModel(transformers.BloomConfig(hidden_size=12, n_head=3, n_layer=2, **SMALL)),
+    "MPT": lambda: transformers.MptModel(transformers.MptConfig(d_model=12, n_heads=3, n_layers=2, **SMALL)),
+    "MPT, clipped": lambda: transformers.MptModel(
+        transformers.MptConfig(d_model=12, n_heads=3, n_layers=2, attn_config={"clip_qkv": 0.02}, **SMALL)
+    ),
+    "GPT-NeoX, eager": lambda: transformers.GPTNeoXModel(
+        transformers.GPTNeoXConfig(
+            hidden_size=24, num_attention_heads=3, num_hidden_layers=2, intermediate_size=8, rotary_pct=0.5, **SMALL
+        )
+    ),
+}
+
+
+def expected_record(own, logits, real):
+    """The measures of the attention (b, H, Q, T) and the logits of each layer at the real queries (b, Q), by hand."""
+    of_layers = []
+    for probabilities, scores in zip(own, logits, strict=True):
+        p = probabilities.detach().double().transpose(0, 1)[:, real]
+        s = scores.detach().double().transpose(0, 1)[:, real]
+        entropy = -torch.where(p > 0, p * p.clamp(min=1e-300).log(), 0.0).sum(-1)
+        of_layers.append([s.amax((1, 2)), p.amax(-1).mean(1), entropy.mean(1), p[..., 0].mean(1)])
+    names = "largest_logit", "largest_probability", "entropy", "first_share"
+    return {name: torch.cat(parts).numpy() for name, parts in zip(names, zip(*of_layers, strict=True), strict=True)}
+
+
+def assert_recorded(monitor, expected):
+    [(_, record)] = monitor.records
+    for name, values in expected.items():
+        np.testing.assert_allclose(record[name], values, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_models_that_compute_attention_by_hand_are_recorded(name, monkeypatch):
+    torch.manual_seed(0)
+    model = BY_HAND[name]().train()
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+    logits, softmax = {}, torch.nn.functional.softmax
+
+    def kept(scores, *arguments, **types):
+        logits[id(scores)] = scores  # PyTorch calls it twice, because the monitor looks at its calls
+        return softmax(scores, *arguments, **types)
+
+    monkeypatch.setattr(torch.nn.functional, "softmax", kept)
+    with AttentionMonitor(model, every=1) as monitor:
+        found = model(torch.randint(16, (2, 6)), attention_mask=mask, output_attentions=True)
+        monitor.step()
+    assert_recorded(monitor, expected_record(found.attentions, logits.values(), mask.bool()))
+
+
+def by_kernel(seen):
+    """Attention with the arguments of FlashAttention: heads before positions, and no mask but that of padding."""
+
+    def attention(module, query, key, value, padding, scaling, sliding_window=None, **_):
+        b, heads, T, _ = query.shape
+        groups = heads // key.shape[1]
+        logits = torch.full((b, heads, T, T), -torch.inf)
+        for i, head, q, t in np.ndindex(b, heads, T, T):
+            if 0 <= q - t < sliding_window and (padding is None or padding[i, t]):
+                logits[i, head, q, t] = scaling * query[i, head, q].detach() @ key[i, head // groups, t].detach()
+        probabilities = logits.softmax(-1).nan_to_num()
+        seen.append((logits, probabilities))
+        return (probabilities @ value.repeat_interleave(groups, 1)).transpose(1, 2), None
+
+    return attention
+
+
+def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(monkeypatch):
+    interface, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
+    seen = []
+    for registry in (interface, masks):
+        monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
+    registered = by_kernel(seen)
+    interface.register("by_kernel", registered)
+    masks.register("by_kernel", transformers.masking_utils.flash_attention_mask)
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=3, initializer_range=0.5, attn_implementation="by_kernel",
+    )  # fmt: skip
+    model = transformers.MistralModel(config).train()
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])
+    batch = {"input_ids": torch.randint(16, (2, 7)), "attention_mask": mask}
+    with AttentionMonitor(model, every=1) as monitor:
+        model(**batch)
+        monitor.step()
+    own, calls = seen[:2], len(seen)
+    assert_recorded(monitor, expected_record([p for _, p in own], [s for s, _ in own], mask.bool()))
+    assert interface()["by_kernel"] is registered
+
+    class Wrapped(torch.nn.Module):  # whose implementation of attention cannot be changed
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, **arguments):
+            return self.inner(**arguments)
+
+    found = attsvm.inspect.inspect(Wrapped(), batch, margins=False)
+    assert len(seen) > calls
+    assert max(head.rebuilt_error for head in found.heads) < 1e-5
+    eager = attsvm.inspect.inspect(model, batch, margins=False)
+    for one, other in zip(found.heads, eager.heads, strict=True):
+        for name, value in one.numbers.items():
+            assert (value is None) == (other.numbers[name] is None)
+            assert value is None or value == pytest.approx(other.numbers[name], rel=1e-4, abs=1e-7), name
+        np.testing.assert_array_equal(one.selected, other.selected)
+
+
+def test_packed_sequences_and_other_masks_of_attention_functions():
+    query, key = torch.zeros(1, 2, 5, 4), torch.zeros(1, 1, 5, 4)
+    module = torch.nn.Module()
+    packed = fused_call(module, query, key, None, {"position_ids": torch.tensor([[0, 1, 0, 1, 2]]), "scaling": 0.5})
+    assert packed.mask[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 1, 1, 1],
+    ]
+    both_ways = fused_call(module, query, key, None, {"is_causal": False, "sliding_window": 2})
+    assert (both_ways.mask[0, 0] == (torch.ones(5, 5).tril(1).triu(-1) > 0)).all()
+    assert both_ways.scale == 0.5
+    last = fused_call(module, query[:, :, -1:], key, None, {})
+    assert last.mask.all(), "the last query is at the last token"
+    for mask, options, words in (
+        (torch.ones(5, 5, 5), {}, r"expected a mask of shape .*, got \(5, 5, 5\)"),
+        (None, {"softcap": 30.0}, "softcap, which is not supported"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            fused_call(module, query, key, mask, options)
+
+
+def test_a_loop_is_recorded_and_trained_as_without_a_monitor(tmp_path):
+    held = {"input_ids": torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))}
+    models = []
+    for watched in (True, False):
+        model = small_model()
+        torch.manual_seed(2)
+        monitor = AttentionMonitor(model, every=3, log=tmp_path / f"{watched}.csv", margins=Margins(held, every=6))
+        if not watched:
+            monitor.close()
+        trained(monitor, model, 8)
+        monitor.close()
+        models.append(model)
+        if watched:
+            assert [step for step, _ in monitor.records] == [0, 3, 6]
+            assert monitor.heads == ["0.0", "0.1", "1.0", "1.1"]
+            records = [record for _, record in monitor.records]
+            assert [set(record) - NAMES for record in records] == [{"margin_lower", "margin_upper"}, set()] * 1 + [
+                {"margin_lower", "margin_upper"}
+            ]
+            assert (records[0]["margin_lower"] > 0).all()
+            assert (records[0]["margin_lower"] <= records[0]["margin_upper"]).all()
+            weights = small_model().layers[0].qkv.weight.detach().double().numpy()
+            W = weights[8:12].T @ weights[:4] / 2
+            values = np.linalg.svd(W, compute_uv=False)[:4]
+            assert records[0]["spectral_norm"][0] == pytest.approx(values[0])
+            assert records[0]["frobenius_norm"][0] == pytest.approx(np.linalg.norm(W))
+            share = values / values.sum()
+            assert records[0]["effective_rank"][0] == pytest.approx(np.exp(-(share * np.log(share)).sum()))
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
+    assert not models[0]._forward_hooks
+    assert not models[0].layers[0]._forward_hooks
+    with (tmp_path / "True.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["measure"] for row in rows} == NAMES | {"margin_lower", "margin_upper"}
+    assert len(rows) == 4 * (3 * len(NAMES) + 2 * 2)
+
+
+def test_records_are_written_to_zarr_and_tensorboard(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    held = {"input_ids": torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))}
+    model = small_model()
+    with AttentionMonitor(model, every=2, log=tmp_path / "run.zarr", margins=Margins(held, every=4)) as monitor:
+        trained(monitor, model, 5)
+    group = zarr.open_group(str(tmp_path / "run.zarr"), mode="r")
+    assert group.attrs["heads"] == monitor.heads
+    np.testing.assert_array_equal(group["step"][:], [0, 2, 4])
+    for at, (_, record) in enumerate(monitor.records):
+        np.testing.assert_array_equal(group["entropy"][at], record["entropy"])
+    np.testing.assert_array_equal(np.isnan(group["margin_upper"][:]).all(axis=1), [False, True, False])
+
+    class Writer:
+        scalars = {}
+
+        def add_scalar(self, name, value, step):
+            self.scalars[name, step] = value
+
+    with AttentionMonitor(small_model(), every=1, log=Writer()) as monitor:
+        trained(monitor, monitor.model, 1)
+    assert Writer.scalars["entropy/1.0", 0] == pytest.approx(monitor.records[0][1]["entropy"][2])
+
+
+@pytest.mark.parametrize("kind", ["csv", "zarr"])
+def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, kind, recwarn):
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+
+    class Dropping(AttentionOnly):
+        left_out = None
+
+        def forward(self, tokens):
+            states = self.embedding(tokens)
+            for number, layer in enumerate(self.layers):
+                if number != self.left_out:
+                    states = states + layer(self.norms[number](states))
+            return self.unembedding(states)
+
+    torch.manual_seed(0)
+    model, path = Dropping(vocabulary=16, length=6, size=8, heads=2), tmp_path / f"heads.{kind}"
+    with AttentionMonitor(model, every=1, log=path) as monitor:
+        for model.left_out in (0, None, 1, None):
+            model(torch.zeros(1, 6, dtype=torch.long))
+            monitor.step()
+    [warned] = recwarn
+    assert "1 of 2 attention layers (layers.0) ran in no finished forward pass of step 0" in str(warned.message)
+    assert warned.filename == __file__
+    assert sorted(monitor.heads) == ["0.0", "0.1", "1.0", "1.1"]
+    written, kept = read_records(path), joined(monitor.heads, monitor.records)
+    for name, values in kept.values.items():
+        for head, column in zip(kept.heads, values.T, strict=True):
+            np.testing.assert_array_equal(written.values[name][:, written.heads.index(head)], column)
+            read = [True, True, False, True] if head.startswith("1.") else [False, True, True, True]
+            np.testing.assert_array_equal(np.isfinite(column), read)
+            assert len({*column[read]}) == 1 or name not in OF_WEIGHTS, "the weights do not change"
+
+
+def test_a_pass_that_fails_is_read_again():
+    model, tokens = small_model(), torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))
+
+    def fail(*_):
+        raise MemoryError
+
+    monitors = [AttentionMonitor(model, every=1) for _ in range(2)]
+    failing = model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        model(torch.zeros_like(tokens))
+    failing.remove()
+    model(tokens)
+    with AttentionMonitor(model, every=1) as undisturbed:
+        model(tokens)
+        undisturbed.step()
+        for monitor in monitors:
+            monitor.step()
+            assert monitor.heads == undisturbed.heads == ["0.0", "0.1", "1.0", "1.1"]
+            assert monitor.records[0][1]["entropy"].tolist() == undisturbed.records[0][1]["entropy"].tolist()
+
+
+def test_several_monitors_leave_an_attention_function_as_it_was(monkeypatch):
+    interface, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
+    for registry in (interface, masks):
+        monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
+    sdpa, calls = interface()["sdpa"], []
+
+    def own(*arguments, **options):
+        calls.append(interface()["own"])
+        return sdpa(*arguments, **options)
+
+    interface.register("own", own)
+    masks.register("own", transformers.masking_utils.sdpa_mask)
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "bos_token_id": 0, "eos_token_id": 0}
+    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=16, attn_implementation="own", **sizes)).train()
+    monitors = [AttentionMonitor(model, every=1) for _ in range(3)]
+    for _ in range(2):
+        model(torch.zeros(1, 4, dtype=torch.long))
+        assert calls.pop() is not own, "the monitors read the call"
+        assert interface()["own"] is own
+        for monitor in monitors:
+            monitor.step()
+    assert [len(monitor.records) for monitor in monitors] == [2, 2, 2]
+
+
+def test_attention_that_never_runs_is_warned_of_once(recwarn):
+    model, tokens = small_model(), torch.zeros(1, 6, dtype=torch.long)
+    around = torch.nn.ModuleDict({"model": model})
+    with AttentionMonitor(model, every=1) as direct, AttentionMonitor(around, every=1) as uncalled:
+        model(tokens)
+        direct.step()
+        model.layers = copy.deepcopy(model.layers)
+        for monitor in (direct, uncalled):
+            said = f"of step {monitor.steps} in training mode"
+            for _ in range(3):
+                model(tokens)
+                monitor.step()
+            assert "2 of 2 attention layers" in str(recwarn[-1].message)
+            assert said in str(recwarn[-1].message)
+    uncalled.step()  # it is closed
+    assert len(recwarn) == 2
+    assert [step for step, _ in direct.records] == [0]
+    assert uncalled.records == []
+
+
+def test_a_path_is_opened_by_the_process_of_rank_0_alone(monkeypatch, tmp_path):
+    path = tmp_path / "heads.csv"
+    for variable in ("RANK", "LOCAL_RANK"):
+        with monkeypatch.context() as launched:
+            launched.setenv(variable, "1")
+            assert AttentionMonitor(small_model(), log=path).log is None
+            own = CsvLog(tmp_path / "heads1.csv")
+            assert AttentionMonitor(small_model(), log=own).log is own
+    assert not path.exists()
+
+
+def test_the_trainer_of_transformers_calls_it(tmp_path):
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=16, **sizes))
+    monitor = AttentionMonitor(model, every=2)
+    tokens = torch.randint(16, (12, 8))
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    rows = [{"input_ids": row, "labels": row} for row in tokens]
+    transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[monitor.trainer_callback()]).train()
+    assert [step for step, _ in monitor.records] == [0, 2]
+    assert not model._forward_hooks
+
+
+def test_the_trainer_of_lightning_calls_it(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Task(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = small_model()
+
+        def training_step(self, batch, _):
+            return self.model(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    task = Task()
+    monitor = AttentionMonitor(task.model, every=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path, callbacks=[monitor.lightning_callback()],
+    )  # fmt: skip
+    trainer.fit(task, torch.utils.data.DataLoader(torch.randint(16, (8, 6)), batch_size=2))
+    assert [step for step, _ in monitor.records] == [0, 2]
+
+
+def test_what_cannot_be_monitored_is_refused_by_name():
+    model = small_model()
+    for options, words in (
+        ({"every": 0}, "every: expected an integer >= 1, got 0"),
+        ({"margins": Margins({}, every=150)}, "margins.every: expected a multiple of every = 100, got 150"),
+        ({"log": "run.txt"}, "log: expected a path that ends with .csv or .zarr"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            AttentionMonitor(model, **options)
+
+    class ByHand(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = torch.nn.Linear(4, 12)
+
+        def forward(self, tokens):
+            query, key, value = self.qkv(tokens).chunk(3, dim=-1)
+            return (query @ key.mT).softmax(-1) @ value
+
+    by_hand = torch.nn.Sequential(ByHand())
+    said = "0 does not call scaled_dot_product_attention, and Layout does not rebuild its attention"
+    with (
+        AttentionMonitor(by_hand, family=Layout("0", heads=1, fused="qkv")),
+        pytest.raises(attsvm.ProblemError, match=said),
+    ):
+        by_hand(torch.zeros(1, 3, 4))

@@ -1,0 +1,154 @@
+"""The causal test, on a circuit written by hand; streams with parts of other sequences, against the model's modules."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
+
+import torch  # noqa: E402
+from known_circuit import induction_circuit, repeated  # noqa: E402
+
+import attsvm.torch  # noqa: E402
+from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
+from attsvm.inspect.layers import attention_layers  # noqa: E402
+from attsvm.inspect.residual import residual_stream  # noqa: E402
+
+
+def circuit_explanation():
+    inspection = attsvm.inspect.inspect(induction_circuit(), {"input_ids": repeated(6, seed=1)}, margins=False)
+    return inspection.explain(1, 1, pattern="induction")
+
+
+def test_the_reason_of_the_circuit_passes_and_others_fail():
+    explanation, held_out = circuit_explanation(), {"input_ids": repeated(100, seed=2)}
+    true = explanation.test(held_out)
+    assert (true.query, true.key) == (["embedding"], ["head 0.1"])
+    assert true.passed
+    assert true.sufficiency > 0.95
+    assert true.necessity > 0.9
+    assert len(true.control_sufficiency) == 20
+    assert max(true.control_sufficiency.max(), true.control_necessity.max()) < 0.2
+    assert "passed" in str(true)
+    again = explanation.test(held_out)
+    np.testing.assert_array_equal(again.control_necessity, true.control_necessity)
+    for query, key in (("embedding", "position"), ("head 0.0", "previous token heads"), ("position", "embedding")):
+        assert not explanation.test(held_out, query, key, controls=3).passed
+    half = explanation.test(held_out, "embedding", "head 0.0", controls=1)
+    assert half.sufficiency < 0.2  # the queries are right, the keys are not
+
+
+def test_a_measure_of_the_output_is_that_of_the_running_model():
+    """With every origin resampled the head of the circuit attends as in the other sequence, so its output changes."""
+    explanation, held_out = circuit_explanation(), {"input_ids": repeated(8, seed=3)}
+    model, outputs = explanation.source.model, []
+
+    def measure(output):
+        outputs.append(output)
+        return float(output.abs().sum()) if len(outputs) == 1 else 0.0
+
+    explanation.test(held_out, controls=1, measure=measure)
+    with torch.no_grad():
+        own = model(held_out["input_ids"])
+    torch.testing.assert_close(outputs[0], own)
+    assert (outputs[1] - own).abs().max() > 1e-3
+    assert "forward" not in vars(model.layers[1])
+
+
+@pytest.fixture(scope="module")
+def bert():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=50, initializer_range=0.3, **sizes))
+    return model.double().eval()
+
+
+def test_norms_are_computed_again_after_the_mix(bert):
+    tokens = torch.randint(50, (4, 6))
+    places = torch.stack([torch.randint(4, (4, 6)), torch.randint(6, (4, 6))], dim=-1)
+    other = places[..., 0], places[..., 1]
+    layers = attention_layers(bert)
+    seen = {}
+    first, embeddings = bert.encoder.layer[0], bert.embeddings
+    for name, module in (("dense", first.output.dense), ("attended", first.attention.output)):
+        module.register_forward_hook(lambda _, __, output, name=name: seen.__setitem__(name, output))
+    streams = [residual_stream(bert, {"input_ids": tokens}, layer) for layer in layers]
+    with torch.no_grad():
+        states = bert(tokens, output_hidden_states=True).hidden_states
+        words, rest = embeddings.word_embeddings(tokens), embeddings.position_embeddings(torch.arange(6))
+        rest = rest + embeddings.token_type_embeddings.weight[0]
+        rest = rest.expand(4, -1, -1)
+        mixed_words = embeddings.LayerNorm(words[other] + rest)
+        mixed_places = embeddings.LayerNorm(words + rest[other])
+        mixed_mlp = first.output.LayerNorm(seen["attended"] + seen["dense"][other])
+    for stream, entering in zip(streams, states, strict=False):
+        torch.testing.assert_close(stream.mixed(places, lambda _: True), entering)
+        torch.testing.assert_close(stream.mixed(places, lambda _: False), entering[other])
+    torch.testing.assert_close(streams[0].mixed(places, lambda origin: origin != "embedding"), mixed_words)
+    torch.testing.assert_close(streams[0].mixed(places, lambda origin: origin != "position"), mixed_places)
+    torch.testing.assert_close(streams[1].mixed(places, lambda origin: origin != "MLP 0"), mixed_mlp)
+
+
+def test_a_model_of_transformers_runs_with_other_queries_and_keys(bert):
+    """Controls of a random model: the test runs end to end, with padding, and leaves the model as it was."""
+    tokens = torch.randint(50, (6, 9), generator=torch.Generator().manual_seed(4))
+    mask = torch.ones_like(tokens)
+    mask[2, 6:] = 0
+    batch = {"input_ids": tokens, "attention_mask": mask}
+    before = bert.config._attn_implementation, bert.config.use_cache
+    test = attsvm.inspect.inspect(bert, batch, margins=False).explain(1, [0, 1]).test(batch, controls=2)
+    assert 0 <= test.resampled < test.score <= 1
+    assert np.isfinite([test.sufficiency, test.necessity, *test.control_sufficiency]).all()
+    assert (bert.config._attn_implementation, bert.config.use_cache) == before
+
+
+def test_a_head_that_attends_by_position_passes_and_its_words_do_not_matter():
+    """Head 0.1 of the circuit attends to the place before; its attention is that of shuffled places by hand."""
+    batch = {"input_ids": repeated(40, seed=1)}
+    explanation = attsvm.inspect.inspect(induction_circuit(), batch, margins=False).explain(0, 1, "previous token")
+    test = explanation.test({"input_ids": repeated(40, seed=2)}, controls=3)
+    assert (test.query, test.key, test.passed) == (["position"], ["position"], True)
+    assert test.score > 0.99
+    assert test.alone > 0.99
+    # a random place is the right one, or masked with all right ones, about once in a sequence
+    assert max(test.resampled, test.without_query, test.without_key) < 0.25
+    assert not explanation.test(batch, "embedding", "position", controls=3).passed
+
+
+def test_a_constant_query_is_tested_by_the_mean_query():
+    """Queries that are nearly the same, and keys that differ by their words."""
+    torch.manual_seed(0)
+    model = AttentionOnly(norm=False).double()
+    size = model.embedding.weight.shape[1]
+    with torch.no_grad():
+        model.position.weight[:] = 3 * torch.randn(size)
+        model.layers[0].qkv.weight.mul_(3)
+    tokens = torch.randint(64, (12, 16))
+    explanation = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False).explain(0, 1)
+    assert explanation.terms().constant_query > 0.8
+    best = explanation.pairs(1)[0]
+    assert (best.query, best.key) == ("constant", "embedding")
+    test = explanation.test({"input_ids": torch.randint(64, (12, 16))}, controls=2)
+    assert test.sufficiency > 0.5
+    assert np.isnan(test.without_query)
+    assert test.necessity == pytest.approx((test.score - test.without_key) / (test.score - test.resampled))
+    assert test.passed
+
+
+def test_what_cannot_be_tested_is_refused_by_name():
+    explanation, batch = circuit_explanation(), {"input_ids": repeated(6, seed=1)}
+    for arguments, options, words in (
+        ((batch, "mlp"), {}, "query: expected one of constant, embedding, .*, got 'mlp'"),
+        ((batch["input_ids"],), {}, "batch: expected a mapping"),
+        ((batch,), {"controls": 0}, "controls: expected an integer >= 1, got 0"),
+        ((batch,), {"measure": lambda _: float("nan")}, "measure: expected a finite number, got nan"),
+        ((batch, "constant", "constant"), {}, "expected an origin that can be resampled on one side"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            explanation.test(*arguments, **options)
+    model = induction_circuit()
+    with torch.no_grad():
+        model.layers[0].qkv.weight[24:48] = 0  # no queries of head 0.1
+    even = attsvm.inspect.inspect(model, batch, margins=False).explain(0, 0)
+    with pytest.raises(attsvm.ProblemError, match="attention that is nearly even, or by rotary positions"):
+        even.test(batch)

@@ -1,0 +1,133 @@
+"""Minimal sets of triples against NNLS, changes of the factors by trying them out, directions against an SVD."""
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+
+import torch
+
+import attsvm.torch
+from attsvm.inspect.attention_only import AttentionOnly
+from attsvm.inspect.factor_change import factor_change
+from attsvm.inspect.reasons import minimal_set
+from attsvm.inspect.weights import Projections
+
+
+@pytest.mark.parametrize(("count", "seed"), [(4, 0), (15, 1), (40, 2)])
+def test_a_minimal_set_has_the_same_combination_and_no_row_too_many(count, seed):
+    generator = np.random.default_rng(seed)
+    differences, queries = generator.standard_normal((count, 2)), generator.standard_normal((count, 3))
+    multipliers = generator.random(count) + 0.1
+    rows = np.einsum("kd,kz->kdz", differences, queries).reshape(count, -1)
+    combined = multipliers @ rows
+    kept = minimal_set(differences, queries, multipliers)
+    assert len(kept) <= 6
+    assert (len(kept) == count) == (count == 4)
+    size = np.linalg.norm(combined)
+    assert nnls(rows[kept].T, combined)[1] < 1e-6 * size
+    for left_out in range(len(kept)):
+        assert nnls(np.delete(rows[kept], left_out, axis=0).T, combined)[1] > 1e-6 * size
+
+
+def factors(seed):
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((3, 5, 6)), generator.standard_normal((3, 4, 7))
+    tokens[0, 1] = tokens[0, 0]  # an exact duplicate is never selected instead
+    queries[..., -1] = 1
+    allowed = np.ones((3, 4, 5), bool)
+    allowed[1, :, 3:] = False
+    key, query = generator.standard_normal((1, 6, 2)), generator.standard_normal((1, 6, 2))
+    parts = Projections(query, generator.standard_normal((1, 2)), key, np.zeros((1, 2)), 0.7)
+    return tokens, queries, parts, allowed
+
+
+def selection(tokens, queries, key, query, allowed):
+    logits = np.einsum("itd,dh,zh,iqz->iqt", tokens, key, query, queries)
+    return np.where(allowed, logits, -np.inf).argmax(-1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_change_of_the_factors_below_the_bound_alters_a_selection(seed):
+    tokens, queries, parts, allowed = factors(seed)
+    key, query = parts.key[0], np.vstack([parts.query[0], parts.query_bias[0]])
+    selected = selection(tokens, queries, key, query, allowed)
+    change = factor_change(tokens, queries, parts, 0, allowed, selected)
+    assert 0 < change.lower <= change.upper
+    i, q, t = change.sequence, change.query, change.token
+    x, z = tokens[i, selected[i, q]] - tokens[i, t], queries[i, q]
+    of_key, of_query = -np.outer(x, z @ query), -np.outer(z, x @ key)
+    for factor, flipped in ((1 - 1e-6, False), (1 + 1e-6, True)):
+        step = factor * change.upper
+        changed = [
+            selection(tokens, queries, key + step * of_key / np.linalg.norm(of_key), query, allowed),
+            selection(tokens, queries, key, query + step * of_query / np.linalg.norm(of_query), allowed),
+        ]
+        assert any(one[i, q] == t for one in changed) == flipped
+    generator = np.random.default_rng(seed)
+    margin = x @ key @ query.T @ z
+    for _ in range(300):  # random changes, and steps against the margin of the row
+        one, other = generator.standard_normal(key.shape), generator.standard_normal(query.shape)
+        mix = generator.random()
+        one, other = mix * one + of_key, mix * other + of_query
+        scale = (1 - 1e-9) * change.lower / np.hypot(np.linalg.norm(one), np.linalg.norm(other))
+        np.testing.assert_array_equal(
+            selection(tokens, queries, key + scale * one, query + scale * other, allowed), selected
+        )
+    assert margin > 0
+
+
+def test_directions_are_those_of_the_singular_value_decomposition():
+    torch.manual_seed(0)
+    model = AttentionOnly(vocabulary=16, length=8, size=8, heads=2).double()
+    tokens = torch.randint(16, (3, 8))
+    inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+    first, second = inspection.reading_directions(0, 1, count=2, ends=3)
+    weights = model.layers[0].qkv.weight.detach().numpy()
+    W = weights[12:16].T @ weights[4:8] / 2
+    values = np.linalg.svd(W, compute_uv=False)
+    assert (first.value, second.value) == pytest.approx(tuple(values[:2]))
+    assert first.share == pytest.approx(values[0] ** 2 / (values**2).sum())
+    assert first.key @ W @ first.query[:-1] == pytest.approx(values[0])
+    states = (model.embedding(tokens) + model.position.weight).detach().numpy()
+    for ends, coordinates in (
+        (first.key_ends, states @ first.key),
+        (first.query_ends, states @ first.query[:-1]),
+    ):
+        for places, sign in zip(ends, (1, -1), strict=True):
+            best = {}
+            for at in np.ndindex(3, 8):
+                token = int(tokens[at])
+                best[token] = max(best.get(token, (-np.inf, None)), (sign * coordinates[at], at))
+            assert [tuple(place) for place in places] == [at for _, at in sorted(best.values(), reverse=True)[:3]]
+    along = model.embedding.weight.detach().numpy() @ first.key
+    np.testing.assert_array_equal(first.vocabulary_ends[0], np.argsort(-along)[:3])
+    np.testing.assert_array_equal(first.vocabulary_ends[1], np.argsort(along)[:3])
+    with pytest.raises(attsvm.ProblemError, match=r"head 0\.2: layer 0 has 2 heads, counted from 0"):
+        inspection.reading_directions(0, 2)
+
+
+@pytest.mark.parametrize("distance", [0, 1, 5])
+def test_directions_at_a_distance_give_the_logits_of_rotated_queries(distance):
+    torch.manual_seed(0)
+    model = AttentionOnly(vocabulary=16, length=8, size=8, heads=2, rotary=True).double()
+    tokens = torch.randint(16, (2, 8))
+    inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+    found = inspection.reading_directions(0, 1, count=4, ends=1, distance=distance)
+    W = sum(one.value * np.outer(one.key, one.query[:-1]) for one in found)
+    layer = inspection.source.captured(0)
+    keys, queries = layer.projected(1, layer.tokens, layer.queries)
+    logits = np.einsum("nth,nqh->nqt", keys, queries) * layer.projections.scale
+    states = model.embedding(tokens).detach().numpy()
+    for q in range(distance, 8):
+        expected = np.einsum("nd,de,ne->n", states[:, q - distance], W, states[:, q])
+        np.testing.assert_allclose(logits[:, q, q - distance], expected, rtol=0, atol=1e-13)
+    with pytest.raises(attsvm.ProblemError, match="distance: expected an integer from -7 to 7, got 8"):
+        inspection.reading_directions(0, 1, distance=8)
+
+
+def test_a_distance_needs_rotary_positions():
+    inspection = attsvm.inspect.inspect(AttentionOnly(), {"input_ids": torch.randint(64, (2, 8))}, margins=False)
+    with pytest.raises(attsvm.ProblemError, match=r"distance: expected None for layers\.0, whose positions are not"):
+        inspection.reading_directions(0, 1, distance=1)

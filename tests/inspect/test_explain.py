@@ -1,0 +1,216 @@
+"""The split of logits by origin, against the model's own attention, a split by hand and a circuit written by hand."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
+
+import torch  # noqa: E402
+from known_circuit import induction_circuit, repeated  # noqa: E402
+
+import attsvm.torch  # noqa: E402
+from attsvm.inspect.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
+from attsvm.inspect.families.gpt2 import Gpt2  # noqa: E402
+from attsvm.inspect.families.stream import Adds  # noqa: E402
+
+SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 32}
+
+
+def bert():
+    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=50, n_embd=24, n_head=4, n_layer=3))
+
+
+def gpt_neox(parallel=True):
+    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
+    config = transformers.GPTNeoXConfig(vocab_size=50, rope_parameters=rotary, use_parallel_residual=parallel, **SMALL)
+    return transformers.GPTNeoXModel(config)
+
+
+def spread_out(model):
+    """Weights large enough for attention to be far from even, and biases that are not zero, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            norm = "norm" in name.lower() or "ln_" in name
+            parameter.copy_(1 + 0.3 * noise if norm and "bias" not in name else 0.4 * noise)
+    return model.double().eval()
+
+
+def padded_batch():
+    tokens = torch.randint(1, 50, (3, 7), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens)
+    mask[1, 5:] = 0
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+@pytest.mark.parametrize(
+    ("make", "close"),  # GPT-NeoX computes its softmax in float32
+    [(bert, 1e-10), (gpt2, 1e-10), (gpt_neox, 1e-6), (lambda: gpt_neox(parallel=False), 1e-6)],
+    ids=["BERT", "GPT-2", "GPT-NeoX", "GPT-NeoX in turn"],
+)
+def test_the_parts_add_up_to_the_models_own_decision_margins(make, close):
+    model, batch = spread_out(make()), padded_batch()
+    explanation = attsvm.inspect.inspect(model, batch, margins=False).explain(2, [0, 3])
+    assert explanation.error < 1e-12
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(**batch, output_attentions=True).attentions[2].numpy()
+    for split in explanation.splits:
+        margins = split.margins().sum(axis=(0, 1))
+        for margin, (i, q) in zip(margins, np.argwhere(split.selected >= 0), strict=True):
+            theirs = own[i, split.head, q]
+            assert theirs.argmax() == split.selected[i, q]
+            others = np.delete(theirs, split.selected[i, q])
+            assert margin == pytest.approx(np.log(theirs.max() / others.max()), abs=close)
+    assert explanation.shares().sum() == pytest.approx(1)
+    assert {"embedding", "head 0.0", "head 1.3", "MLP 0", "MLP 1", "biases"} <= set(explanation.groups)
+    assert not any(name.startswith("head 2") for name in explanation.groups)
+
+
+def test_each_part_is_what_its_origin_wrote():
+    """A split of GPT-2 by hand, from its weights, its hidden states and its attention."""
+    model, batch = spread_out(gpt2()), padded_batch()
+    split = attsvm.inspect.inspect(model, batch, margins=False).explain(1, 2).splits[0]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        run = model.transformer(**batch, output_attentions=True, output_hidden_states=True)
+        first, second = model.transformer.h[:2]
+        before, after = run.hidden_states[:2]
+        values = (first.ln_1(before) @ first.attn.c_attn.weight + first.attn.c_attn.bias)[..., 48:]
+        heads = [
+            run.attentions[0][:, h] @ values[..., 6 * h : 6 * h + 6] @ first.attn.c_proj.weight[6 * h : 6 * h + 6]
+            for h in range(4)
+        ]
+        parts = {"embedding": model.transformer.wte(batch["input_ids"]), "head 0.1": heads[1]}
+        parts["position"] = before - parts["embedding"]
+        parts["MLP 0"] = after - before - sum(heads) - first.attn.c_proj.bias
+        deviation = (after.var(-1, unbiased=False, keepdim=True) + second.ln_1.eps).sqrt()
+        scaled = {
+            name: (part - part.mean(-1, keepdim=True)) / deviation * second.ln_1.weight for name, part in parts.items()
+        }
+        there = batch["attention_mask"] > 0
+        whole = (after - after.mean(-1, keepdim=True)) / deviation * second.ln_1.weight + second.ln_1.bias
+        mean = whole[there].mean(0)
+        centred = {name: part - part[there].mean(0) for name, part in scaled.items()} | {
+            "constant": mean.expand(3, 7, -1)
+        }
+        weight, bias = second.attn.c_attn.weight, second.attn.c_attn.bias
+        constant = {"constant": 1.0}
+        for query, key in (
+            ("embedding", "head 0.1"), ("head 0.1", "MLP 0"), ("MLP 0", "position"), ("constant", "position"),
+            ("MLP 0", "constant"),
+        ):  # fmt: skip
+            queries = centred[query] @ weight[:, 12:18] + constant.get(query, 0) * bias[12:18]
+            keys = centred[key] @ weight[:, 36:42] + constant.get(key, 0) * bias[36:42]
+            theirs = (queries @ keys.mT / 6**0.5)[there].numpy()
+            np.testing.assert_allclose(split.logits(query, key)[there.numpy()], theirs, atol=1e-10)
+
+
+def test_constants_of_several_origins_that_cancel_are_no_reason():
+    """The margin is that of the mean query, computed from the attention of the running model."""
+    model, batch = spread_out(bert()), padded_batch()
+    explanation = attsvm.inspect.inspect(model, batch, margins=False).explain(1, 2)
+    split, module = explanation.splits[0], model.encoder.layer[1].attention.self
+    with torch.no_grad():
+        states = model(**batch, output_hidden_states=True).hidden_states[1]
+        there = batch["attention_mask"] > 0
+        mean = module.query(states[there].mean(0))[12:18]
+        preferred = (module.key(states)[..., 12:18] @ mean / 6**0.5).numpy()
+    constant = 0.0
+    for i, q in np.argwhere(split.selected >= 0):
+        constant += preferred[i, split.selected[i, q]] - preferred[i, split.runner_up[i, q]]
+    terms, total = explanation.terms(), split.margins().sum()
+    assert terms.constant_query == pytest.approx(constant / total)
+    assert terms.interaction == pytest.approx(1 - constant / total)
+    assert max(abs(terms.constant_key), abs(terms.constants)) < 1e-12
+
+
+def test_attention_by_rotary_distance_alone_is_constant_on_both_sides():
+    torch.manual_seed(0)
+    model = AttentionOnly(rotary=True).double()
+    with torch.no_grad():
+        model.embedding.weight[:] = model.embedding.weight[0]
+    inspection = attsvm.inspect.inspect(model, {"input_ids": torch.randint(64, (4, 16))}, margins=False)
+    assert inspection.explain(0, 1).terms().constants == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("norm", [True, False])
+def test_the_two_layer_model_is_split_exactly(rotary, norm):
+    torch.manual_seed(0)
+    model = AttentionOnly(rotary=rotary, norm=norm).double()
+    tokens, _ = repeated_sequences(4, torch.Generator().manual_seed(0))
+    inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+    assert inspection.rebuilt_error.max() < 1e-12
+    assert inspection.explain(1, range(4)).error < 1e-13
+
+
+def test_the_circuit_is_named():
+    inspection = attsvm.inspect.inspect(induction_circuit(), {"input_ids": repeated(6, seed=1)}, margins=False)
+    assert inspection.sets(0.8) == {
+        "previous token": [(0, 1)],
+        "induction": [(1, 1)],
+        "none of these": [(0, 0), (1, 0)],
+    }
+    explanation = inspection.explain(1, 1, pattern="induction")
+    assert explanation.groups["previous token heads"] == ["head 0.1"]
+    best = explanation.pairs(1)[0]
+    assert (best.query, best.key) == ("embedding", "previous token heads")
+    assert best.share == pytest.approx(1, abs=2e-2)  # the mean embedding prefers the frequent tokens a little
+    position = inspection.explain(0, 1, pattern="previous token").pairs(1)[0]
+    assert (position.query, position.key) == ("position", "position")
+
+
+def test_what_is_printed_fits_a_screen(capsys):
+    inspection = attsvm.inspect.inspect(spread_out(bert()), padded_batch(), view=(2, 1))
+    view = inspection.view
+    for one in (view.explanation, view.explanation.splits, view, view.reasons, inspection, inspection.heads[0]):
+        print(one)
+        said = capsys.readouterr().out
+        assert len(said) < 800
+        assert said.count("\n") < 10
+    assert "head 2.1: mean margin" in str(view.explanation)
+
+
+def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
+    batch = padded_batch()
+    inspection = attsvm.inspect.inspect(spread_out(gpt2()), batch, heads=[(0, 0)], margins=False)
+    for arguments, words in (
+        ((3, 0), "layer: expected an integer below 3, got 3"),
+        ((0, 4), "head 0.4: layer 0 has 4 heads, counted from 0"),
+        ((0, 0.5), "heads: expected an integer >= 0, got 0.5"),
+        ((0, []), "heads: expected at least one head, got none"),
+        ((0, 0, "rhyme"), "pattern: expected one of previous token, duplicate token, induction, got 'rhyme'"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            inspection.explain(*arguments)
+    assert inspection.explain(0, np.int64(1)).heads == (1,)
+    inspection.save(tmp_path / "saved.npz")
+    with pytest.raises(attsvm.ProblemError, match="without its model and batch"):
+        attsvm.inspect.Inspection.load(tmp_path / "saved.npz").explain(0, 0)
+    config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
+    with pytest.raises(attsvm.ProblemError, match="DistilBERT has no method stream"):
+        attsvm.inspect.inspect(transformers.DistilBertModel(config), batch, margins=False).explain(0, 0)
+
+    half = spread_out(gpt2()).bfloat16()
+    with pytest.raises(attsvm.ProblemError, match=r"model: its weights are torch.bfloat16, .* by model.float\(\)"):
+        attsvm.inspect.inspect(half, batch, margins=False).explain(2, 0)
+
+    class WithoutPositions(Gpt2):
+        name = "without positions"
+
+        def stream(self, model):
+            return [
+                step for step in super().stream(model) if not (isinstance(step, Adds) and step.origin == "position")
+            ]
+
+    with pytest.raises(
+        attsvm.ProblemError, match=r"missing in Family.stream .*differs from the tokens that enter it by"
+    ):
+        attsvm.inspect.inspect(spread_out(gpt2()), batch, family=WithoutPositions, margins=False).explain(1, 0)

@@ -1,0 +1,348 @@
+"""Each figure's quick run meets its criterion, and each criterion fails on a planted wrong input."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.papers import FIGURES, Arrays, Standing, run
+
+Planted = Callable[[Arrays], None]
+
+
+def _set(name: str, value: float) -> Planted:
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.full_like(arrays[name], value)
+
+    return plant
+
+
+def _swap(one: str, other: str) -> Planted:
+    def plant(arrays: Arrays) -> None:
+        arrays[one], arrays[other] = arrays[other], arrays[one]
+
+    return plant
+
+
+def _stale(name: str) -> Planted:
+    """A curve that never moves from where it began."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.broadcast_to(arrays[name][:1], arrays[name].shape).copy()
+
+    return plant
+
+
+def _reversed(name: str) -> Planted:
+    """The first axis the other way round: each solution's numbers given to another."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = arrays[name][::-1].copy()
+
+    return plant
+
+
+def _reversed_norms(name: str) -> Planted:
+    """The last axis the other way round: each norm's numbers given to another."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = arrays[name][:, ::-1].copy()
+
+    return plant
+
+
+def _stale_in_time(name: str) -> Planted:
+    """The same, with the steps along the second axis."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.broadcast_to(arrays[name][:, :1], arrays[name].shape).copy()
+
+    return plant
+
+
+def _plant_in_part(plant: Planted, arrays: Arrays, end: str) -> None:
+    """Plant in the arrays whose names have this end, which the planted input does not know of."""
+    part = {name.removesuffix(end): array for name, array in arrays.items() if name.endswith(end)}
+    plant(part)
+    arrays.update({f"{name}{end}": array for name, array in part.items()})
+
+
+# what would be measured if the claim were false, one line a part of the criterion
+PLANTED: dict[str, list[Planted]] = {
+    "prompt-one-sequence": [
+        _set("error two attractors", 1e-2),
+        _set("selected one attractor", 1),
+        _set("selected two attractors", 0),
+        _set("locally_optimal two attractors", False),
+    ],
+    "prompt-several-sequences": [
+        _stale("error normalised GD"),
+        _stale("error GD"),
+        _set("at_best GD", False),
+        _swap("norm GD", "norm normalised GD"),
+    ],
+    "joint-prompt": [
+        _set("selected slack", 0),
+        _stale("head_error no slack"),
+        _stale("plain_error no slack"),
+        _swap("plain_error slack", "relaxed_error slack"),
+        _set("relaxed_queries slack", False),
+    ],
+    "key-prompt": [
+        _set("decided W", False),
+        _stale("predicted W"),
+        _set("parameter W", 0.1),
+        _swap("predicted p", "ℓ2 p"),
+        lambda arrays: arrays.update({"ℓ2 p": arrays["predicted p"]}),
+        _set("predicted_relaxed head faster", False),
+        _set("predicted_relaxed head slower", True),
+        _swap("plain head slower", "relaxed head slower"),
+        _swap("plain head faster", "relaxed head faster"),
+        _stale("relaxed head faster"),
+        _set("head head faster", 0.1),
+        _set("apart head slower", False),
+    ],
+    "losses": [
+        _set("selected linear", 0),
+        _set("error logistic", 1e-2),
+        _set("second exponential", 0.0),
+        _swap("error linear", "error exponential"),
+    ],
+    "factored-paths": [
+        _swap("errors combined 5", "errors factored 5"),
+        _reversed("errors factored 5"),
+        _set("errors combined 5", 0.2),
+        _set("at_best combined 5", False),
+        _set("undecided factored 5", True),
+    ],
+    "saturation": [
+        _swap("to frobenius W", "to nuclear W"),
+        _swap("to frobenius per factor", "to nuclear per factor"),
+        _stale("to nuclear jointly"),
+        _stale("to frobenius W"),
+        _stale("probability per factor"),
+        _set("undecided jointly", True),
+        _set("to nuclear per factor", 1e-5),
+    ],
+    "rank": [
+        _swap("frobenius", "nuclear"),
+        _set("frobenius", 99.0),
+        _set("disagreeing", 1.0),
+        _set("gap", 1e-6),
+        _reversed("columns value"),
+        _set("columns value", 1.1),
+        _set("columns free", True),
+        _set("columns error", 0.1),
+        _set("columns reached", 0.9),
+        _set("columns undecided", True),
+    ],
+    "feasibility": [
+        _set("feasible", 0.9),
+        lambda arrays: arrays.update(feasible=arrays["feasible"][:, ::-1]),
+        _set("undecided", 0.5),
+    ],
+    "kinds": [
+        lambda arrays: arrays.update({"share combined": arrays["share combined"][:, ::-1]}),
+        # local and not local, then local and undecided, change places
+        lambda arrays: arrays.update({"share factored": arrays["share factored"][..., [0, 2, 1, 3]]}),
+        lambda arrays: arrays.update({"share combined": arrays["share combined"][..., [0, 3, 2, 1]]}),
+        _stale_in_time("share factored"),
+        _set("left combined", 40),
+        _set("all_support wide", 0.5),
+    ],
+    "global-conditions": [
+        _set("astray n = 3, T = 4", True),
+        _set("astray n = 3, T = 4", False),
+        _set("above n = 3, T = 4", True),
+        _set("holds n = 3, T = 4", False),
+        _set("astray exceptions", False),
+        _set("astray exceptions", True),
+        _set("holds exceptions", True),
+    ],
+    "landscape": [
+        _set("number all tokens support", 1),
+        _set("number scores can be ordered", 1),
+        _set("number scores cannot be ordered", 0),
+    ],
+    "local-cone": [
+        _set("left n = 2, T = 3", True),
+        _set("elsewhere n = 2, T = 3", True),
+        _set("ratio n = 2, T = 3", 1.5),
+        _set("below n = 2, T = 3", 0.0),
+    ],
+    "nonlinear-head": [
+        _swap("combined 6", "one token 6"),
+        _swap("direction 6", "one token 6"),
+        _swap("combined 6", "direction 6"),
+        _stale("combined 6"),
+        _reversed("dropped 6"),
+        _set("several 6", False),
+        lambda arrays: arrays.update({"dropped 6": np.maximum(arrays["dropped 6"], 1e-15)}),
+    ],
+    "nonlinear-path": [
+        _set("to optimal GELU", 1e-2),
+        _set("to kept GELU", 1e-2),
+        _set("to single GELU", 0.0),
+        _set("solved GELU", False),
+        _set("optimal GELU", False),
+        _set("kept GELU", 1),
+        _set("kept GELU", 2),
+        _set("constants GELU", 1.0),
+    ],
+    "vanishing-penalty": [
+        _set("solved W", False),
+        _set("optimal (K, Q)", False),
+        _swap("penalty W", "penalty (K, Q)"),
+        _stale_in_time("ball W"),
+        _set("apart W", 1e-6),
+        _set("mismatch (K, Q)", 1e-2),
+        _set("size W", 1.0),
+    ],
+    "one-layer-transformer": [
+        _swap("combined W, V", "one token W, V"),
+        _swap("combined W, V", "direction W, V"),
+        _set("dropped W, V", 1e-10),
+        _stale("combined W, V"),
+        _set("several W, V", False),
+        _set("combined W, V", 0.05),
+        _set("combined W, V, MLP", 0.0),
+        _set("decided W, V, MLP, W faster", False),
+        _set("several W, V, MLP, W faster", True),
+        _stale("combined W, V, MLP, W faster"),
+    ],
+    "tokens-kept": [
+        _reversed("kept"),
+        _set("kept", 1),
+        _set("kept", 10),
+        _set("same", False),
+        _set("error", 0.1),
+    ],
+    "sequence-to-sequence": [
+        _stale("error whole combined"),
+        _set("error causal combined", 1e-2),
+        _stale("error whole factored"),
+        _set("undecided causal factored", True),
+        _set("feasible whole combined", False),
+        _stale("path causal factored"),
+        _set("solved whole combined", False),
+    ],
+    "mirror-path": [
+        _swap("divergence 1.75", "divergence 3"),
+        _stale_in_time("divergence 2"),
+        _swap("ray 1.75", "ray 3"),
+        _set("undecided 2", True),
+    ],
+    "bregman": [
+        _reversed("divergence 1.75"),
+        _stale_in_time("divergence 3"),
+        _set("decided 2", False),
+        _set("divergence 2", 0.5),
+    ],
+    "joint-mirror": [
+        _reversed("divergence 1.75"),
+        _stale_in_time("divergence 3"),
+        _stale("head_divergence 3"),
+        _stale("attention 2"),
+        _set("head_support 2", False),
+    ],
+    "rates": [
+        _set("evidence gradient descent", 99.0),
+        _set("evidence normalised GD", -99.0),
+        _stale("error gradient descent"),
+    ],
+    "optimizer-norms": [
+        _reversed("ratio"),
+        _set("ratio", 0.5),
+        _set("decided", False),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+    ],
+    "step-length": [
+        _reversed("ratio"),
+        _set("ratio", 0.99),
+        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
+        lambda arrays: arrays.update({"change": arrays["change"] / 1e3}),
+        _set("decided", False),
+    ],
+    "factored-optimizers": [
+        _reversed("ratio"),
+        _set("ratio", 0.5),
+        _set("change", 5.0),
+        _set("decided", False),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+    ],
+    "multi-head": [
+        lambda arrays: arrays.update({"ratio": arrays["ratio"][..., [1, 0, 2]]}),
+        _set("ratio", 0.99),
+        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+        _set("decided", False),
+    ],
+    "path": [
+        _set("undecided", True),
+        _set("converged", False),
+        _stale("error path"),
+        _stale("error run"),
+        lambda arrays: arrays.update({"apart": arrays["apart"][::-1]}),
+        _set("apart", 0.3),
+    ],
+    "next-token-global": [
+        _set("missing acyclic", 1e-2),
+        _set("missing past", 1e-2),
+        _set("apart past", 1e-6),
+        _swap("missing past", "plain past"),
+        _set("plain past", 1e-5),
+        _set("finite past", 0.5),
+    ],
+    "next-token-local": [
+        _swap("kept orthogonal", "labels orthogonal"),
+        _set("differs orthogonal", False),
+        _set("kept orthogonal", 0.9),
+        _swap("once orthogonal", "twice orthogonal"),
+        _set("twice orthogonal", 0.99),
+        lambda arrays: arrays.update({name: arrays[name][:10] for name in arrays if np.ndim(arrays[name])}),
+    ],
+    "next-token-norms": [
+        _set("missing K and Q acyclic", 0.02),
+        _set("missing W, p = 1.75 cyclic", 0.1),
+        _reversed_norms("missing W, p = 1.75 acyclic"),
+    ],
+    "limit": [
+        lambda arrays: arrays.update({"error exact": arrays["error plain"]}),
+        lambda arrays: arrays.update({"error plain": arrays["error exact"]}),
+        _set("undecided", True),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FIGURES.names())
+def test_every_figure_has_planted_wrong_inputs(name):
+    assert PLANTED.get(name), f"{name}: expected at least one planted wrong input, got none"
+
+
+@pytest.mark.parametrize("name", FIGURES.names())
+def test_quick_run_holds_and_its_criterion_can_fail(name, tmp_path):
+    figure = FIGURES.find(name)
+    outcome = run(figure, tmp_path, quick=True)
+    assert outcome.verdict.standing is Standing.HOLDS, outcome.verdict.why
+    assert outcome.reused == 0
+    for number, plant in enumerate(PLANTED.get(name, ())):
+        for end in ("", " self") if "queries" in outcome.sizes else ("",):
+            arrays = {name: array.copy() for name, array in outcome.arrays.items()}
+            _plant_in_part(plant, arrays, end)
+            judged = figure.judge(outcome.sizes, arrays)
+            assert judged.standing is not Standing.HOLDS, f"planted input {number}{end} passes"
+
+
+def test_figures_are_complete_and_their_sizes_agree():
+    assert {figure.name for figure in FIGURES} == set(FIGURES.names())
+    for figure in FIGURES:
+        assert figure.full.keys() == figure.quick.keys()
+        assert figure.title, figure.claim
+        assert figure.criterion
+
+
+def test_the_readme_counts_the_figures():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert re.findall(r"(\d+) figures and tables", readme) == [str(len(FIGURES.names()))]

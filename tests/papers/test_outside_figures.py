@@ -1,0 +1,140 @@
+"""A figure outside the package: found, run, reused only while its source is the same, or refused by name."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from attsvm import ProblemError
+from attsvm.cli.app import app
+from attsvm.papers import FIGURES, Figure, Standing, chosen, run, several
+from attsvm.papers.run import write
+
+SOURCE = """
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from attsvm.papers import Figure, Row, verdict
+
+
+def halves(count):
+    return {"halves": 0.5 ** np.arange(count)}
+
+
+class Halving(Figure):
+    name, paper = "halving", "A paper <of one page>"
+    title, claim, criterion = "Halving", "Halves tend to 0.", "The last one is below 0.1."
+    full, quick = {"count": 9}, {"count": 5}
+
+    def measure(self, sizes, piece):
+        return piece("all", halves, sizes["count"])
+
+    def judge(self, sizes, arrays):
+        return verdict({"the last one is too large": arrays["halves"][-1] < 0.1}, f"It is {arrays['halves'][-1]}.")
+
+    def rows(self, sizes, arrays):
+        return [Row("last", f"{arrays['halves'][-1]:.4f}")]
+
+    def draw(self, sizes, arrays):
+        drawing = Drawing(figsize=(3, 2))
+        drawing.subplots().plot(arrays["halves"])
+        return drawing
+
+
+FIGURE = Halving()
+"""
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A module in the current folder, and the function that imports it anew."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which a change in the same second would not replace
+    monkeypatch.syspath_prepend(tmp_path)  # before the folders of earlier tests
+    (tmp_path / "outside_figure.py").write_text(SOURCE)
+
+    def find():
+        sys.modules.pop("outside_figure", None)
+        return FIGURES.find("outside_figure:FIGURE")
+
+    yield find
+    sys.modules.pop("outside_figure", None)
+
+
+def test_it_runs_from_python_with_its_own_sizes(outside, tmp_path):
+    outcome = run(outside(), tmp_path / "out", quick=True)
+    assert outcome.verdict.standing is Standing.HOLDS
+    assert outcome.standing == "quick: criterion met"
+    assert outcome.arrays["halves"].tolist() == [1.0, 0.5, 0.25, 0.125, 0.0625]
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_it_runs_by_its_import_path_after_the_built_in_ones(outside, tmp_path, monkeypatch, threads):
+    # two threads run two figures side by side, in processes
+    monkeypatch.setattr(several, "num_threads", lambda: int(threads))
+    outside()
+    assert list(chosen(["outside_figure:FIGURE", "feasibility"])) == ["feasibility", "outside_figure:FIGURE"]
+    result = CliRunner().invoke(app, ["reproduce", "outside_figure:FIGURE", "feasibility", "--quick", "--out", "out"])
+    assert result.exit_code == 0, result.output
+    assert result.output.index("feasibility") < result.output.index("halving")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "A paper &lt;of one page&gt;" in page
+    assert "attsvm reproduce outside_figure:FIGURE --quick" in page
+    assert (tmp_path / "out" / "halving.svg").stat().st_size > 1000
+
+
+def test_its_pieces_are_reused_only_while_its_own_file_is_the_same(outside, tmp_path):
+    assert [run(outside(), tmp_path / "out").reused for _ in range(2)] == [0, 1]
+    path = tmp_path / "outside_figure.py"
+    path.write_text(path.read_text().replace("0.5 ** np", "0.4 ** np"))
+    changed = run(outside(), tmp_path / "out")
+    assert changed.reused == 0
+    assert changed.arrays["halves"][1] == 0.4
+
+
+class Incomplete(Figure):
+    name = "incomplete"
+
+    def measure(self, sizes, piece):
+        return {"nothing": np.zeros(1)}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            Incomplete,
+            "Incomplete: expected a complete Figure, but it has no draw(), no judge(), no rows(), no paper, no title",
+        ),
+        ("no-such-figure", "figure: expected one of bregman,"),
+        ("json:dumps", "expected a Figure, got function"),
+        (3, "expected a Figure, got int"),
+    ],
+)
+def test_what_is_no_figure_is_refused_by_name(given, message, tmp_path):
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        run(given, tmp_path)
+
+
+def test_a_taken_name_is_refused(outside):
+    figure = outside()
+    type(figure).name = "rank"
+    with pytest.raises(ProblemError, match="the name 'rank' is taken by another figure"):
+        chosen(["rank", "outside_figure:FIGURE"])
+
+
+def test_a_drawing_that_fails_keeps_what_was_measured(outside, tmp_path, monkeypatch):
+    figure = outside()
+
+    def draw(self, sizes, arrays):
+        raise ValueError("Data cannot be log-scaled.")
+
+    monkeypatch.setattr(type(figure), "draw", draw)
+    with pytest.warns(RuntimeWarning, match="halving could not be drawn .*log-scaled"):
+        outcome = run(figure, tmp_path / "out", quick=True)
+    write(outcome, tmp_path / "out", "a command")
+    assert outcome.verdict.standing == Standing.HOLDS
+    assert b"log-scaled" in (tmp_path / "out" / "halving.svg").read_bytes()
+    assert (tmp_path / "out" / "halving.json").exists()

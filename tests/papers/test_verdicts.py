@@ -1,0 +1,148 @@
+"""The sentence over all verdicts, and what a quick run is allowed to say."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure as Drawing
+
+from attsvm.errors import ProblemError
+from attsvm.papers import FIGURES, Outcome, Standing, Verdict, run, sizes_of
+from attsvm.papers.page import Card, card, page, verdict_of_all
+
+HOLDS, IN_PART, FAILS = Standing.HOLDS, Standing.IN_PART, Standing.FAILS
+
+
+def card_of(name: str, standing: Standing, quick: bool) -> Card:
+    figure = FIGURES.find(name)
+    verdict = Verdict(standing, f"Why of {name}.")
+    return card(Outcome(figure, name, quick, dict(figure.quick), {}, verdict, [], Drawing(), 1.0, 2, 1), "")
+
+
+@pytest.mark.parametrize(
+    ("standings", "quick", "sentence"),
+    [
+        ([HOLDS], False, "The claim holds."),
+        ([HOLDS, HOLDS], False, "Both claims hold."),
+        ([HOLDS] * 3, False, "All 3 claims hold."),
+        ([HOLDS, FAILS, IN_PART], False, "1 of 3 claims hold; holds in part: rank; does not hold: losses."),
+        ([HOLDS] * 3, True, "All 3 criteria are met at quick sizes."),
+        ([FAILS, HOLDS, FAILS], True, "1 of 3 criteria are met at quick sizes; not met: bregman and rank."),
+    ],
+)
+def test_the_verdict_counts_claims_in_a_sentence(standings, quick, sentence):
+    names = ["bregman", "losses", "rank"]
+    cards = [card_of(name, standing, quick) for name, standing in zip(names, standings, strict=False)]
+    assert verdict_of_all(cards) == sentence
+
+
+def test_a_quick_run_says_so_everywhere_and_that_no_claim_holds():
+    cards = [card_of(name, HOLDS, quick=True) for name in ("rank", "losses")]
+    html = page(cards, "attsvm reproduce rank losses --quick")
+    assert "measured again (quick run)</h1>" in html
+    for name in ("rank", "losses"):
+        assert f"<code>attsvm reproduce {name} --quick</code>" in html
+    assert html.count("quick: criterion met<") == 4
+    assert "claims hold" not in html
+    assert ">holds<" not in html
+    assert cards[0].numbers["verdict"] == "quick: criterion met"
+    full = page([card_of(name, HOLDS, quick=False) for name in ("rank", "losses")], "attsvm reproduce rank losses")
+    assert full.count(">holds<") == 4
+    assert "quick" not in full.split("</style>")[1]
+
+
+def test_sizes_of_the_user_are_named_and_judge_no_claim(tmp_path):
+    outcome = run("feasibility", tmp_path, quick=True, sizes={"dims": "2,12", "problems": 30, "queries": {"cross": {}}})
+    assert outcome.arrays["feasible"].shape == (2, 2)
+    assert outcome.sizes["dims"] == [2, 12]
+    assert outcome.standing == "own sizes: criterion met"
+    options = "--size dims=2,12 --size problems=30 --size 'queries={\"cross\": {}}'"
+    assert outcome.command == f"attsvm reproduce feasibility --quick {options}"
+    html = page([card(outcome, outcome.command)], outcome.command)
+    assert "measured again (own sizes)</h1>" in html
+    assert ">holds<" not in html
+
+
+def test_sizes_of_the_user_hold_in_both_parts():
+    sizes = sizes_of(FIGURES.find("kinds"), given={"dims": "3,7", "runs": 64})
+    assert sizes["queries"]["self"].keys() == FIGURES.find("kinds").full["queries"]["self"].keys() - {"dims", "runs"}
+    own = {"self": {"dims": [4]}}
+    assert sizes_of(FIGURES.find("kinds"), given={"dims": "3,7", "queries": own})["queries"] == own
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("dim", "2,4", r"^dim: expected a size of kinds \(shapes, .*\), got 'dim'$"),
+        ("runs", "many", "^runs: expected an integer, got 'many'$"),
+        ("runs", "0", "^runs: expected an integer > 0, got 0$"),
+        ("runs", "1e2", "^runs: expected an integer, got 100.0$"),
+        ("dims", "[]", "^dims: expected a list with at least one value, got \\[\\]$"),
+        ("dims", "2,x", "^dims: expected a list with at least one value, got '\\[2,x\\]'$"),
+        ("dims", "2,0", r"^dims\[1\]: expected an integer > 0, got 0$"),
+        ("shapes", "5,5", r"^shapes\[0\]: expected a list with at least one value, got 5$"),
+        ("shapes", "[[5, 5, 5]]", r"^shapes\[0\]: expected a list of 2 values, got \[5, 5, 5\]$"),
+        ("queries", '{"none": {}}', "^queries: expected an object with names among cross, self, got"),
+    ],
+)
+def test_sizes_that_a_figure_lacks_are_refused(name, value, message):
+    with pytest.raises(ProblemError, match=message):
+        sizes_of(FIGURES.find("kinds"), given={name: value})
+
+
+@pytest.mark.parametrize(
+    ("figure", "name", "text", "expected"),
+    [
+        ("kinds", "dims", "8,2,4,2", [2, 4, 8]),
+        ("kinds", "queries", '{"self": {"dims": [4, 2, 4]}}', {"self": {"dims": [2, 4]}}),
+        ("vanishing-penalty", "log_penalties", "-10,-30.5,-10", [-10, -30.5]),
+        ("vanishing-penalty", "kinds", "(K, Q)", ["(K, Q)"]),
+        ("key-prompt", "fixed head", "W,p", ["W", "p"]),
+        ("one-layer-transformer", "trained", "W, V, MLP; W, V", ["W, V, MLP", "W, V"]),
+        ("rates", "others", "[]", []),
+        ("tokens-kept", "lambda", "0.5,0", [0, 0.5]),
+        ("key-prompt", "n, T, d", "3,4,5", [3, 4, 5]),
+        ("step-length", "lengths", "3,1", [1, 3]),
+        ("bregman", "p", "3,2", [3, 2]),
+    ],
+)
+def test_lists_of_numbers_and_names_are_read(figure, name, text, expected):
+    assert sizes_of(FIGURES.find(figure), given={name: text})[name] == expected
+
+
+@pytest.mark.parametrize(
+    ("figure", "name", "text", "message"),
+    [
+        ("vanishing-penalty", "log_penalties", "-10,3", r"^log_penalties\[1\]: expected a number < 0, got 3$"),
+        ("key-prompt", "fixed head", "p,x", "^fixed head: expected a list of different names among p; .*, got"),
+        ("key-prompt", "fixed head", "p,p", "^fixed head: expected a list of different names among p; .*, got"),
+        ("key-prompt", "n, T, d", "3,4", "^n, T, d: expected a list of 3 values, got \\[3, 4\\]$"),
+        ("saturation", "published", "yes", "^published: expected true or false, got 'yes'$"),
+        ("tokens-kept", "lambda", "-1,0", r"^lambda\[0\]: expected a number >= 0, got -1$"),
+    ],
+)
+def test_values_of_another_kind_are_refused(figure, name, text, message):
+    with pytest.raises(ProblemError, match=message):
+        sizes_of(FIGURES.find(figure), given={name: text})
+
+
+@pytest.mark.parametrize("figure", list(FIGURES), ids=FIGURES.names())
+def test_the_sizes_of_a_figure_are_sizes_of_the_user(figure):
+    for sizes in (figure.full, figure.quick):
+        assert sizes_of(figure, given=sizes) == sizes
+
+
+@pytest.mark.parametrize("name", ["feasibility", "kinds"])
+def test_a_verdict_tells_which_condition_was_not_tested(name):
+    """Nothing is said of d ≥ max(T − 1, n) where no such d was measured."""
+    figure = FIGURES.find(name)
+    sizes = sizes_of(figure, quick=True, given={"shapes": [[9, 9]], "dims": [2], "queries": {"cross": {}}})
+    share = np.zeros((1, 1, 4))
+    share[..., 0] = 1
+    found = {"feasible": np.zeros((1, 1)), "undecided": np.zeros((1, 1))} | {
+        f"{key} {attention}": array
+        for attention in ("combined", "factored")
+        for key, array in {"share": share, "left": np.zeros((1, 1)), "all_support": np.zeros((1, 1))}.items()
+    }
+    verdict = figure.judge(sizes, found | {"all_support wide": np.ones((1, 2))})
+    assert verdict.standing is Standing.HOLDS
+    assert "No d ≥ max(T − 1, n) was measured." in verdict.why
+    assert "For d ≥" not in verdict.why
