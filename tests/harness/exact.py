@@ -169,13 +169,16 @@ def _check_infeasible(rows: Rows, norm: str, solution: Any, multipliers: list[fl
     total = sum(number for number, b in zip(multipliers, rows.right, strict=True) if b)
     if abs(total - 1) > 1e-9:
         return f"infeasible with b'λ = {total}"
-    size = norm_of(rows.adjoint(multipliers), norm, dual=True)
+    pull = rows.adjoint(multipliers)
+    size, length = norm_of(pull, norm, dual=True), norm_of(pull, "frobenius", dual=True)
     lengths = rows.norms()
     weight = sum(
         number * (length or 1) for number, length, b in zip(multipliers, lengths, rows.right, strict=True) if b
     )
     bound = weight / size if size else mpmath.inf
-    if not (solution.bound > FARKAS_BOUND and bound >= solution.bound * (1 - 1e-9)):
+    # whether there are weights does not depend on the norm: the bound on ‖W‖_F may prove it, too
+    proved = solution.bound > FARKAS_BOUND or not length or weight / length > FARKAS_BOUND
+    if not (proved and bound >= solution.bound * (1 - 1e-9)):
         return f"infeasible with a bound of {mpmath.nstr(bound, 5)}, claimed {solution.bound:.3e}"
     return ""
 
