@@ -76,7 +76,7 @@ def run(monkeypatch, capsys, tmp_path):
         (["nope"], "No such command 'nope'; see attsvm --help"),
         (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
-        (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
+        (["train", "problem.npz", "--margin-tol", "x"], "--margin-tol: expected a number, got 'x'; see attsvm train"),
         (["solve", "problem.npz"], "Missing option '--selected'"),
     ],
 )

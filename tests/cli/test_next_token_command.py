@@ -1,4 +1,4 @@
-"""``attsvm fit-text --task next-token``, end to end on a corpus whose graphs are known."""
+"""``attsvm next-token``, end to end on a corpus whose graphs are known."""
 
 import json
 import re
@@ -48,11 +48,8 @@ SIZES = ("--vocabulary", 6, "--words", 2, "--contexts", 200, "--length", 8, "--s
 
 
 def test_page_and_result_state_the_graph_and_the_agreement(fitted, monkeypatch, capsys):
-    # the task may be anywhere, also with an equals sign
     out = fitted / "out"
-    code, printed = call(
-        monkeypatch, capsys, "fit-text", fitted / "corpus.txt", *SIZES, "--task=next-token", "--out", out, "--json"
-    )
+    code, printed = call(monkeypatch, capsys, "next-token", fitted / "corpus.txt", *SIZES, "--out", out, "--json")
     assert code == 0, printed.err
     result = json.loads(printed.out)
     check_result(result)
@@ -89,9 +86,7 @@ def test_components_are_those_of_networkx_and_the_loss_ends_at_its_infimum():
 
 
 def test_an_infeasible_order_has_no_prediction_and_says_so(fitted, monkeypatch, capsys):
-    code, printed = call(
-        monkeypatch, capsys, "fit-text", "--task", "next-token", fitted / "corpus.txt", *SIZES, "--dim", 1, "--json"
-    )
+    code, printed = call(monkeypatch, capsys, "next-token", fitted / "corpus.txt", *SIZES, "--dim", 1, "--json")
     assert code == 0, printed.err
     result = json.loads(printed.out)
     check_result(result)
@@ -119,27 +114,22 @@ def test_the_limit_of_contexts_takes_no_memory_and_too_long_steps_are_named():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["none.txt"], "none.txt: no such file"),
+        (["corpus.pdf"], "corpus.pdf: expected a file .txt, .parquet"),
+        (["empty.txt"], "empty.txt: expected texts with words, got none"),
+        (["one.txt"], "texts: expected at least two, to set some apart, got 1"),
         (
-            ["--task", "next-word", "corpus.txt"],
-            "--task: expected next-token, or no --task to classify texts, got next-word",
-        ),
-        (["corpus.txt", "--task"], "--task: expected next-token, or no --task to classify texts, got nothing"),
-        (["--task", "next-token", "none.txt"], "none.txt: no such file"),
-        (["--task", "next-token", "corpus.pdf"], "corpus.pdf: expected a file .txt, .parquet"),
-        (["--task", "next-token", "empty.txt"], "empty.txt: expected texts with words, got none"),
-        (["--task", "next-token", "one.txt"], "texts: expected at least two, to set some apart, got 1"),
-        (
-            ["--task", "next-token", "plain.txt"],
+            ["plain.txt"],
             "texts: expected contexts that contain their next word and another one",
         ),
-        (["--task", "next-token", "corpus.txt", "--length", "1"], "length: expected an integer >= 2, got 1"),
+        (["corpus.txt", "--length", "1"], "length: expected an integer >= 2, got 1"),
     ],
 )
 def test_wrong_input_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, text in (("corpus", "a b\nb a\n"), ("empty", " \n.\n"), ("one", "a b c\n"), ("plain", "a b\nc d\n")):
         (tmp_path / f"{name}.txt").write_text(text)
-    code, printed = call(monkeypatch, capsys, "fit-text", *arguments)
+    code, printed = call(monkeypatch, capsys, "next-token", *arguments)
     assert code == 2
     assert printed.err.startswith(f"attsvm: {message}")
     assert printed.err.count("\n") == 1

@@ -37,14 +37,14 @@ def test_writes_the_run_that_python_makes(train):
 
 
 def test_the_limit_is_predicted_as_in_python(train):
-    arguments = ("many.npz", "--steps", 300, "--penalty", 0.1, "--predict")
+    arguments = ("many.npz", "--steps", 300, "--optimizer", "gradient_descent", "--predict")
     code, out, _ = train(*arguments, "--json")
     problem = attsvm.Problem.load("many.npz")
-    found = attsvm.predict_direction(problem, attsvm.train(problem, steps=300, penalty=0.1))
+    found = attsvm.predict_direction(problem, attsvm.train(problem, steps=300, optimizer="gradient_descent"))
     prediction = json.loads(out)["prediction"]
     assert (code, prediction["norm"], prediction["standing"]) == (0, "frobenius", found.standing)
     assert [one["statement"] for one in prediction["hypotheses"]] == [one.statement for one in found.hypotheses]
-    assert prediction["distance"] == found.distance.tolist()
+    assert prediction["distance"] is found.distance is None
     assert "not normalized" in " ".join(train(*arguments)[1].split())
 
 
@@ -53,7 +53,7 @@ def test_the_limit_is_predicted_as_in_python(train):
     [
         (["--optimizer", "mirror_descent", "--p", "1.75"], attsvm.optimizers.mirror_descent(learning_rate=0.1, p=1.75)),
         (
-            ["--optimizer", "steepest_descent", "--norm", "linf"],
+            ["--optimizer", "steepest_descent", "--option", "norm=linf"],
             attsvm.optimizers.steepest_descent(learning_rate=0.1, norm="linf"),
         ),
         (["--optimizer", "gradient_descent", "--learning-rate", "0.5"], attsvm.optimizers.gradient_descent(0.5)),
@@ -126,7 +126,7 @@ def test_mini_batches_and_tolerances(train):
         (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
         (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
         (
-            ["problem.npz", "--optimizer", "adam", "--relative"],
+            ["problem.npz", "--optimizer", "adam", "--option", "relative=true"],
             "relative: not an option of adam; its options are learning_rate",
         ),
         (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),

@@ -166,7 +166,7 @@ def test_the_command_line_solves_in_it(command, problem, tmp_path):
 
 def test_the_command_line_trains_by_descent_in_it(command, problem, tmp_path):
     problem.save(tmp_path / "problem.npz")
-    options = ("--optimizer", "steepest_descent", "--norm", HERE, "--steps", 5, "--out", tmp_path / "run.npz")
-    code, _, error = command("train", tmp_path / "problem.npz", *options)
+    options = ("--optimizer", "steepest_descent", "--option", f"norm={HERE}", "--steps", 5)
+    code, _, error = command("train", tmp_path / "problem.npz", *options, "--out", tmp_path / "run.npz")
     assert code == 0, error
     assert Run.load(tmp_path / "run.npz").norm == LargestRow()

@@ -10,13 +10,12 @@ from typer.core import TyperCommand, TyperGroup
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm.cli.exits import run_command
 from attsvm.cli.messages import with_level
-from attsvm.errors import ProblemError
 
 PANELS = {
     "Your data": {
         "fit": "Train attention on labelled data, and compare its weights with the Att-SVM of the tokens it selects.",
         "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
-        "fit-text --task next-token": "Predict which words of a context attention copies, and train it on a corpus.",
+        "next-token": "Predict which words of a context attention copies, and train it on a corpus.",
         "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
         "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
         "monitor": "Show what an AttentionMonitor recorded of every head while a model was trained.",
@@ -41,11 +40,8 @@ COMMANDS = {name: summary for commands in PANELS.values() for name, summary in c
 """The summaries of all commands.
 
 The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli.fit_text``; ``HELP`` there follows the
-summary in ``attsvm fit-text --help``. Commands of several words are found before those of one. The task of
-``fit-text --task next-token`` may be anywhere among its arguments; its module is ``attsvm.cli.fit_text_next_token``.
+summary in ``attsvm fit-text --help``. Commands of several words are found before those of one.
 """
-
-TASK = " --task "
 
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 
@@ -77,29 +73,11 @@ class LazyGroup(_PlainFlags, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Find the command that ``args`` begins with, and import its module."""
-        name, rest = _with_task(args)
-        if name is None and " ".join(args[:2]) in COMMANDS:
-            name, rest = " ".join(args[:2]), args[2:]
-        if name is not None:
+        name, rest = " ".join(args[:2]), args[2:]
+        if name in COMMANDS:
             return name, load_command(name, rest), rest
         found, command, rest = super().resolve_command(ctx, args)
         return found, command if found is None else load_command(found, rest), rest
-
-
-def _with_task(args: list[str]) -> tuple[str | None, list[str]]:
-    """The command of several words that a task chooses, and the other arguments; None if no task is given.
-
-    Raises ProblemError if the command has tasks, and this is none of them.
-    """
-    tasks = [name.partition(TASK)[2] for name in COMMANDS if args and name.startswith(args[0] + TASK)]
-    flat = [part for arg in args for part in (arg.split("=", 1) if arg.startswith("--task=") else [arg])]
-    if not tasks or "--task" not in flat:
-        return None, args
-    at = flat.index("--task")
-    given = flat[at + 1] if at + 1 < len(flat) else "nothing"
-    if given not in tasks:
-        raise ProblemError(f"--task: expected {' or '.join(tasks)}, or no --task to classify texts, got {given}")
-    return f"{args[0]}{TASK}{given}", flat[1:at] + flat[at + 2 :]
 
 
 def attribute_of(name: str) -> str:
@@ -108,10 +86,10 @@ def attribute_of(name: str) -> str:
     Examples
     --------
     >>> from attsvm.cli.app import attribute_of
-    >>> attribute_of("sweep show"), attribute_of("fit-text --task next-token")
-    ('sweep_show', 'fit_text_next_token')
+    >>> attribute_of("sweep show"), attribute_of("fit-text")
+    ('sweep_show', 'fit_text')
     """
-    return name.replace(TASK, " ").replace("-", "_").replace(" ", "_")
+    return name.replace("-", "_").replace(" ", "_")
 
 
 def load_command(name: str, arguments: Sequence[str] = ()) -> Any:

@@ -24,7 +24,7 @@ TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl
 subfolder of text files per label. Word vectors are learnt from the training texts, and a prompt and a head are trained
 on them. The page and the result compare attention with TF-IDF and with the mean of the same vectors.
 
-`--task next-token` reads texts without labels and has other options: `attsvm fit-text --task next-token --help`.
+`attsvm next-token` reads texts without labels.
 
 Examples:
 

@@ -54,9 +54,9 @@ Examples:
 
     attsvm train problem.npz --steps 100000 --growth 0.01 --out run.npz
 
-    attsvm train problem.npz --attention factored --rank 4 --optimizer normalized_gradient_descent --relative
+    attsvm train problem.npz --attention factored --rank 4 --optimizer muon
 
-    attsvm train prompt.npz --attention key_prompt --fixed W --seed 1
+    attsvm train prompt.npz --attention key_prompt --seed 1
 
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
 
@@ -86,17 +86,6 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
     growth: Annotated[float, typer.Option(help="Multiply the size of step k by 1 + GROWTH·k.")] = 0.0,
     p: Exponent = None,
-    norm: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=completion.NORMS,
-            help="Norm of steepest descent: linf (sign descent), l1 (coordinate descent), spectral, ...",
-        ),
-    ] = None,
-    scope: Annotated[
-        str | None, typer.Option(help="Normalize by one norm over `all` parameters, or by one for `each`.")
-    ] = None,
-    relative: Annotated[bool, typer.Option("--relative", help="Multiply steps by the norm of the weights.")] = False,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 20_000,
     loss: Annotated[
@@ -113,23 +102,14 @@ def train(
     train_head: Annotated[
         bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")
     ] = False,
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Keep the initial values of this parameter: `W`, `K`, `v`, ... Repeatable."),
-    ] = None,
     rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q, or of W for key_prompt.")] = None,
-    penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     margin_tol: Annotated[
         float | None,
         typer.Option(help="Stop when the margin gains less than this share while the norm of the weights doubles."),
     ] = None,
-    gradient_tol: Annotated[
-        float | None, typer.Option(help="Stop when the norm of the gradient is at most this.")
-    ] = None,
     init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
-    record: Annotated[int | None, typer.Option(help="Number of log-spaced records in the history.")] = None,
     predict: Annotated[
         bool, typer.Option("--predict", help="Predict the limit of the run, with the hypotheses checked.")
     ] = False,
@@ -143,7 +123,7 @@ def train(
     limit_threads(threads)
     check_file(out, force, (problem_file, init))
     announce(out)
-    named = {"learning_rate": learning_rate, "p": p, "norm": norm, "scope": scope, "relative": relative or None}
+    named = {"learning_rate": learning_rate, "p": p}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
     from attsvm.problem import Problem
@@ -163,14 +143,11 @@ def train(
             loss=loss,
             head=head,
             train_head=train_head,
-            fixed=fixed or None,
             rank=rank,
-            penalty=penalty,
             batch_size=batch_size,
-            stop=Stopping(margin_tol, gradient_tol),
+            stop=Stopping(margin_tol),
             init=None if init is None else Run.load(init),
             seed=seed,
-            record=record,
             device=device,
             callback=callback,
         )

@@ -12,7 +12,7 @@ from attsvm.report.plain import command_result
 from attsvm.report.words import Rows, listed, number, percent, rate
 from attsvm.results import Status
 
-SCHEMA = "attsvm.fit-text-next-token/1"
+SCHEMA = "attsvm.next-token/1"
 
 RULES = {
     "prediction": "graph and finite part",

@@ -1,4 +1,4 @@
-"""``attsvm fit-text --task next-token``: the priority graphs of a corpus, and attention that is trained on them."""
+"""``attsvm next-token``: the priority graphs of a corpus, and attention that is trained on them."""
 
 from typing import Annotated
 
@@ -15,15 +15,15 @@ words attention copies. Attention is trained on the same contexts. Page and resu
 
 Examples:
 
-    attsvm fit-text --task next-token corpus.txt --out next
+    attsvm next-token corpus.txt --out next
 
-    attsvm fit-text --task next-token reviews.parquet --text text --words 12 --out next
+    attsvm next-token reviews.parquet --text text --words 12 --out next
 
-    attsvm fit-text --task next-token corpus.txt --dim 50 --json > result.json
+    attsvm next-token corpus.txt --dim 50 --json > result.json
 """
 
 
-def fit_text_next_token(
+def next_token(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A file of texts; labels are not needed.")],
     out: OutFolder = None,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts in a table.")] = "text",
