@@ -126,7 +126,7 @@ def measure(seed: int, count: int, names: list[str]) -> None:
             cells.append(f"{norm} {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
         of_steps = STEPS_IN.get(name.split(",")[0])
         if of_steps is not None and "[K, Q]" not in name and "long" not in name:
-            ratios = attsvm.kkt_ratio(problems, run.parameters, run.selected, of_steps)
+            ratios = attsvm.theory.kkt_ratio(problems, run.parameters, run.selected, of_steps)
             cells.append(f"KKT {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
         of_descent = rank if of_descent is None else of_descent
         more = rank - of_descent

@@ -26,7 +26,7 @@ SECOND = {
     "Adam": "attsvm.train(problem, optimizer=attsvm.optimizers.adam(), steps=2000)",
     "keys and queries": "attsvm.train(problem, attention='factored', steps=2000)",
     "a classifier": "attsvm.AttentionClassifier().fit(list(problem.tokens), problem.labels)",
-    "a Lipschitz constant": "attsvm.lipschitz_constant(problem)",
+    "a Lipschitz constant": "attsvm.theory.lipschitz_constant(problem)",
 }
 
 

@@ -21,7 +21,7 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: |")
     for n, T, d in SIZES:
         problem = attsvm.datasets.random_problem(n, T, d, seed=5, batch=(arguments.problems,))
-        holds = attsvm.global_convergence_conditions(problem).favourable
+        holds = attsvm.theory.global_convergence_conditions(problem).favourable
         run = attsvm.train(problem, optimizer=rule, steps=arguments.steps, record=1)
         best = attsvm.classify(problem, run.weights).kind == "global"
         others = f"{(best & ~holds).sum()} of {(~holds).sum()}"

@@ -64,7 +64,7 @@ def main() -> None:
             ratios, published = [], []
             for i in range(arguments.problems):
                 problem = problems[i]
-                constant = attsvm.lipschitz_constant(problem, loss)
+                constant = attsvm.theory.lipschitz_constant(problem, loss)
                 with jax.enable_x64(True):
                     ratios.append(largest(problem, loss, arguments.points) / constant)
                 slope, bend = {

@@ -108,7 +108,7 @@ def test_bregman_divergence_keeps_its_digits(seed, p, exponent, scales):
         a[0, 1] = b[0, 0] = 0
     a, b = a * scales[0], b * scales[1]
     exact = bregman_by_hand(a, b, p)
-    found = attsvm.bregman_divergence(a, b, p)
+    found = attsvm.measures.bregman_divergence(a, b, p)
     # an error of a few eps in the entries of the unit vectors, and in their norms' powers, and no more
     root = np.sqrt((p - 1) / 2)
     tolerance = 4e-15 * (root * float(mpmath.sqrt(exact)) + float(exact) * (1 + np.log10(p))) + (4e-16 * root) ** 2
@@ -120,26 +120,26 @@ def test_bregman_divergence_keeps_its_digits(seed, p, exponent, scales):
 def test_bregman_divergence_along_axes_without_direction_and_out_of_range():
     path, target = np.random.default_rng(3).standard_normal((7, 4, 5)), np.random.default_rng(4).standard_normal((4, 5))
     path[0] = 0
-    found = attsvm.bregman_divergence(target, path, 1.75, axis=(-2, -1))
+    found = attsvm.measures.bregman_divergence(target, path, 1.75, axis=(-2, -1))
     assert found.shape == (7,)
     assert found[0] == 1
-    assert found[3] == pytest.approx(attsvm.bregman_divergence(target, path[3], 1.75), rel=1e-14)
-    assert found[3] != pytest.approx(attsvm.bregman_divergence(path[3], target, 1.75), rel=1e-3)
-    assert attsvm.bregman_divergence(target, -target, 3.0) == pytest.approx(2, abs=1e-14)
+    assert found[3] == pytest.approx(attsvm.measures.bregman_divergence(target, path[3], 1.75), rel=1e-14)
+    assert found[3] != pytest.approx(attsvm.measures.bregman_divergence(path[3], target, 1.75), rel=1e-3)
+    assert attsvm.measures.bregman_divergence(target, -target, 3.0) == pytest.approx(2, abs=1e-14)
     for p in (1, 0.5, np.inf, np.nan, "2"):
         with pytest.raises(attsvm.ProblemError, match=r"p: expected 1 < p < inf, got"):
-            attsvm.bregman_divergence(target, target, p)
+            attsvm.measures.bregman_divergence(target, target, p)
     with pytest.raises(attsvm.ProblemError, match="expected the shape"):
-        attsvm.bregman_divergence(path, target, 3.0)
+        attsvm.measures.bregman_divergence(path, target, 3.0)
     with pytest.raises(attsvm.ProblemError, match="expected finite numbers"):
-        attsvm.bregman_divergence(target, np.nan * target, 3.0)
+        attsvm.measures.bregman_divergence(target, np.nan * target, 3.0)
 
 
 def test_bregman_divergence_is_that_of_the_published_runs(reference):
     data = reference("mirror_descent.npz")
     for seed, p in ((seed, p) for seed in range(1, 5) for p in (1.75, 2.0, 3.0)):
         name = f"s{seed}_p{p:g}".replace(".", "_")
-        found = attsvm.bregman_divergence(data[f"{name}_svm"], data[f"{name}_W_at"][1:], p, axis=(-2, -1))
+        found = attsvm.measures.bregman_divergence(data[f"{name}_svm"], data[f"{name}_W_at"][1:], p, axis=(-2, -1))
         np.testing.assert_allclose(found, data[f"{name}_bregman_at"], rtol=1e-9)
 
 

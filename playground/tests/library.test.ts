@@ -25,7 +25,7 @@ test("steps and paths are the library's", () => {
   expect(paths.error).toBeLessThan(1e-9);
 });
 
-test("the Lipschitz constant is attsvm.lipschitz_constant", () => {
+test("the Lipschitz constant is attsvm.theory.lipschitz_constant", () => {
   const keys = [[[1, 0.2], [-0.5, 0.8], [-0.6, -0.7]], [[0.3, -1.1], [0.9, 0.4], [1.5, 1]]];
   const problem = { keys, values: keys, allowed: [[true, true, true], [true, true, false]], queries: null, labels: [1, -1], head: [0.9, -0.4] };
   const expected = { logistic: [0.24788997989100, 0.2168380586695], exponential: [1.14773010239299, 1.00967935489663], linear: [0.26533574996282, 0.23059230901604] };

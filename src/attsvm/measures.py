@@ -15,7 +15,13 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
 
+__all__ = ["bregman_divergence", "correlation", "direction_error", "in_cone", "margin"]
+
 Axis = int | tuple[int, ...] | None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def correlation(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
@@ -87,7 +93,7 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     --------
     attsvm.correlation
     attsvm.margin_ratio : Where the optimum is not unique.
-    attsvm.bregman_divergence
+    attsvm.measures.bregman_divergence
 
     Examples
     --------
@@ -137,7 +143,7 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
 
     See Also
     --------
-    attsvm.local_convergence_conditions : A cone that gradient descent does not leave.
+    attsvm.theory.local_convergence_conditions : A cone that gradient descent does not leave.
 
     References
     ----------
@@ -147,8 +153,10 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
     Examples
     --------
     >>> import attsvm
-    >>> attsvm.in_cone([1.0, 0.1], [1.0, 0.0], epsilon=0.01), attsvm.in_cone([1.0, 1.0], [1.0, 0.0], epsilon=0.01)
-    (True, False)
+    >>> attsvm.measures.in_cone([1.0, 0.1], [1.0, 0.0], epsilon=0.01)
+    True
+    >>> attsvm.measures.in_cone([1.0, 1.0], [1.0, 0.0], epsilon=0.01)
+    False
     """
     if not 0 <= epsilon <= 2:
         raise ProblemError(f"epsilon: expected 0 <= epsilon <= 2, got {epsilon!r}")
@@ -204,7 +212,7 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
     Examples
     --------
     >>> import attsvm
-    >>> round(attsvm.bregman_divergence([1.0, 0.0], [1.0, 1.0], p=2), 4)
+    >>> round(attsvm.measures.bregman_divergence([1.0, 0.0], [1.0, 1.0], p=2), 4)
     0.2929
     """
     if not (isinstance(p, int | float | np.number) and 1 < p < np.inf):

@@ -45,7 +45,7 @@ def test_every_function_of_a_problem_says_in_one_line_what_it_got_instead(functi
 
 
 def test_weights_are_no_run():
-    for function in (attsvm.predict_direction, attsvm.observed_rates):
+    for function in (attsvm.predict_direction, attsvm.theory.observed_rates):
         with pytest.raises(ProblemError, match=r"^run: expected a Run, got an array of shape \(3, 3\): attsvm\.train"):
             function(PROBLEM, np.ones((3, 3)))
     with pytest.raises(ProblemError, match=r"^problems: expected a Problem, got an array of shape \(6, 4, 3\)"):

@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_and_an_impossible_head_is_found():
         with pytest.raises(ProblemError, match="expected a problem with num_heads"):
             attsvm.solve_svm(of_one_head, [0, 0, 0], joint)
     with pytest.raises(ProblemError, match="expected a norm of one matrix"):
-        attsvm.kkt_ratio(of_one_head, {"K": np.eye(5), "Q": np.eye(5)}, [0, 0, 0], "fused_heads")
+        attsvm.theory.kkt_ratio(of_one_head, {"K": np.eye(5), "Q": np.eye(5)}, [0, 0, 0], "fused_heads")
     with pytest.raises(ProblemError, match=r"^norm: fused_heads: expected weights of shape .* got \(3,\)$"):
         FusedHeads().value(np.ones(3))
     with pytest.raises(ProblemError, match=r"weights: expected shape \(..., 3, 6, 6\)"):

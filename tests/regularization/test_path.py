@@ -345,7 +345,7 @@ def test_a_path_that_stays_inside_the_ball_says_so():
 
 def test_a_loss_of_ones_own():
     problem = small(0)
-    own = attsvm.Loss(lambda m: jnp.logaddexp(0.0, -m), lambda m: -jnp.logaddexp(0.0, m), "own")
+    own = attsvm.losses.Loss(lambda m: jnp.logaddexp(0.0, -m), lambda m: -jnp.logaddexp(0.0, m), "own")
     mine, named = (attsvm.regularization_path(problem, [1.0, 1e3], loss=loss) for loss in (own, "logistic"))
     np.testing.assert_allclose(mine.weights, named.weights, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(mine.log_excess, named.log_excess, rtol=1e-12)

@@ -30,7 +30,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm):
     log_penalties = [-2.0, -5.0, -8.0]
     factored = norm == "factored"
     options = {"attention": "factored"} if factored else {"norm": norm}
-    path = attsvm.penalty_path(problem, log_penalties, **options)
+    path = attsvm.regularization.penalty_path(problem, log_penalties, **options)
     assert path.status == "optimal"
     generator = np.random.default_rng(0)
 
@@ -57,7 +57,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm):
 def test_the_engines_gradient_balances_the_penalty(log_penalty):
     """−∇L = 2λW, also where λ is far below the smallest float."""
     problem = attsvm.datasets.random_problem(4, 5, 4, 1)
-    path = attsvm.penalty_path(problem, [log_penalty])
+    path = attsvm.regularization.penalty_path(problem, [log_penalty])
     weights = path.weights[0]
     found, log_scale = LossGradient(problem)({"W": weights[None]})
     gradient = found["W"][0]
@@ -71,7 +71,7 @@ def test_two_tokens_in_one_dimension_have_a_closed_form():
     """L = −σ(p): the minimiser of −σ(p) + λp² solves σ(p)σ(−p) = 2λp."""
     problem = attsvm.Problem([[[1.0], [0.0]]], labels=[1.0], head=[1.0])
     log_penalties = [-1.0, -20.0, -3e3]
-    path = attsvm.penalty_path(problem, log_penalties, loss="linear")
+    path = attsvm.regularization.penalty_path(problem, log_penalties, loss="linear")
 
     def condition(p, log_penalty):
         return mpmath.log(2 * p) + log_penalty + p + 2 * mpmath.log1p(mpmath.exp(-p))
@@ -85,7 +85,7 @@ def test_two_tokens_in_one_dimension_have_a_closed_form():
 def test_each_point_is_a_point_of_the_ball_path_whose_slope_is_that_of_the_penalty(options, power):
     problem = attsvm.datasets.random_problem(3, 4, 4, 2)
     log_penalties = np.array([-6.0, -12.0])
-    path = attsvm.penalty_path(problem, log_penalties, **options)
+    path = attsvm.regularization.penalty_path(problem, log_penalties, **options)
     scale = 2 if "attention" in options else 1
     h = 1e-5
     for k, radius in enumerate(path.size):
@@ -98,7 +98,7 @@ def test_each_point_is_a_point_of_the_ball_path_whose_slope_is_that_of_the_penal
 @pytest.mark.parametrize("options", [{}, {"norm": 1.5}, {"attention": "factored"}])
 def test_the_limit_is_that_of_the_ball_path(options):
     problem = attsvm.datasets.random_problem(3, 4, 3, 0)
-    path = attsvm.penalty_path(problem, [-20.0, -2e3, -2e5], **options)
+    path = attsvm.regularization.penalty_path(problem, [-20.0, -2e3, -2e5], **options)
     assert path.status == "optimal"
     norm = "nuclear" if options.get("attention") else options.get("norm", "frobenius")
     svm = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm)
@@ -110,7 +110,7 @@ def test_the_limit_is_that_of_the_ball_path(options):
 
 def test_a_large_penalty_on_factors_leaves_zero():
     problem = small(0)
-    path = attsvm.penalty_path(problem, [3.0, -9.0], attention="factored")
+    path = attsvm.regularization.penalty_path(problem, [3.0, -9.0], attention="factored")
     np.testing.assert_array_equal(path.weights[0], 0.0)
     assert path.weights[1].any()
     assert path.status == "optimal"
@@ -120,7 +120,7 @@ def test_a_nonlinear_head_that_keeps_two_tokens():
     """The finite part stays while the penalty vanishes; see the same problem in the tests of nonlinear heads."""
     tokens = np.array([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]]])
     problem = attsvm.Problem(tokens, labels=[1.0], head=[1.0, 0.0, 0.0])
-    path = attsvm.penalty_path(problem, [-8.0, -60.0, -6e3], head=Quadratic(1.0))
+    path = attsvm.regularization.penalty_path(problem, [-8.0, -60.0, -6e3], head=Quadratic(1.0))
     assert path.status == "optimal"
     across = np.array([-1.0, -1.0, -2.0]) / np.sqrt(6)
     rest = path.weights[1:] - (path.weights[1:] @ across)[:, None] * across
@@ -140,15 +140,17 @@ def test_a_nonlinear_head_that_keeps_two_tokens():
 
 def test_batches_files_and_callbacks(tmp_path):
     problem = attsvm.datasets.random_problem(3, 4, 3, 1, batch=(2,))
-    path = attsvm.penalty_path(problem, [-3.0, -50.0])
+    path = attsvm.regularization.penalty_path(problem, [-3.0, -50.0])
     assert (path.weights.shape, path.size.shape) == ((2, 2, 3, 3), (2, 2))
-    np.testing.assert_array_equal(path.weights[:, 1], attsvm.penalty_path(problem[1], [-3.0, -50.0]).weights)
+    np.testing.assert_array_equal(
+        path.weights[:, 1], attsvm.regularization.penalty_path(problem[1], [-3.0, -50.0]).weights
+    )
     path.save(tmp_path / "path.npz")
-    again = attsvm.PenaltyPath.load(tmp_path / "path.npz")
+    again = attsvm.regularization.PenaltyPath.load(tmp_path / "path.npz")
     assert repr(again) == repr(path)
     assert "2; combined, frobenius: 2 penalties, log -3 to -50; 4 of 4 solved" in repr(path)
     assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
-    stopped = attsvm.penalty_path(problem, [-3.0, -50.0], callback=lambda progress: progress.step == 1)
+    stopped = attsvm.regularization.penalty_path(problem, [-3.0, -50.0], callback=lambda progress: progress.step == 1)
     assert stopped.status.tolist() == ["interrupted", "interrupted"]
     assert np.isnan(stopped.weights[:, 1]).all()
     assert stopped.log_penalties.tolist() == [-3.0]
@@ -165,4 +167,4 @@ def test_batches_files_and_callbacks(tmp_path):
 )
 def test_bad_arguments_are_refused_by_name(changes, message):
     with pytest.raises(attsvm.ProblemError, match=message):
-        attsvm.penalty_path(**({"problem": small(0), "log_penalties": [-1.0]} | changes))
+        attsvm.regularization.penalty_path(**({"problem": small(0), "log_penalties": [-1.0]} | changes))

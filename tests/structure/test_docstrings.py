@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 MODULES = (
-    *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm.heads"),
+    *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm.heads", "attsvm.measures"),
     *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.papers"),
     *("attsvm.regularization", "attsvm.svm", "attsvm.svm.differentiable", "attsvm.sweeps", "attsvm.theory"),
     *("attsvm.inspect", "attsvm.torch", "attsvm.training"),

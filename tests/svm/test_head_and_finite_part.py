@@ -97,7 +97,7 @@ def test_the_combined_prediction_is_as_near_as_the_published_one(reference):
     for case in cases:
         problem = attsvm.Problem(data[f"{case}_X"], queries=data[f"{case}_Z"])
         attention, trained = data[f"{case}_softmax"], data[f"{case}_W_at"][-1]
-        found = attsvm.combined_prediction(problem, trained, attention > 1e-3)
+        found = attsvm.svm.combined_prediction(problem, trained, attention > 1e-3)
         ours, published = (attsvm.direction_error(W, trained) for W in (found.weights, data[f"{case}_svm_eq"]))
         assert ours <= 1.01 * published
         # its attention is that of its weights, and the largest difference is as large as stated

@@ -9,11 +9,11 @@ import attsvm
 
 STARTS = np.random.default_rng(1).standard_normal((5, 4, 4))
 FOUND = {
-    "lipschitz": lambda problem, best: attsvm.lipschitz_constant(problem),
-    "global": lambda problem, best: attsvm.global_convergence_conditions(problem, STARTS),
-    "landscape": lambda problem, best: attsvm.landscape_conditions(problem),
-    "local": lambda problem, best: attsvm.local_convergence_conditions(problem, best),
-    "joint": lambda problem, best: attsvm.joint_conditions(problem, best),
+    "lipschitz": lambda problem, best: attsvm.theory.lipschitz_constant(problem),
+    "global": lambda problem, best: attsvm.theory.global_convergence_conditions(problem, STARTS),
+    "landscape": lambda problem, best: attsvm.theory.landscape_conditions(problem),
+    "local": lambda problem, best: attsvm.theory.local_convergence_conditions(problem, best),
+    "joint": lambda problem, best: attsvm.theory.joint_conditions(problem, best),
 }
 NUMBERS = {
     "lipschitz": (),
@@ -45,7 +45,7 @@ def test_problems_of_single_tokens():
     problem = attsvm.Problem(rng.standard_normal((2, 1, 3)), [1.0, -1.0], rng.standard_normal((2, 3)), rng.random(3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert attsvm.lipschitz_constant(problem) == 0
-        assert attsvm.global_convergence_conditions(problem).holds
-        assert not attsvm.landscape_conditions(problem).holds  # every point is stationary
-        assert not attsvm.local_convergence_conditions(problem, [0, 0]).holds
+        assert attsvm.theory.lipschitz_constant(problem) == 0
+        assert attsvm.theory.global_convergence_conditions(problem).holds
+        assert not attsvm.theory.landscape_conditions(problem).holds  # every point is stationary
+        assert not attsvm.theory.local_convergence_conditions(problem, [0, 0]).holds

@@ -10,7 +10,7 @@ import attsvm
 from attsvm import ProblemError
 from attsvm.norms.factors import induced_norm
 
-RATIOS = (attsvm.factor_ratio, attsvm.kkt_ratio)
+RATIOS = (attsvm.theory.factor_ratio, attsvm.theory.kkt_ratio)
 
 NORMS = {
     "spectral": cp.sigma_max,
@@ -144,8 +144,8 @@ def test_both_ratios_are_1_at_the_best_factors():
         assert 1 - 1e-6 < ratio(heads, both, [selected] * 2, "frobenius", scope=scope) <= 1 + 1e-12
     # the margins of the second head are four times as large, and so is its norm
     both = {name: np.stack([part, 2 * part]) for name, part in factors.items()}
-    each = attsvm.factor_ratio(problem, factors, selected, "spectral")
-    assert attsvm.factor_ratio(heads, both, [selected] * 2, "spectral") == pytest.approx(each / 4, rel=1e-9)
+    each = attsvm.theory.factor_ratio(problem, factors, selected, "spectral")
+    assert attsvm.theory.factor_ratio(heads, both, [selected] * 2, "spectral") == pytest.approx(each / 4, rel=1e-9)
 
 
 def test_scales_do_not_matter():
@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_refused():
                 ratio(of, parameters, selected)
     # a set of one token is a token
     one = np.tile(np.arange(4) == 0, (3, 1))
-    assert attsvm.factor_ratio(problem, fits, one) == attsvm.factor_ratio(problem, fits, tokens)
+    assert attsvm.theory.factor_ratio(problem, fits, one) == attsvm.theory.factor_ratio(problem, fits, tokens)
     for of, selected, norm, scope, message in (
         (problem, tokens, "l3", "heads", "norm of products is known .* got l3"),
         (problem, tokens, "fused_heads", "heads", "norm of products is known .* got fused_heads"),
@@ -202,8 +202,8 @@ def test_what_does_not_fit_is_refused():
     ):
         factors = fits if of is not heads else {name: np.stack([K, K]) for name in ("K", "Q")}
         with pytest.raises(ProblemError, match=message):
-            attsvm.factor_ratio(of, factors, selected, norm, scope=scope)
-    assert attsvm.kkt_ratio(same, fits, [0]) == 0
+            attsvm.theory.factor_ratio(of, factors, selected, norm, scope=scope)
+    assert attsvm.theory.kkt_ratio(same, fits, [0]) == 0
     for arguments, message in (
         (("linf", 0), "num_columns: expected an integer >= 1, got 0"),
         (("spectral", 3, "bogus"), 'scope: expected "heads", "fused" or "kq", got \'bogus\''),

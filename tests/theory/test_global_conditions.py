@@ -56,7 +56,7 @@ def test_the_direction_of_descent_however_saturated(shape, scale):
 @pytest.mark.parametrize("prompt", [False, True])
 def test_no_hessian_exceeds_the_lipschitz_constant(loss, prompt):
     problem = random_problem(2, 3, 2, seed=3, prompt=prompt)
-    constant = attsvm.lipschitz_constant(problem, loss)
+    constant = attsvm.theory.lipschitz_constant(problem, loss)
     value = mean_loss(problem, loss)
     size = 2 if prompt else 4
 
@@ -88,7 +88,7 @@ def test_two_tokens_attain_the_lipschitz_constant():
     at = jnp.array([np.log(share / (1 - share)) / 2, 0.0])
     with jax.enable_x64(True):
         curvature = np.abs(np.linalg.eigvalsh(jax.jit(jax.hessian(mean_loss(problem, "linear")))(at))).max()
-    assert attsvm.lipschitz_constant(problem, "linear") == pytest.approx(float(curvature), rel=1e-6)
+    assert attsvm.theory.lipschitz_constant(problem, "linear") == pytest.approx(float(curvature), rel=1e-6)
 
 
 def by_hand(problem, weights):
@@ -107,7 +107,7 @@ def test_the_level_the_starting_size_and_the_steps():
     found = 0
     for seed in range(12):
         problem = random_problem(3, 4, 8, seed)
-        at_zero = attsvm.global_convergence_conditions(problem)
+        at_zero = attsvm.theory.global_convergence_conditions(problem)
         excess, level, _ = by_hand(problem, np.zeros((8, 8)))
         assert at_zero.excess_loss == pytest.approx(excess / level, rel=1e-10)
         if not at_zero.favourable:
@@ -122,7 +122,7 @@ def test_the_level_the_starting_size_and_the_steps():
         with jax.enable_x64(True):
             losses, slopes = jax.jit(value), jax.jit(jax.grad(value))
             for start in starts[1:]:
-                conditions = attsvm.global_convergence_conditions(problem, start)
+                conditions = attsvm.theory.global_convergence_conditions(problem, start)
                 assert conditions.holds
                 # both largest steps decrease the loss; a longer first-order gain than what is bounded away is kept
                 slope = np.asarray(slopes(start.ravel())).reshape(start.shape)
@@ -156,7 +156,7 @@ def test_equal_scores_are_sufficient_for_one_query_but_not_for_two():
     # two sequences of two tokens: the differences of their keys oppose each other, and one is longer
     tokens = np.array([[[1.0, 0.0, 5.0], [0.0, 0.0, 0.0]], [[-2.0, 0.5, 0.05], [0.0, 0.0, 0.0]]])
     both = attsvm.Problem(tokens, [1.0, 1.0], head=[0.0, 0.0, 1.0], keys=tokens[..., :2])
-    found = attsvm.global_convergence_conditions(both, optimizer=optimizers.gradient_descent(0.1))
+    found = attsvm.theory.global_convergence_conditions(both, optimizer=optimizers.gradient_descent(0.1))
     assert found.favourable
     assert found.equal_scores
     assert [one.statement for one in found.hypotheses if not one.holds] == ["the excess loss at the start is below 1"]
@@ -165,7 +165,7 @@ def test_equal_scores_are_sufficient_for_one_query_but_not_for_two():
     assert run.probability.min() > 0.99
     one = attsvm.Problem(tokens[:1], [1.0], head=[0.0, 0.0, 1.0], keys=tokens[:1, :, :2])
     starts = 2.0 * generator.standard_normal((200, 2))
-    found = attsvm.global_convergence_conditions(one, starts)
+    found = attsvm.theory.global_convergence_conditions(one, starts)
     assert found.holds.all()
     rule = optimizers.gradient_descent(float(found.largest_rate[0]))
     assert (attsvm.train(one, init=starts, steps=20_000, optimizer=rule).selected == 0).all()
@@ -173,23 +173,23 @@ def test_equal_scores_are_sufficient_for_one_query_but_not_for_two():
 
 def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
     problem = random_problem(3, 4, 8, 4)
-    at_zero = attsvm.global_convergence_conditions(problem)
+    at_zero = attsvm.theory.global_convergence_conditions(problem)
     start = 1.5 * at_zero.start_radius * at_zero.descent
     for rate, fine in ((0.99, True), (1.5, False)):
         rule = optimizers.gradient_descent(rate * float(at_zero.largest_rate))
         run = attsvm.train(problem, init=start, optimizer=rule, steps=50)
         run.save(tmp_path / "run.npz")
-        found = attsvm.global_convergence_conditions(problem, attsvm.Run.load(tmp_path / "run.npz"))
+        found = attsvm.theory.global_convergence_conditions(problem, attsvm.Run.load(tmp_path / "run.npz"))
         assert found.holds == fine
         assert found.step == pytest.approx(rate)
         assert found.init_norm == pytest.approx(1.5 * at_zero.start_radius)
-    longest = float(attsvm.global_convergence_conditions(problem, start).largest_step)
+    longest = float(attsvm.theory.global_convergence_conditions(problem, start).largest_step)
     for rule, step in (
         (optimizers.normalized_gradient_descent(0.5 * longest), 0.5),
         (optimizers.gradient_descent(lambda k: 0.1 / (1 + k)), np.inf),
         (optimizers.momentum(optimizers.gradient_descent(0.1)), np.inf),
     ):
-        found = attsvm.global_convergence_conditions(problem, start, optimizer=rule)
+        found = attsvm.theory.global_convergence_conditions(problem, start, optimizer=rule)
         assert found.step == pytest.approx(step)
         assert found.holds == (step <= 1)
     assert "the step is at most the largest step: does not hold" in repr(found)
@@ -200,4 +200,4 @@ def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
         (replace(run, history=late), "logistic", "whose history starts at step 0"),
     ):
         with pytest.raises(attsvm.ProblemError, match=told):
-            attsvm.global_convergence_conditions(problem, other, loss)
+            attsvm.theory.global_convergence_conditions(problem, other, loss)

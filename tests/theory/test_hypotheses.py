@@ -30,8 +30,8 @@ def failing(prediction):
 def in_a_cone():
     """A problem, a start in the cone of its optimal tokens, and a learning rate that the theorem allows."""
     problem = random_problem(3, 4, 5, 0, prompt=True)
-    cone = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
-    rate = 0.9 * min(1 / attsvm.lipschitz_constant(problem), cone.largest_rate)
+    cone = attsvm.theory.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
+    rate = 0.9 * min(1 / attsvm.theory.lipschitz_constant(problem), cone.largest_rate)
     return problem, 1.01 * cone.radius * cone.solution.direction / cone.solution.value, rate
 
 
@@ -45,7 +45,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     assert "local convergence" in proved.source
     by_statement = {one.statement: one for one in proved.hypotheses}
     smooth = by_statement["the learning rate is at most 1/L"]
-    assert smooth.number == pytest.approx(rate * attsvm.lipschitz_constant(problem), rel=1e-12)
+    assert smooth.number == pytest.approx(rate * attsvm.theory.lipschitz_constant(problem), rel=1e-12)
 
     def broken(name, **options):
         options = {"init": start, "optimizer": gradient_descent(rate), "steps": 20} | options
@@ -59,7 +59,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     broken("uses all sequences", batch_size=2)
     broken("not normalized", optimizer=normalized_gradient_descent(rate))
     broken("not normalized", optimizer=gradient_descent(Decaying(rate, 100)))
-    broken("at most 1/L", optimizer=gradient_descent(1.01 / attsvm.lipschitz_constant(problem)))
+    broken("at most 1/L", optimizer=gradient_descent(1.01 / attsvm.theory.lipschitz_constant(problem)))
     broken("in a cone", init=0.9 * start)
     broken("in spite of rounding", init=10 * start)
     # a run of another problem, and one from a file that lacks what a prediction depends on
@@ -162,7 +162,7 @@ def test_an_infeasible_graph_is_not_proved():
 
 def test_a_penalty_is_predicted_by_the_minimiser_next_to_the_run():
     problem = random_problem(6, 5, 8, 0)
-    smooth = attsvm.lipschitz_constant(problem)
+    smooth = attsvm.theory.lipschitz_constant(problem)
     gamma, keys, queries = attsvm.scores(problem), problem.tokens, problem.queries
 
     def objective(flat, penalty):

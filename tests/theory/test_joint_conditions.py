@@ -22,7 +22,7 @@ def test_margins_and_swaps():
     for seed in range(6):
         problem = random_problem(3, 3, 4, seed)
         selected = attsvm.optimal_tokens(problem)
-        found = attsvm.joint_conditions(problem, selected)
+        found = attsvm.theory.joint_conditions(problem, selected)
         kept = problem.labels[:, None] * problem.tokens[np.arange(3), selected]
         margin, direction = label_margin(kept)
         head = direction / margin**2
@@ -48,7 +48,7 @@ def test_a_certificate_covers_all_mixtures_of_one_query():
     generator = np.random.default_rng(0)
     problem = random_problem(2, 3, 4, 0, batch=(60,))
     selected = attsvm.optimal_tokens(problem)
-    found = attsvm.joint_conditions(problem, selected)
+    found = attsvm.theory.joint_conditions(problem, selected)
     certified = np.flatnonzero(found.certified)
     assert 3 < len(certified) < 60
     assert found.holds[certified].sum() == found.relaxed_feasible[certified].sum()
@@ -64,20 +64,20 @@ def test_a_certificate_covers_all_mixtures_of_one_query():
 
 def test_the_examples_of_the_paper_and_what_breaks_them(tmp_path):
     problem = joint_prompt(True)
-    found = attsvm.joint_conditions(problem, [1, 1, 1])
+    found = attsvm.theory.joint_conditions(problem, [1, 1, 1])
     assert found.holds
     assert found.slack.tolist() == [False, False, True]
-    assert not attsvm.joint_conditions(joint_prompt(False), [1, 1, 1]).slack.any()
+    assert not attsvm.theory.joint_conditions(joint_prompt(False), [1, 1, 1]).slack.any()
     found.save(tmp_path / "conditions.npz")
     assert repr(attsvm.theory.JointConditions.load(tmp_path / "conditions.npz")) == repr(found)
     # equal tokens of opposite labels cannot be separated
     equal = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, labels=[1, -1])
-    broken = attsvm.joint_conditions(equal, [0, 0])
+    broken = attsvm.theory.joint_conditions(equal, [0, 0])
     assert (broken.holds, broken.label_margin, broken.swap_ratio) == (False, 0.0, np.inf)
     assert "the label margin is positive: does not hold (0)" in repr(broken)
     # several queries for each sequence, and another norm
     many = random_problem(2, 3, 8, 1, num_queries=2)
-    found = attsvm.joint_conditions(many, attsvm.optimal_tokens(many), norm=1.75)
+    found = attsvm.theory.joint_conditions(many, attsvm.optimal_tokens(many), norm=1.75)
     assert found.slack.shape == (2, 2)
     assert found.label_margin == pytest.approx(1 / attsvm.solve_head(many, attsvm.optimal_tokens(many), 1.75).value)
 

@@ -29,7 +29,7 @@ def slope_along(problem, weights, direction):
 def test_the_loss_decreases_along_the_certificate_everywhere(seed):
     generator = np.random.default_rng(seed)
     problem = random_problem(3, 3, 2, seed, batch=(30,), prompt=seed == 3)
-    found = attsvm.landscape_conditions(problem)
+    found = attsvm.theory.landscape_conditions(problem)
     assert found.ordered.any()
     assert not found.ordered.all()
     for i in np.flatnonzero(found.ordered):
@@ -56,18 +56,18 @@ def ordered_in_the_plane(problem):
 def test_every_sector_of_the_plane_agrees_with_the_linear_program():
     for n, T in ((1, 3), (2, 2), (2, 3), (3, 2), (1, 4)):
         problem = random_problem(n, T, 2, seed=n + T, batch=(20,), prompt=True)
-        found = attsvm.landscape_conditions(problem).ordered
+        found = attsvm.theory.landscape_conditions(problem).ordered
         expected = [ordered_in_the_plane(problem[i]) for i in range(20)]
         assert found.tolist() == expected
         assert n * (T - 1) <= 2 or n == 1 or not all(expected)
 
 
 def test_independent_queries_and_support_tokens_are_sufficient():
-    independent = attsvm.landscape_conditions(random_problem(4, 5, 4, 0, batch=(10,)))
+    independent = attsvm.theory.landscape_conditions(random_problem(4, 5, 4, 0, batch=(10,)))
     assert independent.ordered.all()
     # all tokens support: all margins of the Att-SVM are equal
     problem = random_problem(2, 3, 6, 0, batch=(200,))
-    found = attsvm.landscape_conditions(problem)
+    found = attsvm.theory.landscape_conditions(problem)
     best = attsvm.optimal_tokens(problem)
     logits = np.einsum("bntd,bde,bne->bnt", problem.tokens, found.solution.direction, problem.queries)
     margins = np.take_along_axis(logits, best[..., None], axis=-1) - logits
@@ -78,11 +78,13 @@ def test_independent_queries_and_support_tokens_are_sufficient():
     # keys on a line whose middle one has the best score cannot be ordered
     keys = np.array([[[0.0], [1.0], [2.0]]])
     line = attsvm.Problem([[[1.0], [3.0], [2.0]]], [1.0], queries=[[1.0]], head=[1.0], keys=keys)
-    found = attsvm.landscape_conditions(line)
+    found = attsvm.theory.landscape_conditions(line)
     assert not found.holds
     assert not found.order.any()
     # ... unless they have to be ordered from one end to the other
-    assert attsvm.landscape_conditions(attsvm.Problem([[[1.0], [2.0], [3.0]]], [1.0], head=[1.0], keys=keys)).ordered
+    assert attsvm.theory.landscape_conditions(
+        attsvm.Problem([[[1.0], [2.0], [3.0]]], [1.0], head=[1.0], keys=keys)
+    ).ordered
 
 
 def test_the_derivatives_of_the_newton_search():

@@ -47,7 +47,7 @@ def test_no_step_leaves_the_cone(n, T, d, seed):
     best = attsvm.optimal_tokens(problem)
     tried, other, escaped = 0, 0, 0
     for selected in generator.permutation(list(itertools.product(range(T), repeat=n)))[:16]:
-        cone = attsvm.local_convergence_conditions(problem, selected)
+        cone = attsvm.theory.local_convergence_conditions(problem, selected)
         assert cone.holds == cone.locally_optimal
         if not cone.holds:
             continue
@@ -76,7 +76,7 @@ def test_a_better_token_and_the_data_bound_the_opening():
     def cone(x, y, **options):
         keys = np.array([[[0.0, 0.0], [-1.0, 0.0], [-x, y]]])
         problem = attsvm.Problem([[[2.0], [1.0], [3.0]]], [1.0], head=[1.0], keys=keys)
-        return attsvm.local_convergence_conditions(problem, [0], **options)
+        return attsvm.theory.local_convergence_conditions(problem, [0], **options)
 
     found = cone(3.0, 1.0)
     np.testing.assert_allclose(found.solution.direction, [1.0, 0.0], atol=1e-9)
@@ -97,8 +97,8 @@ def test_a_better_token_and_the_data_bound_the_opening():
 def test_batches_files_and_refusals(tmp_path):
     problem = random_problem(2, 3, 4, 0, batch=(5,))
     selected = attsvm.optimal_tokens(problem)
-    many = attsvm.local_convergence_conditions(problem, selected)
-    one = attsvm.local_convergence_conditions(problem[3], selected[3])
+    many = attsvm.theory.local_convergence_conditions(problem, selected)
+    one = attsvm.theory.local_convergence_conditions(problem[3], selected[3])
     assert many[3].radius == pytest.approx(one.radius, rel=1e-9)
     assert many[3].largest_rate == pytest.approx(one.largest_rate, rel=1e-6)
     # gradient descent at the largest rate makes no longer steps than the longest one
@@ -110,9 +110,9 @@ def test_batches_files_and_refusals(tmp_path):
     many.save(tmp_path / "cone.npz")
     assert repr(attsvm.theory.LocalConditions.load(tmp_path / "cone.npz")) == repr(many)
     with pytest.raises(attsvm.ProblemError, match=r"opening: expected a number between 0 and 0\.5, got 0\.7"):
-        attsvm.local_convergence_conditions(problem, selected, opening=0.7)
+        attsvm.theory.local_convergence_conditions(problem, selected, opening=0.7)
     with pytest.raises(attsvm.ProblemError, match="selected: expected one token per query, got sets"):
-        attsvm.local_convergence_conditions(problem[0], np.array([[True, True, False], [True, False, False]]))
+        attsvm.theory.local_convergence_conditions(problem[0], np.array([[True, True, False], [True, False, False]]))
     # three tokens on a line: the middle one cannot be selected
     line = attsvm.Problem([[[1.0], [3.0], [2.0]]], [1.0], head=[1.0], keys=[[[0.0], [1.0], [2.0]]])
-    assert not attsvm.local_convergence_conditions(line, [1]).holds
+    assert not attsvm.theory.local_convergence_conditions(line, [1]).holds

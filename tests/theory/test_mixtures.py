@@ -11,7 +11,7 @@ from attsvm.heads import MLP, FunctionHead, Quadratic
 
 def test_under_a_linear_head_the_constant_is_the_gap_of_the_scores():
     problem = attsvm.datasets.random_problem(3, 4, 5, 0, batch=(2,))
-    found = attsvm.mixture_conditions(problem)
+    found = attsvm.theory.mixture_conditions(problem)
     ordered = np.sort(attsvm.scores(problem), axis=-1)
     np.testing.assert_allclose(found.constants, ordered[..., -1] - ordered[..., -2], rtol=1e-10)
     np.testing.assert_array_equal(found.selected, attsvm.optimal_tokens(problem))
@@ -30,7 +30,7 @@ def test_under_a_linear_head_the_constant_is_the_gap_of_the_scores():
 )
 def test_a_quadratic_head_on_two_tokens_has_a_closed_form(label, constant):
     problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]], labels=[label], head=[1.0, 0.0])
-    found = attsvm.mixture_conditions(problem, Quadratic(1.0))
+    found = attsvm.theory.mixture_conditions(problem, Quadratic(1.0))
     np.testing.assert_allclose(found.constant, constant, rtol=1e-9)
     assert found.holds == (constant > 0)
     assert found.selected.tolist() == [0 if label > 0 else 1]
@@ -41,7 +41,7 @@ def test_a_quadratic_head_on_two_tokens_has_a_closed_form(label, constant):
 def test_no_mixture_of_a_fine_grid_has_a_smaller_ratio(activation, seed):
     problem = attsvm.datasets.random_problem(2, 3, 4, seed)
     head = MLP.random(8, 4, activation=activation, seed=seed)
-    found = attsvm.mixture_conditions(problem, head)
+    found = attsvm.theory.mixture_conditions(problem, head)
     steps = 120
     grid = np.array([(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]) / steps
 
@@ -64,10 +64,10 @@ def test_no_mixture_of_a_fine_grid_has_a_smaller_ratio(activation, seed):
 def test_masked_tokens_do_not_count_and_bad_problems_are_refused():
     tokens = np.array([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
     problem = attsvm.Problem(tokens, labels=[-1.0], head=[1.0, 0.0], mask=[[True, True, False]])
-    found = attsvm.mixture_conditions(problem, Quadratic(1.0))
+    found = attsvm.theory.mixture_conditions(problem, Quadratic(1.0))
     np.testing.assert_allclose(found.constant, 1.0, rtol=1e-9)
     assert found.mixture.shape == (1, 3)
     with pytest.raises(attsvm.ProblemError, match="problem: expected labels -1 and 1"):
-        attsvm.mixture_conditions(attsvm.Problem(tokens, head=[1.0, 0.0]))
+        attsvm.theory.mixture_conditions(attsvm.Problem(tokens, head=[1.0, 0.0]))
     with pytest.raises(attsvm.ProblemError, match="head: expected finite outputs at mixtures"):
-        attsvm.mixture_conditions(problem, FunctionHead(lambda w, o: jnp.log(o[0] - 0.5)))
+        attsvm.theory.mixture_conditions(problem, FunctionHead(lambda w, o: jnp.log(o[0] - 0.5)))

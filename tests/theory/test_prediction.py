@@ -341,7 +341,7 @@ def test_every_selection_is_feasible_where_the_sizes_say_so():
 def test_the_gradient_margin_is_that_of_the_gradient():
     problem = random_problem(3, 4, 5, 2, batch=(2,))
     starts = 0.3 * np.random.default_rng(0).standard_normal((4, 2, 5, 5))
-    found = attsvm.global_convergence_conditions(problem, starts)
+    found = attsvm.theory.global_convergence_conditions(problem, starts)
     for k, b in np.ndindex(4, 2):
         one, W, step = problem[b], starts[k, b], 1e-6
         gradient = np.zeros((5, 5))
@@ -373,13 +373,13 @@ def test_where_the_first_gradient_is_favourable_small_starts_end_globally():
     labels = np.ones((60, 4))
     equal = attsvm.Problem(tokens, labels, queries=rng.standard_normal((60, 4, 8)), head=np.eye(8)[0])
     starts = 1e-3 * rng.standard_normal((60, 8, 8))
-    found = attsvm.global_convergence_conditions(equal, starts)
+    found = attsvm.theory.global_convergence_conditions(equal, starts)
     assert found.equal_scores.all()
     assert found.favourable.all()
     assert (attsvm.classify(equal, attsvm.train(equal, steps=3000, init=starts).weights).kind == "global").all()
     # generic scores: where the first gradient favours the best tokens
     generic = random_problem(3, 3, 4, 5, batch=(300,))
-    found = attsvm.global_convergence_conditions(generic)
+    found = attsvm.theory.global_convergence_conditions(generic)
     assert not found.equal_scores.any()
     assert 20 < found.favourable.sum() < 280
     kinds = attsvm.classify(generic, attsvm.train(generic, steps=3000).weights).kind
@@ -395,18 +395,18 @@ def test_the_rate_of_a_power_law_is_its_power():
     steps = np.unique(np.geomspace(1, 1e5, 60).astype(int))
     noise = np.exp(0.05 * np.random.default_rng(0).standard_normal((len(steps), 2)))
     errors = np.stack([steps**-1.5, 3 * steps**-0.5], axis=1) * noise
-    rate = attsvm.convergence_rate(steps, errors)
+    rate = attsvm.theory.convergence_rate(steps, errors)
     np.testing.assert_allclose(rate.slope, [-1.5, -0.5], atol=0.01)
     assert ((rate.low < [-1.5, -0.5]) & (rate.high > [-1.5, -0.5])).all()
     # records past the floor of rounding do not count, nor do those before the last change of the selection
     floored = np.maximum(steps**-4.0, 1e-16)
-    assert attsvm.convergence_rate(steps, floored).slope == pytest.approx(-4, abs=1e-9)
+    assert attsvm.theory.convergence_rate(steps, floored).slope == pytest.approx(-4, abs=1e-9)
     kinked = np.where(steps < 100, 1.0, 100.0 / steps)
-    assert attsvm.convergence_rate(steps, kinked, since=100).slope == pytest.approx(-1, abs=1e-9)
-    few = attsvm.convergence_rate([1, 2, 3], [1, 0.5, 0.3])
+    assert attsvm.theory.convergence_rate(steps, kinked, since=100).slope == pytest.approx(-1, abs=1e-9)
+    few = attsvm.theory.convergence_rate([1, 2, 3], [1, 0.5, 0.3])
     assert (few.slope, few.low, few.high, few.points) == (0.0, -np.inf, np.inf, 3)
     with pytest.raises(attsvm.ProblemError, match="confidence"):
-        attsvm.convergence_rate(steps, floored, confidence=1)
+        attsvm.theory.convergence_rate(steps, floored, confidence=1)
 
 
 def test_laws_are_told_apart_by_aic():
@@ -415,7 +415,7 @@ def test_laws_are_told_apart_by_aic():
     logs = np.log(np.maximum(steps, 2))
     # of pure noise about a constant, both laws are as good
     errors = np.stack([steps**-0.5, logs**-2.0, np.ones(len(steps))], axis=1) * noise
-    rates = attsvm.compare_laws(steps, errors)
+    rates = attsvm.theory.compare_laws(steps, errors)
     assert rates.preferred.tolist() == ["power", "polylog", "neither"]
     np.testing.assert_allclose([rates.power.slope[0], rates.polylog.slope[1]], [-0.5, -2], atol=0.05)
     assert (rates.polylog.low[1] < -2) & (rates.polylog.high[1] > -2)
@@ -426,27 +426,27 @@ def test_laws_are_told_apart_by_aic():
     log_likelihood = stats.norm.logpdf(y, np.polyval(np.polyfit(x, y, 1), x), spread).sum()
     constant = used.sum() * (1 + np.log(2 * np.pi))
     assert rates.power.aic[1] + constant == pytest.approx(6 - 2 * log_likelihood, rel=1e-10)
-    few = attsvm.compare_laws([2, 3], [1, 0.5])
+    few = attsvm.theory.compare_laws([2, 3], [1, 0.5])
     assert (few.evidence, few.preferred) == (0.0, "neither")
     with pytest.raises(attsvm.ProblemError, match="law: expected power, polylog, got 'exponential'"):
-        attsvm.convergence_rate(steps, errors, law="exponential")
+        attsvm.theory.convergence_rate(steps, errors, law="exponential")
 
 
 def test_the_bound_of_mirror_descent_has_the_proved_form():
     steps = np.array([10, 10**6, 10**100], dtype=np.float64)
     logs = np.array([np.log(10), 6 * np.log(10), 100 * np.log(10)])
     for p, bound in ((1.5, logs**-0.5), (2.0, np.log(logs) ** 2 / logs), (3.0, np.log(logs) / logs)):
-        np.testing.assert_allclose(attsvm.mirror_descent_bound(steps, p), bound, rtol=1e-13)
+        np.testing.assert_allclose(attsvm.theory.mirror_descent_bound(steps, p), bound, rtol=1e-13)
     with pytest.raises(attsvm.ProblemError, match="p: expected a number above 1"):
-        attsvm.mirror_descent_bound(steps, 1.0)
+        attsvm.theory.mirror_descent_bound(steps, 1.0)
     with pytest.raises(attsvm.ProblemError, match="steps: expected at least 3, got 2"):
-        attsvm.mirror_descent_bound([2, 3], 2.0)
+        attsvm.theory.mirror_descent_bound([2, 3], 2.0)
 
 
 def test_observed_rates_of_normalised_gradient_descent():
     problem = random_problem(5, 6, 8, 0, batch=(3,))
     run = attsvm.train(problem, steps=50_000)
-    rates = attsvm.observed_rates(problem, run)
+    rates = attsvm.theory.observed_rates(problem, run)
     # the margin's gap closes like 1/k, and what is quadratic in it twice as fast
     powers = {name: rate.power.slope for name, rate in rates.items()}
     assert (np.abs(powers["margin_gap"] + 1) < 0.1).all()
@@ -454,7 +454,7 @@ def test_observed_rates_of_normalised_gradient_descent():
     np.testing.assert_allclose(powers["bregman_divergence"], powers["direction_error"], rtol=1e-6)
     assert (rates["margin_gap"].preferred == "power").all()
     wrong = attsvm.predict_direction(problem, run, norm="nuclear")
-    assert (np.abs(attsvm.observed_rates(problem, run, wrong)["direction_error"].power.slope) < 0.2).all()
+    assert (np.abs(attsvm.theory.observed_rates(problem, run, wrong)["direction_error"].power.slope) < 0.2).all()
 
 
 # --- what comes back
@@ -468,8 +468,8 @@ def test_answers_are_saved_loaded_and_indexed(tmp_path):
         attsvm.predict_direction(problem, run),
         attsvm.classify(problem, run.weights),
         attsvm.feasibility(problem),
-        attsvm.global_convergence_conditions(problem, starts),
-        attsvm.observed_rates(problem, run)["direction_error"],
+        attsvm.theory.global_convergence_conditions(problem, starts),
+        attsvm.theory.observed_rates(problem, run)["direction_error"],
     ]
     for answer in answers:
         answer.save(tmp_path / "answer.npz")
@@ -492,4 +492,4 @@ def test_the_divergence_of_a_norm_is_found_by_its_type():
     assert divergence_of(Nuclear()) is None
     assert divergence_of(Lp(1.0)) is None
     a, b = np.array([1.0, 2.0]), np.array([2.0, 1.0])
-    assert divergence_of(Lp(1.5))(a, b) == attsvm.bregman_divergence(a, b, 1.5)
+    assert divergence_of(Lp(1.5))(a, b) == attsvm.measures.bregman_divergence(a, b, 1.5)

@@ -133,11 +133,11 @@ def test_what_takes_one_head_says_so():
     selected = attsvm.optimal_tokens(problem)
     for refused in (
         lambda: attsvm.regularization_path(problem, [1.0]),
-        lambda: attsvm.global_convergence_conditions(problem),
-        lambda: attsvm.local_convergence_conditions(problem, selected),
-        lambda: attsvm.joint_conditions(problem, selected),
-        lambda: attsvm.mixture_conditions(problem),
-        lambda: attsvm.lipschitz_constant(problem),
+        lambda: attsvm.theory.global_convergence_conditions(problem),
+        lambda: attsvm.theory.local_convergence_conditions(problem, selected),
+        lambda: attsvm.theory.joint_conditions(problem, selected),
+        lambda: attsvm.theory.mixture_conditions(problem),
+        lambda: attsvm.theory.lipschitz_constant(problem),
         lambda: attsvm.solve_head(problem, selected),
     ):
         with pytest.raises(attsvm.ProblemError, match=r"num_heads: expected None, .*got 4"):

@@ -10,6 +10,6 @@ import attsvm
 
 problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
 run = attsvm.train(problem, optimizer=attsvm.optimizers.normalized_gradient_descent(1.0), steps=20_000, record=60)
-for quantity, rates in attsvm.observed_rates(problem, run).items():
+for quantity, rates in attsvm.theory.observed_rates(problem, run).items():
     print(quantity, rates)
 attsvm.plot.compare(problem, {"constant steps": run})

@@ -180,7 +180,7 @@ function shortSteps(problem: Problem, loss: LossName, { rate, schedule }: Optimi
   return { name: `the steps are constant and at most 1/L = ${longest.toPrecision(2)}`, holds: schedule === "constant" && rate <= longest, global: false };
 }
 
-/** A bound of the largest eigenvalue of the Hessian of the loss in W or p, at all weights: attsvm.lipschitz_constant. */
+/** A bound of the largest eigenvalue of the Hessian of the loss in W or p, at all weights: attsvm.theory.lipschitz_constant. */
 export function lipschitzConstant(problem: Problem, loss: LossName): number {
   const gamma = scores(problem);
   const { logSlope, curvature } = LOSSES[loss];

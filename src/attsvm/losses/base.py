@@ -164,7 +164,7 @@ class Loss(OutputLoss):
 
     >>> import jax, attsvm
     >>> from attsvm.datasets import random_problem
-    >>> sigmoid = attsvm.Loss(
+    >>> sigmoid = attsvm.losses.Loss(
     ...     lambda m: jax.nn.sigmoid(-m), lambda m: -jax.nn.softplus(m) - jax.nn.softplus(-m), name="sigmoid"
     ... )
     >>> attsvm.train(random_problem(4, 5, 3, 0), loss=sigmoid, steps=100).status

@@ -17,7 +17,7 @@ class GradientStep:
 
     See Also
     --------
-    attsvm.global_convergence_conditions : Compares it with the largest step of the theorem.
+    attsvm.theory.global_convergence_conditions : Compares it with the largest step of the theorem.
     """
 
     rate: float

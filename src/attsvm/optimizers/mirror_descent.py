@@ -55,7 +55,7 @@ def mirror_descent(
     --------
     attsvm.optimizers.steepest_descent
     attsvm.torch.MirrorDescent : In PyTorch.
-    attsvm.bregman_divergence
+    attsvm.measures.bregman_divergence
 
     References
     ----------

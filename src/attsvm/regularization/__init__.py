@@ -4,7 +4,7 @@
 ``trust_region`` minimises over an ℓp ball. ``weight_ball`` finds the ball of a norm by the type of the norm;
 ``lp_ball`` and ``nuclear_ball`` are registered. ``branches`` and ``joint`` search the minima of one problem along the
 radii of ``grid``. ``excess`` is the base of ``linear`` and ``nonlinear``, the losses under both kinds of head; far
-along the path, where a nonlinear head keeps several tokens, ``kept_sets`` takes over. :func:`attsvm.penalty_path` is in
+along the path, where a nonlinear head keeps several tokens, ``kept_sets`` takes over. :func:`penalty_path` is in
 ``penalties``; ``penalised`` finds the minima for one problem.
 """
 

@@ -106,7 +106,7 @@ def regularization_path(
 
     See Also
     --------
-    attsvm.penalty_path
+    attsvm.regularization.penalty_path
     attsvm.RegularizationPath : The result.
 
     References

@@ -82,7 +82,7 @@ def penalty_path(
     See Also
     --------
     attsvm.regularization_path
-    attsvm.PenaltyPath : The result.
+    attsvm.regularization.PenaltyPath : The result.
 
     References
     ----------
@@ -93,7 +93,7 @@ def penalty_path(
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> path = attsvm.penalty_path(problem, [-10.0, -1e3, -1e5], attention="factored")
+    >>> path = attsvm.regularization.penalty_path(problem, [-10.0, -1e3, -1e5], attention="factored")
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """

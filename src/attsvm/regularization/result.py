@@ -134,7 +134,7 @@ class RegularizationPath(Path):
     See Also
     --------
     attsvm.regularization_path : Makes one.
-    attsvm.PenaltyPath
+    attsvm.regularization.PenaltyPath
 
     Examples
     --------
@@ -224,14 +224,14 @@ class PenaltyPath(Path):
 
     See Also
     --------
-    attsvm.penalty_path : Makes one.
+    attsvm.regularization.penalty_path : Makes one.
     attsvm.RegularizationPath
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> path = attsvm.penalty_path(problem, [-10.0, -100.0, -1000.0])
+    >>> path = attsvm.regularization.penalty_path(problem, [-10.0, -100.0, -1000.0])
     >>> path.status, path.weights.shape
     (<Status.OPTIMAL: 'optimal'>, (3, 5, 5))
     >>> bool(path.direction_errors[-1] < 1e-4)

@@ -49,7 +49,7 @@ class GlobalConditions(Batched):
         Σ_i ℓ(f_i) − ℓ(γ_i,opt) at the start over min_i ℓ(γ_i,second) − ℓ(γ_i,opt). It must be below 1: then no
         weights of this loss or a lower one let a query prefer its second token.
     lipschitz : float, or ndarray, shape (*batch_shape,)
-        The constant L of :func:`attsvm.lipschitz_constant`.
+        The constant L of :func:`attsvm.theory.lipschitz_constant`.
     largest_rate, largest_step : float, or ndarray, shape (*batch_shape,)
         1/L, the largest learning rate of gradient descent, and the longest step of normalized gradient descent. The
         latter depends on the start, and is 0 where ``excess_loss`` is not below 1.
@@ -76,14 +76,14 @@ class GlobalConditions(Batched):
 
     See Also
     --------
-    attsvm.global_convergence_conditions : Makes one.
+    attsvm.theory.global_convergence_conditions : Makes one.
     attsvm.theory.Hypothesis : One hypothesis, with its number.
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.global_convergence_conditions(problem)
+    >>> found = attsvm.theory.global_convergence_conditions(problem)
     >>> found.feasible, found.favourable
     (True, False)
     """
@@ -171,8 +171,8 @@ def global_convergence_conditions(
 
     See Also
     --------
-    attsvm.GlobalConditions : The result.
-    attsvm.lipschitz_constant, attsvm.local_convergence_conditions
+    attsvm.theory.GlobalConditions : The result.
+    attsvm.theory.lipschitz_constant, attsvm.theory.local_convergence_conditions
 
     Notes
     -----
@@ -203,12 +203,12 @@ def global_convergence_conditions(
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 8, seed=4)
-    >>> at_zero = attsvm.global_convergence_conditions(problem)
+    >>> at_zero = attsvm.theory.global_convergence_conditions(problem)
     >>> at_zero.holds, at_zero.favourable
     (False, True)
     >>> rule = attsvm.optimizers.gradient_descent(at_zero.largest_rate)
     >>> start = 1.01 * at_zero.start_radius * at_zero.descent
-    >>> attsvm.global_convergence_conditions(problem, start, optimizer=rule)
+    >>> attsvm.theory.global_convergence_conditions(problem, start, optimizer=rule)
     GlobalConditions(all hypotheses hold)
     """
     check_is_problem(problem)

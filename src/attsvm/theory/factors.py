@@ -63,7 +63,7 @@ def factor_ratio(
 
     See Also
     --------
-    attsvm.kkt_ratio, attsvm.margin_ratio
+    attsvm.theory.kkt_ratio, attsvm.margin_ratio
 
     Examples
     --------
@@ -73,7 +73,7 @@ def factor_ratio(
     >>> selected = attsvm.optimal_tokens(problem)
     >>> U, sigma, Vt = np.linalg.svd(attsvm.solve_svm(problem, selected, norm="nuclear").direction)
     >>> factors = {"K": U * np.sqrt(sigma), "Q": Vt.T * np.sqrt(sigma)}
-    >>> round(attsvm.factor_ratio(problem, factors, selected, "frobenius"), 6)
+    >>> round(attsvm.theory.factor_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
     check_is_problem(problem)
@@ -130,7 +130,7 @@ def kkt_ratio(
 
     See Also
     --------
-    attsvm.factor_ratio, attsvm.margin_ratio
+    attsvm.theory.factor_ratio, attsvm.margin_ratio
 
     Examples
     --------
@@ -140,7 +140,7 @@ def kkt_ratio(
     >>> selected = attsvm.optimal_tokens(problem)
     >>> U, sigma, Vt = np.linalg.svd(attsvm.solve_svm(problem, selected, norm="nuclear").direction)
     >>> factors = {"K": U * np.sqrt(sigma), "Q": Vt.T * np.sqrt(sigma)}
-    >>> round(attsvm.kkt_ratio(problem, factors, selected, "frobenius"), 6)
+    >>> round(attsvm.theory.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
     check_is_problem(problem)

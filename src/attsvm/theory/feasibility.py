@@ -81,7 +81,7 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     See Also
     --------
     attsvm.solve_svm
-    attsvm.Feasibility : The result.
+    attsvm.theory.Feasibility : The result.
 
     References
     ----------

@@ -120,7 +120,7 @@ def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> 
 
 
 def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
-    """Local convergence of W or p, with the cone of :func:`attsvm.local_convergence_conditions`.
+    """Local convergence of W or p, with the cone of :func:`attsvm.theory.local_convergence_conditions`.
 
     The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
     """

@@ -22,7 +22,7 @@ class Hypothesis:
 
     See Also
     --------
-    attsvm.Prediction, attsvm.GlobalConditions, attsvm.JointConditions
+    attsvm.Prediction, attsvm.theory.GlobalConditions, attsvm.theory.JointConditions
 
     Examples
     --------

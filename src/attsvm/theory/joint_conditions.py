@@ -45,14 +45,14 @@ class JointConditions(Batched):
 
     See Also
     --------
-    attsvm.joint_conditions : Makes one.
+    attsvm.theory.joint_conditions : Makes one.
     attsvm.solve_head : The max-margin head.
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.joint_conditions(problem, attsvm.optimal_tokens(problem))
+    >>> found = attsvm.theory.joint_conditions(problem, attsvm.optimal_tokens(problem))
     >>> found.slack, round(found.label_margin, 3)
     (array([False,  True, False]), 0.813)
     """
@@ -120,7 +120,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
 
     See Also
     --------
-    attsvm.JointConditions : The result.
+    attsvm.theory.JointConditions : The result.
     attsvm.solve_head
 
     Notes
@@ -143,7 +143,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     --------
     >>> import attsvm
     >>> from attsvm.datasets.papers import joint_prompt
-    >>> attsvm.joint_conditions(joint_prompt(True), [1, 1, 1])
+    >>> attsvm.theory.joint_conditions(joint_prompt(True), [1, 1, 1])
     JointConditions(all hypotheses hold; 1 labels with slack)
     """
     check_is_problem(problem)

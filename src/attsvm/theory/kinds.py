@@ -121,7 +121,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     See Also
     --------
     attsvm.Classification : The result.
-    attsvm.local_convergence_conditions, attsvm.predict_direction
+    attsvm.theory.local_convergence_conditions, attsvm.predict_direction
 
     References
     ----------

@@ -40,13 +40,13 @@ class LandscapeConditions(Batched):
 
     See Also
     --------
-    attsvm.landscape_conditions : Makes one.
+    attsvm.theory.landscape_conditions : Makes one.
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.landscape_conditions(problem)
+    >>> found = attsvm.theory.landscape_conditions(problem)
     >>> found.all_support, found.ordered
     (False, True)
     """
@@ -95,8 +95,8 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
 
     See Also
     --------
-    attsvm.LandscapeConditions : The result.
-    attsvm.global_convergence_conditions
+    attsvm.theory.LandscapeConditions : The result.
+    attsvm.theory.global_convergence_conditions
 
     Notes
     -----
@@ -121,8 +121,8 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
     Examples
     --------
     >>> import attsvm
-    >>> few = attsvm.landscape_conditions(attsvm.datasets.random_problem(2, 3, 4, seed=0))
-    >>> many = attsvm.landscape_conditions(attsvm.datasets.random_problem(10, 6, 2, seed=0))
+    >>> few = attsvm.theory.landscape_conditions(attsvm.datasets.random_problem(2, 3, 4, seed=0))
+    >>> many = attsvm.theory.landscape_conditions(attsvm.datasets.random_problem(10, 6, 2, seed=0))
     >>> few.holds, many.holds
     (True, False)
     """

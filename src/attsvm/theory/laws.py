@@ -32,7 +32,7 @@ class Law(StrEnum):
 
     See Also
     --------
-    attsvm.convergence_rate, attsvm.compare_laws
+    attsvm.theory.convergence_rate, attsvm.theory.compare_laws
     """
 
     POWER = "power"
@@ -66,13 +66,13 @@ class Rate(Batched):
 
     See Also
     --------
-    attsvm.convergence_rate : Makes one.
-    attsvm.compare_laws
+    attsvm.theory.convergence_rate : Makes one.
+    attsvm.theory.compare_laws
 
     Examples
     --------
     >>> import attsvm
-    >>> rate = attsvm.convergence_rate([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
+    >>> rate = attsvm.theory.convergence_rate([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
     >>> round(rate.slope, 6), rate.points, rate.law
     (-1.0, 5, <Law.POWER: 'power'>)
     """
@@ -105,12 +105,12 @@ class Rates(Batched):
 
     See Also
     --------
-    attsvm.compare_laws : Makes one.
+    attsvm.theory.compare_laws : Makes one.
 
     Examples
     --------
     >>> import attsvm
-    >>> rates = attsvm.compare_laws([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
+    >>> rates = attsvm.theory.compare_laws([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
     >>> bool(rates.power.aic < rates.polylog.aic)
     True
     """
@@ -167,9 +167,9 @@ def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float 
 
     See Also
     --------
-    attsvm.compare_laws
-    attsvm.observed_rates : The rate of a run.
-    attsvm.mirror_descent_bound : The rate that is proved.
+    attsvm.theory.compare_laws
+    attsvm.theory.observed_rates : The rate of a run.
+    attsvm.theory.mirror_descent_bound : The rate that is proved.
 
     References
     ----------
@@ -180,7 +180,7 @@ def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float 
     >>> import numpy as np
     >>> import attsvm
     >>> steps = np.array([1, 10, 100, 1000])
-    >>> attsvm.convergence_rate(steps, 1 / steps)
+    >>> attsvm.theory.convergence_rate(steps, 1 / steps)
     Rate(steps^-1; interval -1 to -1; 4 points)
     """
     if law not in list(Law):
@@ -209,7 +209,7 @@ def compare_laws(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.
     Parameters
     ----------
     steps, errors, since, confidence
-        As for :func:`attsvm.convergence_rate`. Step 1, whose logarithm is zero, is left out.
+        As for :func:`attsvm.theory.convergence_rate`. Step 1, whose logarithm is zero, is left out.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def compare_laws(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.
 
     See Also
     --------
-    attsvm.convergence_rate, attsvm.observed_rates
+    attsvm.theory.convergence_rate, attsvm.theory.observed_rates
 
     Examples
     --------

@@ -55,14 +55,14 @@ class LocalConditions(Batched):
 
     See Also
     --------
-    attsvm.local_convergence_conditions : Makes one.
-    attsvm.in_cone : Whether weights are in such a cone.
+    attsvm.theory.local_convergence_conditions : Makes one.
+    attsvm.measures.in_cone : Whether weights are in such a cone.
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
+    >>> found = attsvm.theory.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
     >>> found.locally_optimal, round(found.support_gap, 3)
     (True, 0.316)
     """
@@ -140,8 +140,8 @@ def local_convergence_conditions(
 
     See Also
     --------
-    attsvm.LocalConditions : The result.
-    attsvm.in_cone, attsvm.classify
+    attsvm.theory.LocalConditions : The result.
+    attsvm.measures.in_cone, attsvm.classify
 
     Notes
     -----
@@ -178,11 +178,11 @@ def local_convergence_conditions(
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(2, 3, 4, seed=0)
-    >>> cone = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem), opening=0.05)
+    >>> cone = attsvm.theory.local_convergence_conditions(problem, attsvm.optimal_tokens(problem), opening=0.05)
     >>> cone.holds, cone.opening
     (True, 0.05)
     >>> start = cone.radius * cone.solution.direction / cone.solution.value
-    >>> attsvm.in_cone(start, cone.solution.direction, cone.opening)
+    >>> attsvm.measures.in_cone(start, cone.solution.direction, cone.opening)
     True
     """
     check_is_problem(problem)

@@ -49,13 +49,13 @@ class MixtureConditions(Batched):
 
     See Also
     --------
-    attsvm.mixture_conditions : Makes one.
+    attsvm.theory.mixture_conditions : Makes one.
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.mixture_conditions(problem)
+    >>> found = attsvm.theory.mixture_conditions(problem)
     >>> found.holds, found.selected
     (True, array([3, 1, 0]))
     """
@@ -113,7 +113,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
 
     See Also
     --------
-    attsvm.MixtureConditions : The result.
+    attsvm.theory.MixtureConditions : The result.
     attsvm.regularization_path
 
     References
@@ -125,9 +125,9 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> attsvm.mixture_conditions(problem)
+    >>> attsvm.theory.mixture_conditions(problem)
     MixtureConditions(hold: feasible, constant 0.316)
-    >>> attsvm.mixture_conditions(problem, attsvm.heads.Quadratic(1.0)).holds
+    >>> attsvm.theory.mixture_conditions(problem, attsvm.heads.Quadratic(1.0)).holds
     False
     """
     check_is_problem(problem)

@@ -46,14 +46,14 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
 
     See Also
     --------
-    attsvm.convergence_rate, attsvm.compare_laws, attsvm.mirror_descent_bound
+    attsvm.theory.convergence_rate, attsvm.theory.compare_laws, attsvm.theory.mirror_descent_bound
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
     >>> run = attsvm.train(problem, steps=5000)
-    >>> rates = attsvm.observed_rates(problem, run)
+    >>> rates = attsvm.theory.observed_rates(problem, run)
     >>> sorted(rates)
     ['bregman_divergence', 'direction_error', 'margin_gap']
     >>> rates["margin_gap"].preferred
@@ -101,7 +101,7 @@ def mirror_descent_bound(steps: Any, p: float) -> np.ndarray | float:
 
     See Also
     --------
-    attsvm.observed_rates : The rate of a run.
+    attsvm.theory.observed_rates : The rate of a run.
 
     References
     ----------

@@ -81,7 +81,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
 
     See Also
     --------
-    attsvm.global_convergence_conditions
+    attsvm.theory.global_convergence_conditions
 
     Notes
     -----
@@ -105,7 +105,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> round(attsvm.lipschitz_constant(problem), 3)
+    >>> round(attsvm.theory.lipschitz_constant(problem), 3)
     0.193
     """
     check_is_problem(problem)

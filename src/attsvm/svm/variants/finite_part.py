@@ -96,7 +96,7 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
 
     See Also
     --------
-    attsvm.combined_prediction, attsvm.solve_svm
+    attsvm.svm.combined_prediction, attsvm.solve_svm
 
     References
     ----------
@@ -169,7 +169,7 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     >>> import numpy as np
     >>> import attsvm
     >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]])
-    >>> attsvm.combined_prediction(problem, [9.0, 8.0], [[True, True, False]]).weights.round(6)
+    >>> attsvm.svm.combined_prediction(problem, [9.0, 8.0], [[True, True, False]]).weights.round(6)
     array([9., 8.])
     """
     check_is_problem(problem)

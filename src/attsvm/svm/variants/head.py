@@ -56,7 +56,7 @@ def solve_head(
 
     See Also
     --------
-    attsvm.solve_svm, attsvm.joint_conditions
+    attsvm.solve_svm, attsvm.theory.joint_conditions
 
     References
     ----------
