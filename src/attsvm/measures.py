@@ -77,7 +77,7 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     ----------
     a, b : array, Run, Solution or Prediction
     axis : int or tuple of int, optional
-        As for :func:`correlation`.
+        As for :func:`attsvm.correlation`.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
     Parameters
     ----------
     weights, direction : array, Run, Solution or Prediction
-        Like ``a`` and ``b`` of :func:`direction_error`.
+        Like ``a`` and ``b`` of :func:`attsvm.direction_error`.
     epsilon : float
         0 ≤ ε ≤ 2; with 0 the cone is the ray of the direction.
     radius : float
@@ -177,17 +177,17 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
 
     For unit directions x and y it is Σ |x|^p/p − |y|^p/p − sign(y)|y|^(p−1)(x − y). For p = 2 this is the direction
     error. Each term is computed without cancellation, so the rounding error is of the order of eps·sqrt(divergence), as
-    for :func:`direction_error`.
+    for :func:`attsvm.direction_error`.
 
     Parameters
     ----------
     a, b : array, Run, Solution or Prediction
-        As for :func:`correlation`. The divergence is not symmetric: in the mirror-descent paper a is the Att-SVM
+        As for :func:`attsvm.correlation`. The divergence is not symmetric: in the mirror-descent paper a is the Att-SVM
         solution and b are the weights.
     p : float
         Exponent of the potential, 1 < p < ∞.
     axis : int or tuple of int, optional
-        The axes of one direction, as for :func:`correlation`.
+        The axes of one direction, as for :func:`attsvm.correlation`.
 
     Returns
     -------

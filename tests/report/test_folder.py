@@ -158,7 +158,7 @@ def commands(folder):
     return {
         "fit": ["fit", source, "--steps", "3"],
         "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
-        "fit-text --task next-token": ["fit-text", str(folder / "sentences.txt"), "--task", "next-token"],
+        "next-token": ["next-token", str(folder / "sentences.txt")],
         "train": ["train", source, "--steps", "3"],
         "solve": ["solve", source, "--selected", "optimal"],
         "playground": ["playground"],

@@ -54,7 +54,7 @@ def penalty_path(
     The norm of the minimiser grows like log(1/λ). The direction is therefore seen at λ = exp(−1e4), which is no number
     of float64: penalties are given as their logarithms. Each minimiser is also that of the loss in the ball of its own
     radius R, where −dL(W_R)/dR is the slope of the penalty. The path is computed in this way: from the lowest of the
-    branches of :func:`regularization_path`, and a root of the difference of both slopes.
+    branches of :func:`attsvm.regularization_path`, and a root of the difference of both slopes.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def penalty_path(
     log_penalties : array, shape (L,)
         Log λ, decreasing.
     attention, rank, norm, loss, head
-        As for :func:`regularization_path`.
+        As for :func:`attsvm.regularization_path`.
     callback : callable, optional
         Called with a :class:`attsvm.Progress` after each penalty. True stops the computation.
     progress : bool

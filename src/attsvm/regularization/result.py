@@ -199,13 +199,13 @@ class PenaltyPath(Path):
     Attributes
     ----------
     status : Status, or ndarray of str, shape (*batch_shape,)
-        As for :class:`RegularizationPath`, with penalties in place of radii.
+        As for :class:`attsvm.RegularizationPath`, with penalties in place of radii.
     weights : ndarray, shape (L, *batch_shape, d_k, d_q) or (L, *batch_shape, d_k)
         W_λ or p_λ; for factors their product.
     loss : ndarray, shape (L, *batch_shape)
         L(W_λ), without the penalty.
     log_excess, selected, limit, limit_status, kept
-        As for :class:`RegularizationPath`.
+        As for :class:`attsvm.RegularizationPath`.
     residual : ndarray, shape (L, *batch_shape)
         How far W_λ is from stationary: the residual of W_λ in the ball of its own radius, or the relative difference
         between the slope of the loss along the radius and that of the penalty, if that is larger.

@@ -27,8 +27,8 @@ _IMPORT_PATH = re.compile(r"[\w.]+:[\w.]+")
 def described(value: Any, name: str = "sweep", inside: tuple[int, ...] = ()) -> Any:
     """A value as JSON that is the same in every process.
 
-    Arrays are described by the hash of their bytes, dataclasses by their fields, functions by their source, defaults
-    and closures, optimizers by their configuration, import paths by what they refer to.
+    Arrays are described by the hash of their bytes, dataclasses by their fields, functions by their code, defaults and
+    closures, optimizers by their configuration, import paths by what they refer to.
 
     ``name``: what it is called in an error. ``inside``: ids of the objects it is a part of. A recursive function is a
     part of itself.
@@ -59,7 +59,8 @@ def described(value: Any, name: str = "sweep", inside: tuple[int, ...] = ()) -> 
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         return _array(np.asarray(value), part)
     if isinstance(value, FunctionType):
-        return [_path(value), _source(value), part([value.__defaults__, value.__kwdefaults__]), _closure(value, part)]
+        code = hashlib.sha256(_code(value.__code__).encode()).hexdigest()
+        return [_path(value), code, part([value.__defaults__, value.__kwdefaults__]), _closure(value, part)]
     if isinstance(value, functools.partial):
         return ["partial", part(value.func), part(value.args), part(value.keywords)]
     if isinstance(value, MethodType):
@@ -137,16 +138,21 @@ def _path(value: Any) -> str:
 
 
 def _source(value: Any) -> str:
-    """SHA-256 of the source of a function, class or module, with the code where the source is shared or unknown."""
+    """SHA-256 of the source of a class or module."""
     try:
         source = inspect.getsource(value)
     except (OSError, TypeError, SyntaxError, TokenError):  # code that was executed has no file, or the lines of another
         source = ""
-    if isinstance(value, FunctionType) and (not source or value.__name__ == "<lambda>"):
-        source += _code(value.__code__)
     return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _code(code: CodeType) -> str:
-    constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return repr([code.co_code.hex(), code.co_names, constants])
+    """What a function computes. Its source is not known where it was sent to another process."""
+    return repr([code.co_code.hex(), code.co_names, [_constant(each) for each in code.co_consts]])
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, CodeType):
+        return _code(value)
+    # the order of a set differs from process to process
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
