@@ -9,7 +9,7 @@ MINUTES ?= 60
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground test test-long soak check docs demo reproduce benchmarks dist clean
+.PHONY: install develop playground check-playground test test-fast test-long soak check docs demo reproduce benchmarks dist clean
 
 install: $(VENV)/installed
 
@@ -34,6 +34,9 @@ reproduce: install  ## every figure and table at full size; open out/reproduce/i
 
 test: develop
 	$(BIN)/pytest -n 2
+
+test-fast: develop  ## for daily work: the tests without the slow modules
+	$(BIN)/pytest -n 2 -m "not long and not slow"
 
 test-long: develop  ## the same claims at full size, minutes of work
 	$(BIN)/pytest -n 2 -m long

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.optimized
+pytestmark = [pytest.mark.optimized, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -10,6 +10,8 @@ import pytest
 import attsvm
 from attsvm._utils.compiled_programs import remove_oldest
 
+pytestmark = pytest.mark.slow
+
 PROCESS = """
 import sys
 from attsvm._utils.compiled_programs import keep_programs

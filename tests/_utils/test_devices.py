@@ -16,6 +16,8 @@ from attsvm.training import memory, session
 from attsvm.training.engine import program
 from attsvm.training.memory import Needs, out_of_memory
 
+pytestmark = pytest.mark.slow
+
 PROBLEM = attsvm.datasets.random_problem(3, 4, 5, seed=0)
 
 

@@ -31,6 +31,8 @@ from attsvm.papers.experiments.sentences import SENTENCES, read_sentences  # noq
 from attsvm.papers.experiments.tables import read_splits  # noqa: E402
 from attsvm.papers.experiments.training import CHECKPOINT  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
 
 

@@ -25,6 +25,8 @@ from oracles.attention import softmax
 from oracles.pages import loads
 from oracles.schemas import check_result
 
+pytestmark = pytest.mark.slow
+
 ATTSVM = [sys.executable, "-m", "attsvm"]
 DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
 

@@ -16,6 +16,8 @@ from attsvm.errors import ProblemError
 from attsvm.report.texts.words import number_of_words
 from oracles.pages import loads
 
+pytestmark = pytest.mark.slow
+
 ATTSVM = [sys.executable, "-m", "attsvm"]
 FILLER = [*"abcdefghijk", "the", "and", "film", "of", "it", "was", "this"]
 TELLING = {"neg": ["dreadful", "worst", "tedious"], "pos": ["splendid", "best", "moving"]}

@@ -17,6 +17,8 @@ from attsvm import DetectorClassifier
 from attsvm.datasets import Sequences, mil_unit_tests
 from attsvm.estimator import instance_auroc
 
+pytestmark = pytest.mark.slow
+
 
 def short(**changes):
     return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5} | changes)

@@ -19,6 +19,8 @@ from attsvm.estimator import MarginReport
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.steps import gather, objective_gradient
 
+pytestmark = pytest.mark.slow
+
 DOES_NOT_APPLY = {
     "check_sample_weight_equivalence_on_dense_data": (
         "n of the penalty, and centre and scale of the tokens, count copies; weights count in the loss only"

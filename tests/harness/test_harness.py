@@ -4,6 +4,8 @@ import pytest
 
 from harness.campaign import campaigns
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("name", "case"), [(campaign.name, case) for campaign in campaigns().values() for case in campaign.small]

@@ -9,6 +9,8 @@ import pytest
 
 from attsvm.papers import FIGURES, Arrays, Standing, run
 
+pytestmark = pytest.mark.slow
+
 Planted = Callable[[Arrays], None]
 
 

@@ -12,6 +12,8 @@ from attsvm.cli.app import app
 from attsvm.papers import FIGURES, Figure, Standing, chosen, run, several
 from attsvm.papers.run import write
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 import numpy as np
 from matplotlib.figure import Figure as Drawing

@@ -20,6 +20,8 @@ from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 NORMS = ["l1", "frobenius", "linf"]
 
 

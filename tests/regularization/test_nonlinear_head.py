@@ -13,6 +13,8 @@ from attsvm.regularization.nonlinear import excess_of
 from attsvm.regularization.scalar import scalar_of
 from oracles.attention import softmax
 
+pytestmark = pytest.mark.slow
+
 LOGISTIC = scalar_of(LOSSES.find("logistic"))
 DIM = 3
 GELU = MLP.random(6, DIM, activation="gelu", seed=3)

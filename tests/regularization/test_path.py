@@ -18,6 +18,8 @@ from attsvm.regularization.scalar import scalar_of
 from oracles.attention import softmax
 from oracles.norms import norm_and_dual
 
+pytestmark = pytest.mark.slow
+
 LONG = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
 
 

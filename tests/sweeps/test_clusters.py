@@ -12,6 +12,8 @@ import pytest
 import attsvm
 from attsvm.sweeps.executors import local_cluster
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "sweeps.md"
 
 

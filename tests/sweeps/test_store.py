@@ -20,6 +20,8 @@ from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.store import Store, Task
 from attsvm.sweeps.sweep import sweep
 
+pytestmark = pytest.mark.slow
+
 SOLVED = Definition({"dim": [2]}, ["feasible"], trials=8)
 
 

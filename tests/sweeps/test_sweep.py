@@ -24,6 +24,8 @@ from attsvm.sweeps.sources.random import draw
 from attsvm.sweeps.starts import filled_up
 from attsvm.sweeps.sweep import sweep
 
+pytestmark = pytest.mark.slow
+
 # the learning rate is a number of the compiled program, so that all cells share one
 TRAINED = Definition(
     grid={"learning_rate": [0.1, 0.4]},

@@ -19,6 +19,8 @@ from attsvm.theory import Standing
 from attsvm.theory.standing import Found, table
 from attsvm.training.run import NOT_RECORDED
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

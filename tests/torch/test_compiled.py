@@ -11,9 +11,12 @@ from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E4
 from attsvm.torch.optimizers import compiled  # noqa: E402
 from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiled steps need a C++ compiler"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiled steps need a C++ compiler"
+    ),
+    pytest.mark.slow,
+]
 
 
 @pytest.mark.parametrize(("p", "normalize", "momentum"), [(1.1, None, 0.9), (1.75, "each", 0.0), (3.0, "all", 0.0)])

@@ -11,6 +11,8 @@ import attsvm  # noqa: E402
 from attsvm.torch import ColumnDescent, MirrorDescent, RowDescent, SpectralDescent  # noqa: E402
 from oracles.torch_steps import SHAPES  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("options", [{"normalize": False}, {"scope": "each"}, {"scope": "all"}], ids=str)
 @pytest.mark.parametrize("p", [1.05, 1.75, 2.0, 6.0])

@@ -9,9 +9,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from attsvm.torch import MirrorDescent  # noqa: E402
 from attsvm.torch.optimizers import compiled, one_pass  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiled steps need a C++ compiler"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiled steps need a C++ compiler"
+    ),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")

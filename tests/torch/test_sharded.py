@@ -13,9 +13,12 @@ from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.monitoring import Margins  # noqa: E402
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
+    ),
+    pytest.mark.slow,
+]
 
 PROCESSES = 2
 MAKERS = [

@@ -7,7 +7,7 @@ import pytest
 import attsvm
 from attsvm import optimizers
 
-pytestmark = pytest.mark.optimized
+pytestmark = [pytest.mark.optimized, pytest.mark.slow]
 
 # the error falls like one over the square of the steps
 ENDS = [

@@ -19,6 +19,8 @@ from attsvm.papers.experiments.seeding import data_order, seed_everything
 from attsvm.papers.experiments.tasks import find_task
 from attsvm.papers.experiments.training import CHECKPOINT, Hooks, fit
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZERS = ["mirror-1.1", "mirror-2", "mirror-3", "sgd", "adam"]
 EPOCHS, BATCHES = 3, 7
 
