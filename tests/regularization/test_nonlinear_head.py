@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import LOSSES
+from attsvm.regularization.excess import scalar_of
 from attsvm.regularization.nonlinear import excess_of
-from attsvm.regularization.scalar import scalar_of
 from oracles.attention import softmax
 
 pytestmark = pytest.mark.slow

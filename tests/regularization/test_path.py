@@ -12,9 +12,8 @@ from attsvm.datasets.papers import one_sequence
 from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
-from attsvm.regularization.excess import Separation
+from attsvm.regularization.excess import Separation, scalar_of
 from attsvm.regularization.linear import HeadLoss, LinearExcess
-from attsvm.regularization.scalar import scalar_of
 from oracles.attention import softmax
 from oracles.norms import norm_and_dual
 

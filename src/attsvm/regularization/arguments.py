@@ -9,10 +9,9 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.cones import CircularCone
-from attsvm.regularization.nuclear_ball import NuclearBall
-from attsvm.regularization.scalar import Scalar
-from attsvm.regularization.weight_ball import WeightBall, ball_of
+from attsvm.regularization.balls import NuclearBall, WeightBall, ball_of
+from attsvm.regularization.excess import Scalar
+from attsvm.regularization.trust_region import CircularCone
 from attsvm.training.attention import Attention, Combined, Factored, Prompt
 
 MOST_LOGITS = 6_000

@@ -1,20 +1,105 @@
-"""One problem under a fixed head: the lowest of several branches of local minima at each radius."""
+"""One problem under a fixed head: the lowest of several branches of local minima at each radius.
 
-from collections.abc import Iterator, Sequence
+The radii are the given ones, and others between and before them.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.regularization.balls import Found, WeightBall
 from attsvm.regularization.excess import Excess, Separation
-from attsvm.regularization.grid import FIRST_LOGIT, first_radius, radius_grid
 from attsvm.regularization.kept_sets import tail_of
-from attsvm.regularization.point import Point, is_close
-from attsvm.regularization.progress import Watch
-from attsvm.regularization.weight_ball import Found, WeightBall
+from attsvm.regularization.linear import LinearExcess
+
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Point:
+    """A minimum of the loss on a path."""
+
+    weights: np.ndarray  # shape (d_k d_q,)
+    excess: Excess  # over the loss of the head's optimal tokens
+    residual: float
+
+
+@dataclass(frozen=True)
+class JointPoint(Point):
+    """A minimum in attention and head."""
+
+    excess: LinearExcess
+    head: np.ndarray  # shape (d,)
+    head_residual: float
+
+
+def is_close(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two minima are the same up to 1e-6 of their length."""
+    return bool(np.linalg.norm(one - other) <= _SAME * np.linalg.norm(one))
+
+
+GROWTH = 4.0
+"""A radius is at most this many times the last one, since the saturation changes by the same factor."""
+FIRST_LOGIT = 0.1
+"""Size of the logits at the first radius, where the loss is nearly linear and has one minimum."""
+
+
+def first_radius(excess: Excess, ball: WeightBall) -> float:
+    """The radius up to which all differences of logits are small."""
+    dual = ball.norm.dual
+    # N* of (k_α − k_t) z', a product of rank one
+    longest = np.max(dual.values(excess.keys, 1) * dual.values(excess.queries, 1)[:, None] * excess.allowed)
+    return FIRST_LOGIT / float(longest)
+
+
+def radius_grid(radii: np.ndarray, first: float) -> list[float]:
+    """The radii, and others between and before them, so that none is more than four times the last."""
+    grid = [min(first, float(radii[0]))]
+    for radius in radii.tolist():
+        steps = max(1, int(np.ceil(np.log(radius / grid[-1]) / np.log(GROWTH) - 1e-9)))
+        between = grid[-1] * (radius / grid[-1]) ** (np.arange(1, steps) / steps)
+        grid += [*between.tolist(), radius]
+    return sorted(set(grid))
+
+
+def joint_grid(radii: np.ndarray, head_radii: np.ndarray, first: float) -> list[tuple[float, float]]:
+    """Pairs of radii between and before the given ones; before the first pair they keep its proportion."""
+    scale = min(1.0, first / radii[0], FIRST_LOGIT / head_radii[0])
+    both = np.stack([radii, head_radii], axis=1)
+    grid = [tuple((scale * both[0]).tolist())]
+    for target in both:
+        last = np.array(grid[-1])
+        steps = max(1, int(np.ceil(np.log((target / last).max()) / np.log(GROWTH) - 1e-9)))
+        grid += [tuple((last * (target / last) ** (part / steps)).tolist()) for part in range(1, steps)]
+        grid.append(tuple(target.tolist()))
+    return sorted(set(grid))
+
+
+@dataclass
+class Watch:
+    """Calls the callback after each minimisation, and remembers whether it stopped the work."""
+
+    callback: Callback | None
+    steps: int  # radii of all problems
+    before: int = 0  # radii of the problems that are finished
+    stopped: bool = False
+    started: float = field(default_factory=time.perf_counter)
+
+    def stops(self, solved: int, loss: Callable[[], float]) -> bool:
+        """Report that a problem has minima at ``solved`` of its radii, and the last loss; whether to stop."""
+        if self.callback is None:
+            return False
+        progress = Progress(self.before + solved, self.steps, time.perf_counter() - self.started, loss=loss())
+        self.stopped = bool(self.callback(progress))
+        return self.stopped
+
 
 START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""

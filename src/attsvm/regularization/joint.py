@@ -8,14 +8,19 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.regularization.branches import direction_from_zero
-from attsvm.regularization.grid import FIRST_LOGIT, first_radius, joint_grid
+from attsvm.regularization.balls import WeightBall, ball_of
+from attsvm.regularization.branches import (
+    FIRST_LOGIT,
+    JointPoint,
+    Watch,
+    direction_from_zero,
+    first_radius,
+    is_close,
+    joint_grid,
+)
+from attsvm.regularization.excess import Scalar
 from attsvm.regularization.linear import HeadLoss, LinearExcess
-from attsvm.regularization.point import JointPoint, is_close
-from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import CONVERGED
-from attsvm.regularization.scalar import Scalar
-from attsvm.regularization.weight_ball import WeightBall, ball_of
 
 MOST_ALTERNATIONS = 60
 START_LOGITS = (4.0, 30.0)

@@ -16,8 +16,7 @@ from scipy.special import logsumexp
 from attsvm._utils.linear_algebra import softmax
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.nonlinear import KEPT, HeadExcess
-from attsvm.regularization.objectives import Curvature, Expansion
-from attsvm.regularization.trust_region import minimise
+from attsvm.regularization.trust_region import Curvature, Expansion, minimise
 
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""

@@ -8,9 +8,8 @@ from scipy.special import logsumexp
 
 from attsvm._utils.linear_algebra import softmax
 from attsvm.problem import Problem
-from attsvm.regularization.excess import Excess, Scaled, active_queries
-from attsvm.regularization.objectives import Curvature, Expansion
-from attsvm.regularization.scalar import Scalar
+from attsvm.regularization.excess import Excess, Scalar, Scaled, active_queries
+from attsvm.regularization.trust_region import Curvature, Expansion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,98 @@
-"""The excess of the loss under a nonlinear head."""
+"""The excess of the loss under a fixed head of any kind, a function of pooled tokens with its derivatives in NumPy."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, singledispatch
-from typing import ClassVar, NamedTuple
+from functools import cache, cached_property, singledispatch
+from typing import Any, ClassVar, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from attsvm._utils.jax_devices import check_process
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
-from attsvm.heads import Head, Linear
+from attsvm.heads import Head, Linear, parse_head
+from attsvm.losses import OutputLoss
 from attsvm.problem import Problem
-from attsvm.regularization.excess import Excess, Scaled, active_queries
-from attsvm.regularization.head_function import HeadFunction
+from attsvm.regularization.excess import Excess, Scalar, Scaled, active_queries
 from attsvm.regularization.linear import LinearExcess
-from attsvm.regularization.scalar import Scalar
+from attsvm.training.attention import Attention
+from attsvm.training.setup import make_objective
+
+Array = jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFunction:
+    """h(o) of single pooled tokens.
+
+    Attributes
+    ----------
+    head : Head
+    parameters : mapping of str to ndarray
+        Of one problem, as ``head.initial`` returns them.
+
+    See Also
+    --------
+    attsvm.heads.Head
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.heads import MLP
+    >>> from attsvm.regularization import HeadFunction
+    >>> h = HeadFunction(MLP(np.eye(2)), {"hidden": np.eye(2), "output": np.ones(2)})
+    >>> h.values(np.array([[1.0, -2.0], [3.0, 4.0]]))
+    array([1., 7.])
+    """
+
+    head: Head
+    parameters: Mapping[str, np.ndarray]
+
+    def values(self, pooled: np.ndarray) -> np.ndarray:
+        """h(o), shape (M,), for pooled tokens (M, d)."""
+        return self._evaluated(_of_head(self.head).values, pooled)
+
+    def gradients(self, pooled: np.ndarray) -> np.ndarray:
+        """∇h(o), shape (M, d)."""
+        return self._evaluated(_of_head(self.head).gradients, pooled)
+
+    def hessians(self, pooled: np.ndarray) -> np.ndarray:
+        """∇²h(o), shape (M, d, d)."""
+        return self._evaluated(_of_head(self.head).hessians, pooled)
+
+    def _evaluated(self, function: Callable[..., Array], pooled: np.ndarray) -> np.ndarray:
+        check_process()
+        with jax.enable_x64(True):
+            parameters = {name: np.asarray(x, dtype=np.float64)[..., None] for name, x in self.parameters.items()}
+            return np.asarray(function(parameters, np.asarray(pooled, dtype=np.float64)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    values: Callable[..., Array]
+    gradients: Callable[..., Array]
+    hessians: Callable[..., Array]
+
+
+@cache
+def _of_head(head: Head) -> _Compiled:
+    def one(parameters: dict[str, Any], pooled: Array) -> Array:
+        return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
+
+    def over(function: Callable[..., Array]) -> Callable[..., Array]:
+        return jax.jit(jax.vmap(function, (None, 0)))
+
+    def all_at_once(parameters: dict[str, Any], pooled: Array) -> Array:
+        return head.outputs(parameters, pooled[:, None, :, None])[:, 0, 0]
+
+    def gradients(parameters: dict[str, Any], pooled: Array) -> Array:
+        (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
+        return jnp.asarray(pulled)
+
+    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
+
 
 KEPT = 1e-3
 """Smallest attention of a token that counts as kept."""
@@ -197,3 +275,29 @@ def excess_of(head: Head, parameters: Mapping[str, np.ndarray], problem: Problem
 @excess_of.register
 def _(head: Linear, parameters: Mapping[str, np.ndarray], problem: Problem, loss: Scalar) -> Excess:
     return LinearExcess.of(problem, parameters["v"], loss)
+
+
+@dataclass(frozen=True)
+class FixedHead:
+    """A head and its parameters for each problem of a batch."""
+
+    head: Head
+    parameters: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, problem: Problem, layer: Attention, head: str | Head | None, loss: OutputLoss) -> "FixedHead":
+        """The head, by default the linear one of the problem.
+
+        Raises ProblemError if there is none, or it does not fit.
+        """
+        if head is None and problem.head is None:
+            raise ProblemError(
+                'problem: expected a head, or head_radii, got neither; problem.with_head("mean") fits a head'
+            )
+        parsed = Linear() if head is None else parse_head(head)
+        _, parameters = make_objective(problem, layer, parsed, loss, train_head=False, penalized=False)
+        return cls(parsed, parameters)
+
+    def excess(self, problem: Problem, index: tuple[int, ...], loss: Scalar) -> Excess:
+        """The excess of the problem at this index of the batch."""
+        return excess_of(self.head, {name: x[index] for name, x in self.parameters.items()}, problem, loss)

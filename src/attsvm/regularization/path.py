@@ -19,15 +19,12 @@ from attsvm.regularization.arguments import (
     parse_head_radii,
     parse_radii,
 )
-from attsvm.regularization.branches import follow
-from attsvm.regularization.collect import along_path, selected_tokens, stacked, status_of
-from attsvm.regularization.cones import CircularCone
-from attsvm.regularization.fixed_head import FixedHead
+from attsvm.regularization.branches import JointPoint, Watch, follow
+from attsvm.regularization.excess import scalar_of
 from attsvm.regularization.joint import follow_jointly
-from attsvm.regularization.point import JointPoint
-from attsvm.regularization.progress import Watch
-from attsvm.regularization.result import RegularizationPath, is_solved
-from attsvm.regularization.scalar import scalar_of
+from attsvm.regularization.nonlinear import FixedHead
+from attsvm.regularization.result import RegularizationPath, along_path, is_solved, selected_tokens, stacked, status_of
+from attsvm.regularization.trust_region import CircularCone
 from attsvm.results import Status
 from attsvm.svm import solve_head
 from attsvm.training.attention import parse_attention

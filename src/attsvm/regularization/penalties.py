@@ -1,9 +1,16 @@
-"""``penalty_path``: the minimisers of the loss plus a penalty that decreases to zero."""
+"""``penalty_path``: the minimisers of the loss plus a penalty that decreases to zero.
+
+The minimiser of L(W) + λ s N(W)^r lies on the ball path, at the radius where −dL(W_R)/dR = λ s r R^(r−1). Both sides
+are compared in logarithms, so λ may be as small as exp(−1e4) and less.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from attsvm._utils.progress import Callback, reports
 from attsvm.heads import Head
@@ -18,13 +25,186 @@ from attsvm.regularization.arguments import (
     parse_log_penalties,
     penalty_scale,
 )
-from attsvm.regularization.collect import along_path, stacked, status_of
-from attsvm.regularization.fixed_head import FixedHead
-from attsvm.regularization.penalised import Penalty, follow_penalties
-from attsvm.regularization.progress import Watch
-from attsvm.regularization.result import PenaltyPath, is_solved
-from attsvm.regularization.scalar import scalar_of
+from attsvm.regularization.balls import Found, WeightBall
+from attsvm.regularization.branches import (
+    Point,
+    Watch,
+    check_depends,
+    direction_from_zero,
+    first_radius,
+    lowest_minima,
+    minimum_from,
+)
+from attsvm.regularization.excess import Excess, scalar_of
+from attsvm.regularization.kept_sets import Tail
+from attsvm.regularization.nonlinear import FixedHead
+from attsvm.regularization.result import PenaltyPath, along_path, is_solved, stacked, status_of
+from attsvm.regularization.trust_region import Objective
 from attsvm.training.attention import parse_attention
+
+GROWTH = 2.0
+"""Ratio of neighbouring radii among which the lowest one is chosen."""
+_FIRST_SPAN = 64.0
+_LARGEST_SPAN = 1e14
+_TIE = 1e-12
+_STEEP = 1e5
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """λ · scale · N(W)^power."""
+
+    power: float
+    scale: float
+
+    def log_value(self, radius: float) -> float:
+        """Log of scale · R^power."""
+        return float(np.log(self.scale) + self.power * np.log(radius))
+
+    def log_slope(self, radius: float) -> float:
+        """Log of its derivative in R."""
+        return float(np.log(self.scale * self.power) + (self.power - 1) * np.log(radius))
+
+
+def follow_penalties(
+    problem: Problem, excess: Excess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
+) -> list[Point]:
+    """The minima for decreasing penalties; for those reached so far if the callback stops the search.
+
+    Raises ProblemError if the loss does not depend on the attention.
+    """
+    check_depends(excess)
+    search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
+    points: list[Point] = []
+    for log_penalty in log_penalties.tolist():
+        points.append(search.point(log_penalty))
+        if watch.stops(len(points), lambda: excess.loss_at(points[-1].weights)):
+            break
+    return points
+
+
+def _minima(
+    problem: Problem, excess: Excess, ball: WeightBall, penalty: Penalty, least: float
+) -> tuple[list[float], list[Found]]:
+    """Minima in balls up to a radius at which the loss falls more slowly than the least penalty grows."""
+    first, span = first_radius(excess, ball), _FIRST_SPAN
+    while True:
+        radii = np.geomspace(first, first * span, int(np.ceil(np.log(span) / np.log(GROWTH))) + 1)
+        best = lowest_minima(problem, excess, radii, ball)
+        last = float(radii[-1])
+        slope = log_slope(ball, best[last])
+        target = least + penalty.log_slope(last)
+        if slope < target or span >= _LARGEST_SPAN:
+            grid = sorted(best)
+            return grid, [best[radius] for radius in grid]
+        # far along the path the log of the slope is linear in the radius
+        ahead = 1.5 * target / slope if slope < -5 else 16.0
+        span *= min(max(ahead, 4.0), 64.0)
+
+
+def log_slope(ball: WeightBall, found: Found) -> float:
+    """Log of −dL(W_R)/dR at a minimum; −∞ inside the ball."""
+    log_scale, falls = _decrease(found.objective, found.weights)
+    return float(log_scale + np.log(falls / ball.size(found.weights))) if falls > 0 else -np.inf
+
+
+@singledispatch
+def _decrease(objective: Objective, weights: np.ndarray) -> tuple[float, float]:
+    """−dL(W_R)/d log R as exp(first) · second, for the objective of a minimum."""
+    raise TypeError(f"objective: expected an excess of the loss, got {type(objective).__name__}")
+
+
+@_decrease.register
+def _(objective: Excess, weights: np.ndarray) -> tuple[float, float]:
+    value, gradient, _ = objective.expand(weights)
+    return value if objective.above else -value, -float(gradient @ weights)
+
+
+@_decrease.register
+def _(objective: Tail, weights: np.ndarray) -> tuple[float, float]:
+    # the fixed part stays; the other one has the length √(R² − ‖fixed‖²)
+    x = objective.across.T @ weights
+    value, gradient, _ = objective.expand(x)
+    return value, -float(gradient @ x * (weights @ weights) / (x @ x))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The minima in balls of increasing radii, between which those of the penalised loss are looked for."""
+
+    excess: Excess
+    ball: WeightBall
+    penalty: Penalty
+    radii: Sequence[float]
+    minima: Sequence[Found]
+
+    def point(self, log_penalty: float) -> Point:
+        """The lowest minimum of loss plus penalty."""
+        falling = [self._falls(self.minima[k], radius, log_penalty) for k, radius in enumerate(self.radii)]
+        values = [self._value(k, log_penalty) for k in range(len(self.radii))]
+        lowest = min(values)
+        # where the loss is constant to rounding, the slopes decide
+        ties = [k for k, value in enumerate(values) if _is_tie(value, lowest)]
+        k = max((k for k in ties if falling[k] > 0), default=ties[0])
+        low, high = (k, k + 1) if falling[k] > 0 else (k - 1, k)
+        if high == len(self.radii):
+            return Point(self.minima[k].weights, self.excess, 1.0)
+        if low < 0:
+            return self._before_first(log_penalty)
+        return self._between(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
+
+    def _value(self, k: int, log_penalty: float) -> tuple[int, float]:
+        """Loss plus penalty, relative to the loss of the optimal tokens, in a form that sorts like it."""
+        side, value = self.excess.order(self.minima[k].weights)
+        added = log_penalty + self.penalty.log_value(self.radii[k])
+        if side > 0:
+            return 1, float(np.logaddexp(value, added))
+        below = -value
+        if below > added:
+            return -1, -float(below + np.log1p(-np.exp(added - below)))
+        return 1, float(added + np.log1p(-np.exp(below - added))) if added > below else -np.inf
+
+    def _falls(self, found: Found, radius: float, log_penalty: float) -> float:
+        """Log of the ratio of both slopes: positive where loss plus penalty fall with the radius."""
+        ratio = log_slope(self.ball, found) - log_penalty - self.penalty.log_slope(radius)
+        return float(np.clip(ratio, -_STEEP, _STEEP))
+
+    def _before_first(self, log_penalty: float) -> Point:
+        """The minimum in the smallest ball, where the loss is nearly linear; zero if the penalty outweighs it."""
+        zero = np.zeros_like(self.minima[0].weights)
+        radius, found = self.radii[0], self.minima[0]
+        while radius > 0:
+            smaller = radius / 16
+            start = direction_from_zero(self.ball, self.excess) * smaller
+            before = minimum_from(self.ball, self.excess, start, smaller)
+            if self._falls(before, smaller, log_penalty) > 0:
+                return self._between(smaller, radius, before, found, log_penalty)
+            if self.penalty.power == 1 and smaller < 1e-9 * self.radii[0]:
+                break
+            radius, found = smaller, before
+        return Point(zero, self.excess, 0.0)
+
+    def _between(self, low: float, high: float, lower: Found, upper: Found, log_penalty: float) -> Point:
+        """The minimum between two radii: where both slopes are equal."""
+        known = {low: lower, high: upper}
+
+        def falls(radius: float) -> float:
+            if radius not in known:
+                near = min(known, key=lambda other: abs(other - radius))
+                start = known[near].weights
+                known[radius] = minimum_from(self.ball, self.excess, start * (radius / self.ball.size(start)), radius)
+            return self._falls(known[radius], radius, log_penalty)
+
+        radius = low
+        if falls(low) > 0 > falls(high):
+            radius = float(brentq(falls, low, high, xtol=1e-15 * high, rtol=1e-15))
+            radius = min(known, key=lambda other: abs(falls(other)))
+        mismatch = min(float(np.abs(np.expm1(-abs(falls(radius))))), 1.0)
+        return Point(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
+
+
+def _is_tie(value: tuple[int, float], lowest: tuple[int, float]) -> bool:
+    return value[0] == lowest[0] and abs(value[1] - lowest[1]) <= _TIE * (1 + abs(lowest[1]))
 
 
 @reports("path")
