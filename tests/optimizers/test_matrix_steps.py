@@ -10,7 +10,7 @@ import attsvm
 from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import NewtonSchulz, configuration, from_configuration
-from attsvm.optimizers.polar_exact import exact_polar_factor
+from attsvm.optimizers.singular import exact_polar_factor
 from attsvm.training import LossGradient
 
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm import Loss, ProblemError, heads, train
+from attsvm import ProblemError, heads, train
 from attsvm.datasets import random_problem
+from attsvm.losses import Loss
 from attsvm.training.attention import Combined
 from attsvm.training.engine.objective import Objective
 from oracles.attention import softmax

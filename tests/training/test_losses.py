@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm import Loss, ProblemError, optimizers, train
+from attsvm import ProblemError, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.losses import LOSSES
+from attsvm.losses import LOSSES, Loss
 
 START = np.random.default_rng(0).normal(size=(3, 3))
 

@@ -26,39 +26,35 @@ training stalls then. A new optimizer is a function that returns a chain, regist
 step is a :class:`Rule`.
 """
 
-from attsvm.optimizers.adam import adam
 from attsvm.optimizers.bilinear_descent import BilinearSteps, bilinear_descent
-from attsvm.optimizers.by_logit import ByLogit
 from attsvm.optimizers.chain import Chain, Context, Transformation, chain
 from attsvm.optimizers.configuration import configuration, from_configuration
-from attsvm.optimizers.decaying_sum import DecayingSum
-from attsvm.optimizers.descent import Descent
 from attsvm.optimizers.foreign import rule_of
-from attsvm.optimizers.gradient_descent import gradient_descent
-from attsvm.optimizers.gradient_step import GradientStep
-from attsvm.optimizers.learning_rate import Decaying, LearningRate
+from attsvm.optimizers.gradient import Descent, gradient_descent, normalized_gradient_descent
 from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.line_descent import UnitColumns, UnitRows, column_descent, row_descent
 from attsvm.optimizers.matrix_steps import Direction, MatrixSteps
-from attsvm.optimizers.mirror import Mirror
-from attsvm.optimizers.mirror_descent import mirror_descent
-from attsvm.optimizers.momentum import momentum
-from attsvm.optimizers.muon import muon
-from attsvm.optimizers.normalize import Normalize
-from attsvm.optimizers.normalized import normalized
-from attsvm.optimizers.normalized_gradient_descent import normalized_gradient_descent
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.mirror import Mirror, mirror_descent
+from attsvm.optimizers.of_optax import adam, muon
+from attsvm.optimizers.optimizer import GradientStep, Optimizer
 from attsvm.optimizers.polar import POLAR_FACTORS, ExactPolarFactor, NewtonSchulz, PolarFactor, parse_polar
 from attsvm.optimizers.polyak import Polyak, polyak
 from attsvm.optimizers.potential import MirrorOf, Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.relative import Relative
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scale, Scales, rescaled
 from attsvm.optimizers.spectral_descent import PolarDirection, spectral_descent
-from attsvm.optimizers.steepest import Steepest
-from attsvm.optimizers.steepest_descent import steepest_descent
-from attsvm.optimizers.weight_decay import WeightDecay
+from attsvm.optimizers.steepest import Steepest, steepest_descent
+from attsvm.optimizers.transformations import (
+    ByLogit,
+    Decaying,
+    DecayingSum,
+    LearningRate,
+    Normalize,
+    Relative,
+    WeightDecay,
+)
+from attsvm.optimizers.wrapped import momentum, normalized
 
 __all__ = [
     "OPTIMIZERS",

@@ -11,16 +11,15 @@ from attsvm._utils.contractions import contract, over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.chain import chain
-from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.limit import Limit, limits_of
-from attsvm.optimizers.matrices import heads_apart, shape_of_one
+from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, regrouped
-from attsvm.optimizers.singular import singular_values_and_vectors
+from attsvm.optimizers.singular import divided, singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
+from attsvm.optimizers.transformations import LearningRate, Schedule
 
 Array = jax.Array
 

@@ -12,9 +12,8 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.exponents import Weights, Window
 from attsvm.optimizers.foreign import rule_of
-from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.limit import Limits
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import GradientStep, Optimizer
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree
 

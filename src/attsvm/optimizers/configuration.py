@@ -6,10 +6,10 @@ from typing import Any
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.foreign import rule_of
-from attsvm.optimizers.learning_rate import Decaying, LearningRate
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar import NewtonSchulz
 from attsvm.optimizers.registry import OPTIMIZERS, parse_optimizer
+from attsvm.optimizers.transformations import Decaying, LearningRate
 
 
 def learning_rate_of(optimizer: Any) -> tuple[float | None, str]:

@@ -9,11 +9,11 @@ import numpy as np
 
 from attsvm._utils.contractions import over_entries, total
 from attsvm.norms import Lp, Norm, OnColumns, OnRows
-from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.singular import divided
+from attsvm.optimizers.transformations import Schedule
 
 Array = jax.Array
 

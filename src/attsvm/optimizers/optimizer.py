@@ -6,6 +6,7 @@ exact where the gradient itself underflows. Any other optax optimizer gets gradi
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,36 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.limit import Limit, Limits, limits_of
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, rescaled
+
+
+@dataclass(frozen=True)
+class GradientStep:
+    """Steps of constant size along the negative gradient: −η∇L, or −η∇L/‖∇L‖.
+
+    Attributes
+    ----------
+    rate : float
+        η.
+    normalized : bool
+        Whether η is the length of each step.
+
+    See Also
+    --------
+    attsvm.theory.global_convergence_conditions : Compares it with the largest step of the theorem.
+    """
+
+    rate: float
+    normalized: bool = False
+
+
+def constant_step(learning_rate: Any, *, relative: bool, normalized: bool = False) -> GradientStep | None:
+    """The steps of a learning rate; None if they follow a schedule or the size of the weights."""
+    if callable(learning_rate) or relative:
+        return None
+    return GradientStep(float(learning_rate), normalized)
 
 
 class Optimizer(optax.GradientTransformationExtraArgs):

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from attsvm._utils.checks import check_integer
 from attsvm._utils.contractions import over_entries
 from attsvm.errors import ProblemError
-from attsvm.optimizers.numbers import read_number
-from attsvm.optimizers.polar_exact import by_many, divided, exact_polar_factor, odd_polynomial
+from attsvm.optimizers.scales import read_number
+from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, odd_polynomial
 
 Array = jax.Array
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
-from attsvm.optimizers.numbers import read_number
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree, regrouped
+from attsvm.optimizers.scales import Scales, Tree, read_number, regrouped
 from attsvm.optimizers.sizes import sum_of_squares
 
 Array = jax.Array

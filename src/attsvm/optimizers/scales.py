@@ -1,17 +1,21 @@
 """Gradients with a scale taken out of them, and the factors by which they are multiplied in a step.
 
-The trailing axis of each array holds the trials.
+The trailing axis of each array holds the trials. The numbers of an optimizer are the factors that may change without
+compiling anew, and the names of single attention heads are those of rules that see the heads apart.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from attsvm._utils.checks import as_number
 from attsvm._utils.contractions import quotient, settle
+from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.sizes import Tree as Tree
 from attsvm.optimizers.sizes import log_size_of, over_all, size_of
@@ -200,3 +204,49 @@ def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     common = jnp.where(jnp.isneginf(largest), 0.0, largest)
     gradient = {name: g * jnp.exp(scales[name] - common) for name, g in gradient.items()}
     return gradient, Scales.shared(gradient, largest)
+
+
+def _positive(number: float) -> bool:
+    return bool(0 < number < np.inf)
+
+
+def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = _positive) -> float:
+    """Read a number; raise ProblemError if it is not a number, or does not fit."""
+    number = as_number(value)
+    if not fits(number):
+        raise ProblemError(f"{name}: expected {expected}, got {value!r}")
+    return number
+
+
+def read_scope(scope: str) -> Scope:
+    """Read a scope, "all" or "each"; raise ProblemError if it is neither."""
+    if scope == "all":
+        return "all"
+    if scope == "each":
+        return "each"
+    raise ProblemError(f'scope: expected "all" or "each", got {scope!r}')
+
+
+def of_head(name: str, head: int) -> str:
+    """The name of a parameter of one head."""
+    return f"{name}[{head}]"
+
+
+def shared_name(name: str) -> str:
+    """The name of the parameter of all heads."""
+    return name.partition("[")[0]
+
+
+def by_head(names: Iterable[str]) -> list[list[str]]:
+    """The names of each head; all of them where the heads are not apart.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers.scales import by_head
+    >>> by_head(["K[0]", "K[1]", "Q[0]", "Q[1]"])
+    [['K[0]', 'Q[0]'], ['K[1]', 'Q[1]']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.partition("[")[2], []).append(name)
+    return list(groups.values())

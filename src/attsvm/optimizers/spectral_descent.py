@@ -8,15 +8,13 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import contract, over_entries, settle, total
 from attsvm.norms import Norm, Spectral
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries
-from attsvm.optimizers.learning_rate import Schedule
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.matrices import MatrixScope
-from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
-from attsvm.optimizers.on_factors import AS_SHIPPED
+from attsvm.optimizers.limit import AS_SHIPPED, Limit
+from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, MatrixScope, matrix_descent
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar import POLAR_FACTORS, PolarFactor, parse_polar
-from attsvm.optimizers.polar_exact import by_many, divided
 from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.singular import by_many, divided
+from attsvm.optimizers.transformations import Schedule
 
 Array = jax.Array
 

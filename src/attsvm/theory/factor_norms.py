@@ -9,7 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.norms.base import project_on_ball, refuse_joint_parts
-from attsvm.optimizers.matrices import MatrixScope
+from attsvm.optimizers.matrix_steps import MatrixScope
 
 Groups = list[tuple[np.ndarray, ...]]
 

@@ -16,7 +16,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Rule, parse_optimizer, rule_of
-from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.measures import correlation
 from attsvm.next_token import TokenGraph
 from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
-from attsvm.optimizers.learning_rate import Decaying
+from attsvm.optimizers.transformations import Decaying
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.token_instances import LOG_LOSS, attention_on_label, graph_instances

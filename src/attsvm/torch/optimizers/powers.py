@@ -2,7 +2,7 @@
 
 A `pow` costs tens of multiplications, and the common exponents do not need it: 1/(p−1) is 10 at p = 1.1, 2 at 1.5, 4/3
 at 1.75, 1 at 2, 1/2 at 3. The same code is used for single tensors (inside a compiled kernel) and for lists
-(`torch._foreach_*`). Compare :mod:`attsvm.optimizers.powers` for JAX arrays.
+(`torch._foreach_*`). Compare :mod:`attsvm.optimizers.sizes` for JAX arrays.
 """
 
 from collections.abc import Callable

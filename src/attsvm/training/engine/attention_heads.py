@@ -19,8 +19,7 @@ import numpy as np
 
 from attsvm._utils.contractions import settle
 from attsvm.optimizers import Limit, Scale, Scales
-from attsvm.optimizers.head_names import of_head, shared_name
-from attsvm.optimizers.scales import subtree
+from attsvm.optimizers.scales import of_head, shared_name, subtree
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters
