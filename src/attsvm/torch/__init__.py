@@ -10,10 +10,9 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
 
 from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
-from attsvm.torch.optimizers.line_descent import ColumnDescent, RowDescent
+from attsvm.torch.optimizers.matrix_descent import ColumnDescent, RowDescent, SpectralDescent
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
 from attsvm.torch.optimizers.sign_descent import SignDescent
-from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 
 __all__ = [
     "ColumnDescent",

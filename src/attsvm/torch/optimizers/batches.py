@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.torch.optimizers import compiled, eager
-from attsvm.torch.optimizers.sharding import Sharding
+from attsvm.torch.optimizers.norms import Sharding
 
 Given = tuple[int, Tensor, Tensor]
 """A parameter that has a gradient: its index in its group, the parameter, the gradient."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from attsvm.torch.optimizers.batches import Given
-from attsvm.torch.optimizers.finiteness import is_finite, largest_entry
+from attsvm.torch.optimizers.norms import is_finite, largest_entry
 from attsvm.torch.optimizers.options import NonFinite
 
 

@@ -9,10 +9,9 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizers import compiled, norms, one_pass
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped
-from attsvm.torch.optimizers.finiteness import largest_entry
+from attsvm.torch.optimizers.norms import WHOLE, largest_entry
 from attsvm.torch.optimizers.optimizer import BUFFER, MirrorOptimizer
 from attsvm.torch.optimizers.options import SharedOptions
-from attsvm.torch.optimizers.sharding import WHOLE
 
 SCOPES = ("each", "all")
 

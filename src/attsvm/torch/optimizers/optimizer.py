@@ -21,11 +21,10 @@ from torch.optim.optimizer import ParamsT
 from attsvm._utils.devices import enough_memory
 from attsvm.torch.optimizers import compiled, eager
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped, descend, descend_along, full_precision
-from attsvm.torch.optimizers.finiteness import all_finite, is_finite
 from attsvm.torch.optimizers.gradients import check_dense, gradient_scale, refuse
-from attsvm.torch.optimizers.mirrors import adopt_changes, mirror_dtype, mirror_of
+from attsvm.torch.optimizers.norms import WHOLE, all_finite, is_finite, local_shard, sharding_of
 from attsvm.torch.optimizers.options import SharedOptions, check_number, check_shared, group_defaults
-from attsvm.torch.optimizers.sharding import WHOLE, local_shard, sharding_of
+from attsvm.torch.optimizers.powers import adopt_changes, mirror_dtype, mirror_of
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
