@@ -3,9 +3,10 @@
 ‖g‖_q with q = 11 (p = 1.1) of gradients near 1e-4 sums numbers near 1e-44, which underflow in float32. So each norm is
 kept as a pair (m, s) with m = max|g| and s = Σ(|g|/m)^q between 1 and the number of entries: ‖g‖_q = m·s^(1/q).
 
-With FSDP2's `DTensor` each process holds a shard of a parameter. A step along b or sign(b) is elementwise, so every process makes it on its own shard. Norms and the test for finite
-gradients concern the whole tensor and are completed here. FSDP1 flattens parameters into ordinary tensors that do not
-show that they are shards; only elementwise steps are correct with it.
+With FSDP2's `DTensor` each process holds a shard of a parameter. A step along b or sign(b) is elementwise, so every
+process makes it on its own shard. Norms and the test for finite gradients concern the whole tensor and are completed
+here. FSDP1 flattens parameters into ordinary tensors that do not show that they are shards; only elementwise steps are
+correct with it.
 """
 
 import math
