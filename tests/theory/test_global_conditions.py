@@ -12,7 +12,7 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.losses import parse_loss
-from attsvm.theory.descent import descent_direction
+from attsvm.theory.loss_level import descent_direction
 from oracles import training as oracle
 
 LOSSES = {"logistic": jax.nn.softplus, "exponential": jnp.exp, "linear": lambda x: x}  # of −margin

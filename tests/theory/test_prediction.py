@@ -14,8 +14,8 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp, MaxOfHeads, Nuclear, OnColumns, Spectral, SumOfHeads
 from attsvm.norms.factors import Gamma2
-from attsvm.theory.limit_of_run import known_limit, longest_change
 from attsvm.theory.rates import divergence_of
+from attsvm.theory.standing import known_limit, longest_change
 from attsvm.training.engine.attention_heads import attention_heads
 
 

@@ -17,7 +17,7 @@ from attsvm.sweeps.arguments import Arguments
 from attsvm.sweeps.format import Drawn
 from attsvm.sweeps.runs import Trained, train_until_decided
 from attsvm.sweeps.starts import start
-from attsvm.theory.limit_of_run import norm_for
+from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 

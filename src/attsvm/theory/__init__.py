@@ -2,8 +2,8 @@
 
 ``prediction`` returns the Att-SVM of a run (``joint`` for a trained head, ``penalised`` for a penalty), ``hypotheses``
 checks the theorems on it, and ``standing`` looks up what was measured.
-``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``,
-``joint_conditions`` and ``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
+``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``, ``joint`` and
+``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
 converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one;
 ``factors`` does the same for factors of a given size, and says whether they are a KKT point.
 """
@@ -11,8 +11,8 @@ converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its m
 from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
 from attsvm.theory.factors import factor_ratio, kkt_ratio
 from attsvm.theory.feasibility import Feasibility, feasibility
-from attsvm.theory.hypothesis import Hypothesis
-from attsvm.theory.joint_conditions import JointConditions, joint_conditions
+from attsvm.theory.hypotheses import Hypothesis
+from attsvm.theory.joint import JointConditions, joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate

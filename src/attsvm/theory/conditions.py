@@ -15,11 +15,10 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain, repeated
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.descent import descent_direction
 from attsvm.theory.feasibility import is_feasible
-from attsvm.theory.hypothesis import Hypothesis
+from attsvm.theory.hypotheses import Hypothesis
 from attsvm.theory.kinds import trial_axes
-from attsvm.theory.loss_level import Level
+from attsvm.theory.loss_level import Level, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, loss_values, scores_of_queries
 from attsvm.training import Run
 from attsvm.training.run import optimizer_of

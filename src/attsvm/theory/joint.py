@@ -1,20 +1,242 @@
-"""The direction of a run that trains the head together with the attention."""
+"""Training the head together with the attention: its separability conditions, and the direction of such a run.
 
-from typing import NamedTuple
+The conditions are on labels, slack and swapped tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
-from attsvm.norms import Norm
-from attsvm.problem import Problem
-from attsvm.results import Status
+from attsvm._utils.checks import selection_of
+from attsvm.norms import Norm, parse_norm
+from attsvm.problem import Problem, check_is_problem
+from attsvm.results import Batched, Status, per_trial, plain
+from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.theory.feasibility import is_feasible
-from attsvm.theory.hypothesis import Hypothesis, at_worst
-from attsvm.theory.joint_conditions import least_score_gap
-from attsvm.theory.limit_of_run import rank_for
+from attsvm.theory.hypotheses import Hypothesis, at_worst
+from attsvm.theory.standing import rank_for
 from attsvm.theory.trained import Trained
 from attsvm.training import Run
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointConditions(Batched):
+    """The conditions under which head and attention, trained together, have known limits for a selection.
+
+    Attributes
+    ----------
+    holds : bool, or bool ndarray, shape (*batch_shape,)
+        Whether all of :attr:`hypotheses` hold.
+    label_margin : float, or ndarray, shape (*batch_shape,)
+        Γ = 1/‖v‖ of the max-margin head v on the selected tokens; 0 if the labels are not separable.
+    slack : bool ndarray, shape (*batch_shape, n[, Q])
+        The labels that are no support vectors of the head. Their queries are relaxed if the head grows faster.
+    score_gap : float, or ndarray, shape (*batch_shape,)
+        The smallest 1 − y_i v'x_it over the other tokens of queries without slack. If it is positive, mixing a little
+        of another token into such a query reduces the label margin.
+    swap_ratio : float, or ndarray, shape (*batch_shape,)
+        The largest label margin after swapping the token of one query without slack, over Γ. It must be below 1.
+    certified : bool, or bool ndarray, shape (*batch_shape,)
+        Whether a bound shows that every mixture of the tokens of one query without slack reduces the label margin, in
+        proportion to the share of the other tokens. This is sufficient for the two numbers above.
+    relaxed_feasible, plain_feasible : bool, or bool ndarray, shape (*batch_shape,)
+        Whether the Att-SVM is feasible with the queries of labels with slack relaxed, and without.
+    head : Solution
+        The max-margin head.
+    solution : Solution
+        The relaxed Att-SVM.
+
+    See Also
+    --------
+    attsvm.theory.joint_conditions : Makes one.
+    attsvm.solve_head : The max-margin head.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.theory.joint_conditions(problem, attsvm.optimal_tokens(problem))
+    >>> found.slack, round(found.label_margin, 3)
+    (array([False,  True, False]), 0.813)
+    """
+
+    kind: ClassVar[str] = "joint conditions"
+
+    holds: bool | np.ndarray = per_trial()
+    label_margin: float | np.ndarray = per_trial()
+    slack: Bool[np.ndarray, "*queries"] = per_trial()
+    score_gap: float | np.ndarray = per_trial()
+    swap_ratio: float | np.ndarray = per_trial()
+    certified: bool | np.ndarray = per_trial()
+    relaxed_feasible: bool | np.ndarray = per_trial()
+    plain_feasible: bool | np.ndarray = per_trial()
+    head: Solution = per_trial()
+    solution: Solution = per_trial()
+
+    @property
+    def status(self) -> Status | np.ndarray:
+        """The status of the relaxed Att-SVM."""
+        status: Status | np.ndarray = self.solution.status
+        return status
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The hypotheses, in the order in which they are to be checked."""
+        feasible = self.relaxed_feasible
+        return (
+            Hypothesis("the label margin is positive", self.label_margin > 0, self.label_margin),
+            Hypothesis("the selected tokens can be separated from the others", feasible),
+            Hypothesis("the gap of the scores under the head is positive", self.score_gap > 0, self.score_gap),
+            Hypothesis(
+                "a swap of tokens reduces the label margin", self.swap_ratio < 1, self.swap_ratio, "of the margin"
+            ),
+        )
+
+    def _summary(self) -> str:
+        broken = "; ".join(str(one) for one in self.hypotheses if not one.holds)
+        return f"{broken or 'all hypotheses hold'}; {int(self.slack.sum())} labels with slack"
+
+    def _batch_summary(self) -> str:
+        return f"hold for {np.sum(self.holds)}"
+
+
+def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm = "frobenius") -> JointConditions:
+    """Check the conditions of joint training of the head v and the attention for a selection.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels ±1. The head is not used.
+    selected : int array, shape (*batch, n[, Q]), or Run, Solution or Prediction
+        One token per query.
+    norm : str, float or Norm
+        The norm of the Att-SVM; the head has that of vectors.
+
+    Returns
+    -------
+    JointConditions
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no labels ±1, or the selection or the norm does not fit.
+
+    See Also
+    --------
+    attsvm.theory.JointConditions : The result.
+    attsvm.solve_head
+
+    Notes
+    -----
+    The papers assume that the labels are separable on the selected tokens with margin Γ, and that every mixture of
+    tokens with the share a of the selected one has a label margin of at most Γ − ν(1 − a). ``score_gap`` tests this for
+    small shares of other tokens, ``swap_ratio`` for swapped tokens, by one SVM for each. If λ are the multipliers of
+    the head, scaled to sum 1, the label margin of any tokens r is at most N*(Σ λ_i y_i r_i). As a function of one r_i
+    this bound is convex, so it suffices that it is below Γ at each swapped token (``certified``).
+
+    A label with slack does not determine the head, and swapping its token need not change the margin. Therefore its
+    query is relaxed, and only has to keep other tokens from overtaking the selected one.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: the assumptions of the
+    joint regularization path; Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.datasets.papers import joint_prompt
+    >>> attsvm.theory.joint_conditions(joint_prompt(True), [1, 1, 1])
+    JointConditions(all hypotheses hold; 1 labels with slack)
+    """
+    check_is_problem(problem)
+    used, selected = parse_norm(norm), selection_of(selected)
+    head = solve_head(problem, selected, used.of_vectors)
+    solved = is_feasible(head) & np.isfinite(head.value)
+    active = problem.canonical.active if problem.has_query_axis else problem.canonical.active[..., 0]
+    own = tuple(range(-active.ndim + len(problem.batch_shape), 0))
+    slack = active & ~head.support & np.expand_dims(solved, own)
+    relaxed = solve_svm(problem, selected, norm=used, relaxed=slack)
+    margin = np.divide(1.0, head.value, out=np.zeros(solved.shape), where=solved & (np.asarray(head.value) > 0))
+    others, gaps = _gaps(problem, selected, head, slack)
+    swaps = _swap_ratio(problem, selected, used, others, margin)
+    gap = np.where(others, gaps, np.inf).min(axis=(*(axis - 1 for axis in own), -1))
+    bound = np.where(others, _mixture_bounds(problem, selected, head, used), 0.0).max(
+        axis=(*(axis - 1 for axis in own), -1)
+    )
+    feasible, plain_feasible = is_feasible(relaxed), is_feasible(solve_svm(problem, selected, norm=used))
+    return JointConditions(
+        holds=plain((margin > 0) & feasible & (gap > 0) & (swaps < 1)),
+        label_margin=plain(margin),
+        slack=slack,
+        score_gap=plain(np.where(solved, gap, 0.0)),
+        swap_ratio=plain(swaps),
+        certified=plain((margin > 0) & (bound < margin * (1 - 1e-9))),
+        relaxed_feasible=plain(feasible),
+        plain_feasible=plain(plain_feasible),
+        head=head,
+        solution=relaxed,
+    )
+
+
+def least_score_gap(
+    problem: Problem, selected: Any, head: Solution, slack: Bool[np.ndarray, "*queries"]
+) -> Float[np.ndarray, "*batch"]:
+    """The smallest 1 − y_i v'x_it over the other tokens of queries without slack; ∞ if there are none."""
+    others, gaps = _gaps(problem, selected, head, slack)
+    own = 2 if problem.has_query_axis else 1
+    return np.asarray(np.where(others, gaps, np.inf).min(axis=tuple(range(-own - 1, 0))))
+
+
+def _gaps(
+    problem: Problem, selected: Any, head: Solution, slack: Bool[np.ndarray, "*queries"]
+) -> tuple[Bool[np.ndarray, "*queries T"], Float[np.ndarray, "*queries T"]]:
+    """The other tokens of queries without slack, and 1 − y_i v'x_it of every token."""
+    assert problem.labels is not None
+    values = np.einsum("...td,...d->...t", problem.tokens, np.nan_to_num(head.direction)[..., None, :])
+    values = values[..., None, :] if problem.has_query_axis else values
+    others = problem.canonical.allowed & ~selection_sets(problem, selected)
+    others = others if problem.has_query_axis else others[..., 0, :]
+    return others & ~slack[..., None], 1.0 - problem.labels[..., None] * values
+
+
+def _swap_ratio(
+    problem: Problem, selected: np.ndarray, norm: Norm, others: np.ndarray, margin: np.ndarray
+) -> Float[np.ndarray, "*batch"]:
+    """The largest label margin after one swap of a token in ``others``, over the label margin."""
+    axes = len(problem.query_shape) - len(problem.batch_shape)
+    core = selected.shape[selected.ndim - axes :]
+    largest = np.zeros(margin.shape)
+    for place in np.ndindex(*core, problem.num_tokens):
+        wanted = others[(..., *place)]
+        if not wanted.any():
+            continue
+        swapped = np.broadcast_to(selected, others.shape[:-1]).copy()
+        swapped[(..., *place[:-1])] = np.where(wanted, place[-1], swapped[(..., *place[:-1])])
+        head = solve_head(problem, swapped, norm.of_vectors)
+        value = np.where(is_feasible(head), head.value, np.inf)
+        ratio = np.divide(1.0, margin * value, out=np.full(margin.shape, np.inf), where=margin > 0)
+        largest = np.where(wanted, np.maximum(largest, ratio), largest)
+    return np.where(margin > 0, largest, np.inf)
+
+
+def _mixture_bounds(problem: Problem, selected: Any, head: Solution, norm: Norm) -> Float[np.ndarray, "*queries T"]:
+    """N*(Σ λ_j y_j r_j) with r_i replaced by each token of its query, the multipliers scaled to sum 1."""
+    assert problem.labels is not None
+    sets = selection_sets(problem, selected)
+    kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
+    kept = kept if problem.has_query_axis else kept[..., 0, :]
+    own = tuple(range(-len(problem.query_shape) + len(problem.batch_shape), 0))
+    total = head.dual.sum(axis=own, keepdims=True)
+    share = problem.labels * np.nan_to_num(head.dual) / np.where(total > 0, total, 1.0)
+    centre = np.sum(share[..., None] * kept, axis=tuple(axis - 1 for axis in own), keepdims=True)
+    tokens = problem.tokens[..., None, :, :] if problem.has_query_axis else problem.tokens
+    moved = centre[..., None, :] + share[..., None, None] * (tokens - kept[..., None, :])
+    return np.asarray(norm.of_vectors.dual.values(moved, 1))
+
 
 FEWEST = 3
 """Records that a trend needs."""

@@ -17,7 +17,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, warn_of_ties
 from attsvm.svm import solve_svm
-from attsvm.theory.limit_of_run import norm_for
+from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 

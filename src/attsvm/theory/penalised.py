@@ -8,8 +8,7 @@ from scipy.optimize import minimize
 from attsvm.optimizers import Limit
 from attsvm.problem import Problem
 from attsvm.results import plain
-from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_problem
-from attsvm.theory.hypothesis import Hypothesis, at_worst
+from attsvm.theory.hypotheses import BUILT_IN, Hypothesis, at_worst, constant_rate, of_problem
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention

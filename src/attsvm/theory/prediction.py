@@ -18,13 +18,21 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import hypotheses as known_theorems
-from attsvm.theory.hypotheses import NO_PENALTY, SAME_NORM, Theorem, of_loss, of_selection, of_training, separable
-from attsvm.theory.hypothesis import Hypothesis, read_hypotheses, written_hypotheses
+from attsvm.theory.hypotheses import (
+    NO_PENALTY,
+    SAME_NORM,
+    Hypothesis,
+    Theorem,
+    of_loss,
+    of_selection,
+    of_training,
+    read_hypotheses,
+    separable,
+    written_hypotheses,
+)
 from attsvm.theory.joint import joint_direction
-from attsvm.theory.judgement import Judgement, Model, judge
-from attsvm.theory.limit_of_run import EUCLIDEAN, known_limit, norm_for, rank_for
 from attsvm.theory.penalised import Minimiser, penalised_minimiser
-from attsvm.theory.standing import Standing
+from attsvm.theory.standing import EUCLIDEAN, Judgement, Model, Standing, judge, known_limit, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED

@@ -5,12 +5,21 @@ train, the norm of the Att-SVM, the range of numbers of steps and of changes of 
 command.
 """
 
+import math
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, Nuclear, parse_norm
+from attsvm.optimizers import Limit
+from attsvm.theory.hypotheses import FULL_BATCH, NO_DECAY, Hypothesis, Theorem
+from attsvm.training import Run
 
 
 class Standing(StrEnum):
@@ -100,3 +109,162 @@ def notes(steps: str, attention: str) -> list[str]:
 @cache
 def _file() -> dict[str, list[dict[str, Any]]]:
     return tomllib.loads((files(__package__) / "standings.toml").read_text(encoding="utf-8"))
+
+
+EUCLIDEAN = Lp(2.0)
+
+
+def longest_change(run: Run) -> float | None:
+    """The largest change of a logit in a recorded step of the later half of a trial, in the median trial.
+
+    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known: runs of
+    version 0.1 have none, and neither do step 0 and records after the last step of a trial.
+    """
+    if "logit_change" not in run.history:
+        return None
+    steps, ends = run.history["steps"], np.ravel(run.step)
+    changes = run.history["logit_change"].reshape(len(steps), -1)
+    known = [(steps > 0) & (steps <= end) for end in ends]
+    late = [made & (2 * steps >= steps[made].max(initial=0)) for made in known]
+    largest = [changes[rows, trial].max() for trial, rows in enumerate(late) if rows.any()]
+    return float(np.median(largest)) if largest else None
+
+
+def known_limit(run: Run) -> Limit:
+    """The limit of a run with steps of its length."""
+    return run.limit.at(longest_change(run))
+
+
+def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
+    """The norm that is given, otherwise that of the limit of the optimizer.
+
+    Raises ProblemError if none is given and the norm of the limit is not known.
+    """
+    limit = known_limit(run)
+    used = limit.norm if norm is None else parse_norm(norm)
+    if used is None:
+        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
+        more = "".join(f"; {note}" for note in notes(limit.steps, run.attention))
+        raise ProblemError(
+            f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one{more}"
+        )
+    return used
+
+
+def rank_for(run: Run, used: Norm) -> int | None:
+    """The largest rank of the Att-SVM: that of the factors, in the norm for which it is known how to restrict it."""
+    return run.limit.rank if used == Nuclear() else None
+
+
+class Judgement(NamedTuple):
+    """Standing, source and hypotheses of a prediction."""
+
+    standing: Standing
+    source: str
+    hypotheses: tuple[Hypothesis, ...]
+
+
+class Model(NamedTuple):
+    """What a run trained, by the names of the table: its parametrization, model and heads; and n."""
+
+    attention: str
+    name: str
+    heads: str
+    sequences: int
+
+
+def judge(
+    run: Run, known: Limit, used: Norm, model: Model, rows: list[Hypothesis], theorem: Theorem | None
+) -> Judgement:
+    """Look for a theorem, then for a measurement.
+
+    ``known``: the limit of steps of its length. ``used``: the norm of the Att-SVM. ``rows``: what any prediction
+    assumes. The rows on batches and decay may be replaced by a measurement with them.
+    """
+    of_theorem = theorem.hypotheses if theorem else ()
+    hypotheses = (*rows, *of_theorem)
+    if theorem and all(one.holds for one in hypotheses):
+        return Judgement(Standing.PROVED, theorem.source, hypotheses)
+    others = [one for one in rows if one.statement not in (FULL_BATCH, NO_DECAY)]
+    if any(one.holds is False for one in others):
+        return Judgement(Standing.NONE, "nothing is predicted; the Att-SVM is for comparison", hypotheses)
+    more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
+    found = _measured(run, known, used, model)
+    if found is None:
+        if any(one.holds is False for one in rows):
+            return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
+        return Judgement(Standing.CONJECTURE, f"no theorem; such steps were not measured{more}", hypotheses)
+    if found.found is Found.NONE:
+        source = f"such steps were measured to stay below 0.95: {found.text()}{more}"
+        return Judgement(Standing.NONE, source, hypotheses)
+    within = _within(run, found)
+    replaced = {FULL_BATCH: bool(found.batch), NO_DECAY: found.decay > 0}
+    hypotheses = (*(one for one in rows if not replaced.get(one.statement)), *within, *of_theorem)
+    if found.found is Found.RISING:
+        return Judgement(Standing.CONJECTURE, f"below 0.95 and still rising: {found.text()}{more}", hypotheses)
+    if all(one.holds for one in (*others, *within)):
+        return Judgement(Standing.MEASURED, found.text(), hypotheses)
+    return Judgement(
+        Standing.CONJECTURE, f"outside of what was measured: {found.text()}{_advice(run, found)}", hypotheses
+    )
+
+
+def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
+    """The row of the table on such steps, with this batch and decay."""
+    columns = "all" if known.rank is None else "few"
+    key = (known.steps, model.attention, used.name, model.name, model.heads, columns)
+    for row in sorted(table(), key=lambda row: row.decay):
+        same_batch = not isinstance(run.batch_size, str) and (
+            not row.batch
+            if run.batch_size is None
+            else bool(row.batch)
+            and row.sequences == model.sequences
+            and row.batch[0] <= run.batch_size <= row.batch[-1]
+        )
+        decay = run.weight_decay
+        same_decay = (
+            not isinstance(decay, str) and decay is not None and (decay > 0) == (row.decay > 0) and decay <= row.decay
+        )
+        if row.key == key and same_batch and same_decay:
+            return row
+    return None
+
+
+def _within(run: Run, row: Row) -> list[Hypothesis]:
+    """That the run is within the range of a row."""
+    change, (fewest, most), (least, largest) = longest_change(run), row.num_steps, row.logit_change
+    made = np.ravel(run.step)
+    enough = bool((made >= fewest).all())
+    measured_with = []
+    if row.batch:
+        measured_with.append(Hypothesis("batches of this size were measured", True, float(row.batch[0]), "sequences"))
+    if row.decay:
+        measured_with.append(Hypothesis(f"a weight decay of at most {row.decay:g}, as measured", True))
+    return [
+        *measured_with,
+        Hypothesis(
+            f"the run made {fewest:,} to {most:,} steps, as measured",
+            enough and bool((made <= most).all()),
+            float(made.max() if enough else made.min()),
+            "steps",
+        ),
+        Hypothesis(
+            f"a step changes a logit by {least:.2g} to {largest:.2g}, as measured",
+            None if change is None else least <= change <= largest,
+            change,
+        ),
+    ]
+
+
+def _advice(run: Run, row: Row) -> str:
+    """Which steps to take to be within the range of a row."""
+    change, steps = longest_change(run), int(np.min(run.step))
+    advice = [f"take at least {row.num_steps[0]:,} steps"] if steps < row.num_steps[0] else []
+    least, largest = row.logit_change
+    if change is not None and change > 0 and not least <= change <= largest and isinstance(run.learning_rate, float):
+        factor = (largest if change > largest else least) / change
+        # the factors grow with the steps, so the change of a logit grows like the square of the rate
+        both = run.attention == "factored" and "relative" not in run.schedule
+        rate = run.learning_rate * (math.sqrt(factor) if both else factor)
+        advice.append(f"use a learning rate of about {rate:.1g} (it was {run.learning_rate:g})")
+    return f"; {' and '.join(advice)}" if advice else ""
