@@ -19,6 +19,8 @@ SHARED = Path(__file__).parents[1].parent / "shared"
 # the tests run side by side: one thread each for linear algebra and PyTorch, also in the processes that they start
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 threadpool_limits(1, user_api="blas")
+# some virtual machines announce AMX and stop a process that uses it, which PyTorch does for products in bfloat16
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # a process that a test starts compiles the source of attsvm only if none has before
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side
