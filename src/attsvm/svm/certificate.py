@@ -195,6 +195,7 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     total = np.vecdot(constraints.flat(dual), right)
     total = total + (total == 0)
     dual, size, size_error = dual / total[..., None, None, None], size / total, size_error / total
+    # on unit rows the multipliers are λ‖row‖; a row of zeros keeps its own
     weight = np.vecdot(constraints.flat(dual) * (norms + (norms == 0)), right)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(weight > 0, weight / (size + size_error), 0.0)

@@ -187,6 +187,7 @@ class _Layer:
     def solve(self, arrays: Arrays) -> tuple[np.ndarray, ...]:
         """Direction, value, status and multipliers, for a callback of JAX, which allows no exceptions."""
         shapes = self.shapes(arrays)
+        # NaN and "inaccurate" remain where nothing is found
         weights, value, status, dual = (np.full(x.shape, np.nan) for x in shapes)
         status[...] = INACCURATE
         try:
@@ -198,6 +199,7 @@ class _Layer:
         weights[...], value[...], dual[...] = found.direction, found.value, found.dual.reshape(dual.shape)
         status[(np.asarray(found.gap) <= LARGEST_GAP) & (np.asarray(found.violation) <= VIOLATION_ALLOWED)] = OPTIMAL
         status[np.asarray(found.status) == Status.INFEASIBLE] = INFEASIBLE
+        # Newton's method on the active set replaces the answer by a more precise one
         for index, at in self._sensitivities(problem, weights, status, dual):
             status[index] = OPTIMAL if at.adjoint is not None else DEGENERATE
             weights[index] = at.weights.reshape(weights[index].shape)
@@ -222,12 +224,14 @@ class _Layer:
             "keys": np.zeros((*batch, *canonical.keys.shape[-3:])),
             "queries": np.zeros((*batch, *canonical.queries.shape[-3:])),
         }
+        # where there is no derivative the gradient says so
         for x in gradients.values():
             x[status != OPTIMAL] = np.nan
         of_weights, of_value = (np.asarray(x, dtype=np.float64) for x in cotangents)
         for index, at in self._sensitivities(problem, weights, status, dual):
             sequence, query, token, reference = at.active.place
             of_left, of_right = at.pull(of_weights[index].reshape(at.weights.shape), float(of_value[index]))
+            # l = k_r − k_t: the gradient of a row goes to both keys
             np.add.at(gradients["keys"][index], (sequence, reference), of_left)
             np.add.at(gradients["keys"][index], (sequence, token), -of_left)
             np.add.at(gradients["queries"][index], (sequence, query), of_right)

@@ -162,17 +162,20 @@ def _equations(
     """Compute the equations of one head."""
     left, queries, of = rows.left[0], rows.queries[0], rows.query_of
     split = left.shape[1]
+    # X and Z⁻¹ applied to the lifted rows: their left and right halves
     left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
     query_images = [(each[:, split:] @ queries.T)[:, of] for each in (matrix, inverse)]
     crossed = balance.of_products(left_images[0], query_images[1]) + balance.of_products(
         query_images[0], left_images[1]
     )
+    # ⟨lift(l z')_a, X lift(·)_b Z⁻¹⟩ is a sum of four products of halves
     left_left = [left @ image[:split] for image in left_images]
     query_query = [(queries @ image[split:])[of] for image in query_images]
     left_query = [left @ image[:split] for image in query_images]
     products = left_left[0] * query_query[1] + left_left[1] * query_query[0]
     mixed = left_query[0] * left_query[1].T
     products += mixed + mixed.T
+    # each lifted row is ½ (l z' above the diagonal and its transpose below)
     products *= 0.25
     return 0.5 * crossed, products
 
@@ -272,6 +275,7 @@ def _solve_fused(
     good_gap = max(elliptope.GOOD_GAP, TARGET * settings.tol)
     limit = settings.max_steps or elliptope.MAX_STEPS
     found = largest_margin(rows, balance, rows.inside(start), split, good_gap, limit, settings.report)
+    # back from the span of the data
     corners = bases[0] @ found.matrices[:, :split, split:] @ bases[1].T
     parts = np.split(found.multipliers, np.cumsum([len(one.unit.position) for one in each])[:-1])
     spread = np.concatenate(

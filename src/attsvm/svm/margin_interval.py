@@ -108,12 +108,14 @@ def margin_interval(
     asks = selected >= 0
     dropped = allowed & asks[..., None]
     np.put_along_axis(dropped, np.maximum(selected, 0)[..., None], False, axis=-1)
+    # an exact duplicate has the margin 0 under all weights
     same = dropped & duplicates(head.keys, selected)
     counts = int(np.count_nonzero(dropped)), int(np.count_nonzero(same))
     norm = float(np.linalg.norm(head.weights))
     kept = dropped & ~same
     if not kept.any():
         return MarginInterval(Status.OPTIMAL, None, norm, None, None, *counts, 0, 0), None
+    # W over its smallest margin is feasible, so ‖W‖ over it bounds the least norm from above
     margin = _smallest_margin(head, kept, selected) / norm if norm > 0 else 0.0
     svm = Problem(head.keys, queries=head.queries, mask=allowed & ~same, query_mask=asks)
     steps = max_steps or MAX_STEPS

@@ -180,6 +180,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
     check_lengths(constraints)
+    # several heads are one problem whose keys are block-diagonal
     own_norm = for_heads(norm, problem.num_heads)
     if head_axes(own_norm):
         constraints = stacked_heads(constraints)
@@ -196,9 +197,11 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
     if slack is None:
         if own_norm is not FROBENIUS:
             _ = own_norm.dual  # raises where there is none, before the work begins
+        # first decision: the method
         candidate = find_candidate(constraints, own_norm, settings, method)
         if rank is not None:
             candidate = solve_rank(constraints, rank, settings, candidate)
+        # second decision: the status
         done, status, bound = _certified(constraints, own_norm, candidate, tol)
         objective = done.value
     else:
@@ -260,6 +263,7 @@ def _certified(
     impossible = unattainable(constraints)
     if not (np.count_nonzero(candidate.ray) or np.count_nonzero(impossible)):
         return done, status, np.zeros(constraints.batch_shape)
+    # a row of zeros that asks for a margin is a ray by itself
     suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)
     dual, bound = farkas(constraints, norm, multipliers)

@@ -32,6 +32,7 @@ def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
     """The constraints of each head along a last batch axis, from those that :func:`stacked_heads` returns."""
 
     def own_block(array: np.ndarray) -> np.ndarray:
+        # of (H, n, k, H, d) the blocks in which both heads are equal
         blocks = _apart(array, num_heads)
         blocks = blocks.reshape(*blocks.shape[:-1], num_heads, -1)
         return np.stack([blocks[..., h, :, :, h, :] for h in range(num_heads)], axis=-4)
@@ -62,6 +63,7 @@ def _in_blocks(array: np.ndarray) -> np.ndarray:
     """(*batch, H, n, k, d) as (*batch, H n, k, H d), with zeros outside of the block of each head."""
     num_heads = array.shape[-4]
     blocks = np.zeros((*array.shape[:-1], num_heads, array.shape[-1]))
+    # keys of head h meet only the block h of the weights
     for h in range(num_heads):
         blocks[..., h, :, :, h, :] = array[..., h, :, :, :]
     return _joined(blocks.reshape(*array.shape[:-1], -1))

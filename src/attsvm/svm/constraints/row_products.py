@@ -77,6 +77,7 @@ class FactoredRows:
         gram = np.empty((1, len(left), len(left)))
         for query, first, end in zip(queries, self.pairs.first, [*self.pairs.first[1:], len(left)], strict=True):
             # all rows up to those of this query: the matrix is symmetric
+            # H(z_i∘z_j) for all queries z_j at once
             met = (queries * query) @ scale_matrix.T
             block = left[first:end] @ (left[:end] * met[query_of[:end]]).T
             gram[0, first:end, :end] = block
@@ -109,6 +110,7 @@ class Selection(NamedTuple, Generic[P]):
 def dense_selection(constraints: Constraints) -> Selection[DenseRows]:
     """All rows of constraints with one batch axis, stored densely."""
     unit = UnitRows.of(constraints)
+    # differences are k_t − k_r; the sign makes a kept token's margin positive
     left = constraints.differences(unit.position) * (unit.there / -unit.norms)[..., None]
     queries = constraints.queries_of(unit.position)
     matrix = (left[..., :, None] * queries[..., None, :]).reshape(*unit.norms.shape, -1)

@@ -60,6 +60,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
     position, there = _places(norms > 0)
     own = np.where(there, np.take_along_axis(norms, position, axis=-1), 1.0)
     right = np.take_along_axis(constraints.flat(constraints.right), position, axis=-1) / own
+    # the tolerances of pivoting are for a largest right side of 1
     scale = right.max(axis=-1, initial=0.0)
     scale = np.where(scale > 0, scale, 1.0)
     right = np.where(there, right / scale[:, None], -1.0)  # missing rows: 0'μ ≥ −1 always holds
@@ -69,6 +70,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
     grams = _grams(constraints, position, there)
     unit, _, exchanges = exchange(grams, right, _guess(grams, right, free), MAX_EXCHANGES, free)
     done = np.isfinite(unit).all(axis=-1)
+    # from unit rows to the original ones: λ = μ/‖row‖
     multipliers = np.zeros(norms.shape)
     np.put_along_axis(multipliers, position, np.where(done[:, None] & there, unit / own, 0.0), axis=-1)
     spread = multipliers.reshape(constraints.right.shape)
@@ -100,10 +102,12 @@ def _grams(
     left = keys[problem * (n * T) + token]
     if constraints.references is not None:
         left -= constraints.references.reshape(N * n * Q, d_k)[problem * (n * Q) + query]
+    # ⟨l_a z_a', l_b z_b'⟩ = (l_a'l_b)(z_a'z_b)
     gram = _unit_gram(left, there)
     if d_q > 1:
         gram *= _unit_gram(queries[problem * (n * Q) + query], there)
     else:
+        # a query of one number has the unit length ±1
         sign = np.sign(queries[problem * (n * Q) + query, 0])
         gram *= sign[:, :, None] * sign[:, None, :]
     return gram
@@ -152,5 +156,6 @@ def _solved(
     flat = weights.reshape(len(weights), -1)
     allowed = ROUNDING * np.maximum(1.0, np.sqrt(np.vecdot(flat, flat)))[:, None]
     lowest = -np.where(right > 0, np.minimum(allowed, SHORTFALL * right), allowed)
+    # μ's = 0: rows with a multiplier have no slack, the others are not violated
     kept = (slack >= lowest) & ((np.abs(slack) <= allowed) | ~active)
     return np.asarray((kept | ~there).all(axis=-1))

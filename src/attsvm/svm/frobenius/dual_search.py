@@ -114,6 +114,7 @@ class DualSearch:
     def ray(self, start: TokenValues, end: int, by_pivoting: bool = False) -> tuple[TokenValues, bool]:
         """Return multipliers u that may come near a ray, and whether they prove that there are no weights."""
         products = self.products
+        # ½‖A'u‖² + ½σ(a'u − 1)² has the matrix K + σaa' and the linear term σa
         asked = products.asked.astype(np.float64)
         weight = self.products.eigenvalue / float(asked.sum())  # σ
         proof = False
@@ -130,6 +131,7 @@ class DualSearch:
             nonlocal proof
             total, pull = float(np.vdot(asked, ray)), float(np.linalg.norm(products.adjoint(ray)))
             proof = total > 2 * FARKAS_BOUND * pull and not (ray < 0).any(where=products.bounded)
+            # K u without the second term: the margins of W = A'u
             margins = image - asked * (weight * total)
             smallest = float(margins.min(where=products.bounded, initial=np.inf))
             # these weights have positive margins and are shorter than the bound, so there is no ray
@@ -187,6 +189,7 @@ class DualSearch:
         self.gap, value = self.measure(point, image)
         if self._pivoting and self.gap < self._best:
             self._best, self._best_point = self.gap, point
+        # progress: the gap has been halved
         if self.gap <= 0.5 * self._smallest:
             self._smallest, self._halved_at = self.gap, total
         self.feasible = self.feasible or self._smallest < (NEARLY_OPTIMAL if self.rigid else SURELY_FEASIBLE)

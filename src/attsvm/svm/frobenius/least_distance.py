@@ -58,6 +58,7 @@ def solve_rows(rows: Rows) -> LeastDistance:
     if not np.count_nonzero(rows.equality):
         return least_distance(rows.matrix, rows.right)
     equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
+    # w has no part along the equalities, so the inequalities are projected across them
     basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
     rank = int((pivots > DEPENDENT * pivots[0]).sum())
@@ -78,6 +79,7 @@ def solve_rows(rows: Rows) -> LeastDistance:
         kept = ~none_left
         found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
         multipliers[kept] = found.multipliers / size[kept]
+    # w = A*(λ) has no part along the equalities: their multipliers cancel that of the inequalities
     free = np.zeros(len(equalities))
     free[order[:rank]] = solve_triangular(triangle, -basis.T @ (multipliers @ inequalities))
     both = np.empty(len(rows.equality))
@@ -97,12 +99,14 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     largest = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
         return nothing
+    # K = GG' is definite as a rule, and pivoting takes a few Cholesky factorisations
     if m <= D:
         multipliers = block_pivoting(G @ G.T, h / largest)
         if multipliers is not None:
             point = multipliers @ G
             if _solves(G, h / largest, point, multipliers):
                 return LeastDistance(point, multipliers, False)
+    # min ‖[G'; h']u − (0, 1)‖ over u ≥ 0: w is along the residual, which is 0 where there is no w
     system, target = np.vstack([G.T, h / largest]), np.zeros(D + 1)
     target[D] = 1.0
     try:
@@ -123,6 +127,7 @@ def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
 
     Infeasibility does not depend on the sizes of the right sides, and equal ones lose the fewest digits.
     """
+    # min ‖G'μ‖² + (Σ μ − 1)² over μ ≥ 0, with the sum over the rows that ask for a margin: 0 for a ray
     system = np.vstack([G.T, asked])
     target = np.zeros(len(system))
     target[-1] = 1.0

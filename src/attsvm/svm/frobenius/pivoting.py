@@ -58,6 +58,7 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Vector, free: Mask | N
         # K_FF μ_F = h_F; the matrix is symmetric: its transpose is the layout that LAPACK takes without a copy
         system, own = rows.take(inside, axis=1).T, right.take(inside)
         factor, solved, failed = dposv(system, own, overwrite_a=True, overwrite_b=True)
+        # outside F: s = Kμ − h ≥ 0; inside: μ ≥ 0
         condition = solved @ rows
         condition -= right
         condition[inside] = solved

@@ -73,6 +73,7 @@ class ProximalPivoting:
         inside = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded))
         try:
             for _ in range(most_steps):
+                # a failed step is tried again closer to the last point, with a larger ρ
                 found = self._step(point, inside, at_upper, weight)
                 if found is None:
                     weight *= HIGHER
@@ -94,6 +95,7 @@ class ProximalPivoting:
 
         None if pivoting fails.
         """
+        # h + ρμ°: the linear term of the proximal step
         right = self._linear + weight * center
         for _ in range(MAX_EXCHANGES):
             if len(inside) > MOST_ROWS:
@@ -109,6 +111,7 @@ class ProximalPivoting:
             image = self._product(point)
             if self._check(point, image):
                 return point, inside, at_upper, True
+            # (K + ρI)μ − h − ρμ°, which must be ≥ 0 at 0, ≤ 0 at C and 0 between
             slack = image + weight * point - right
             # exchange all entries outside their bounds, and those at a bound whose slack has the wrong sign
             low = self._bounded[inside] & (point[inside] < 0)
@@ -119,6 +122,7 @@ class ProximalPivoting:
             if not (low.any() or high.any() or len(short)):
                 return point, inside, at_upper, False
             most = max(20, int(GROWTH * len(inside)))
+            # few rows at a time: one row often makes its neighbours hold, too
             if len(short) > most:
                 short = short[np.argpartition(slack[short], most)[:most]]
             at_upper = at_upper.copy()
@@ -162,6 +166,7 @@ class _Block:
         if self._matrix is None:
             self._rows, self._matrix = rows, self._of(rows, rows)
             return rows, self._matrix
+        # rows of the last block are copied, only new ones are computed
         known = np.isin(rows, self._rows, assume_unique=True)
         rows = np.concatenate([rows[known], rows[~known]])
         order = np.argsort(self._rows)

@@ -63,10 +63,12 @@ def _solve_heads(
         warm_start=None if start is None else start.reshape(heads.batch_shape + heads.weights_shape),
         warm_multipliers=None if multipliers is None else multipliers.reshape(heads.right.shape),
     )
+    # the constraints of the heads share no weights, so each head is least by itself
     found = find_candidate(heads, norm.of, own, method)
     of = found.norm or norm.of
     done = certify(heads, of, found.weights, found.multipliers)
     impossible = np.asarray(found.ray.any(axis=-1))
+    # the dual norm of a sum is the largest of the heads, that of a maximum the sum
     kept = np.where(impossible[..., None], found.ray, counted(np.asarray(done.value)))
     dual = np.where(found.ray[..., None, None, None], found.multipliers, done.dual) * kept[..., None, None, None]
     return Candidate(

@@ -68,6 +68,7 @@ def solver_of(norm: Norm) -> Solver:
     for package, module in LATER.items():
         if type(norm).__module__.startswith(package):
             importlib.import_module(module)
+    # the most special solver: a subclass may have its own
     for kind in type(norm).__mro__:
         found = _solvers.get(kind)
         if found is not None:

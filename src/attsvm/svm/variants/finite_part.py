@@ -119,6 +119,7 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
         raise ProblemError(
             f"weights_or_probabilities: expected positive probabilities of kept tokens, got {attention[where]:g}"
         )
+    # the right sides log(a_r / a_t), with the first kept token of each query as r
     logs = np.log(np.where(sets, attention, 1.0))
     first = sets & (np.cumsum(sets, axis=-1) == 1)
     ratios = np.where(sets, np.sum(logs, axis=-1, where=first, keepdims=True) - logs, 0.0)
@@ -179,10 +180,12 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
         raise ProblemError(f"weights: expected shape {finite.weights.shape}, got {trained.shape}")
     solution = solve_svm(problem, selected)
     axes = (-2, -1) if problem.has_queries else (-1,)
+    # R = ⟨W − W_fin, W_mm⟩ / ‖W_mm‖², at least 0
     along = np.sum((trained - finite.weights) * solution.direction, axis=axes)
     length = np.asarray(np.sum(solution.direction**2, axis=axes))
     radius = np.maximum(along, 0.0) / np.where(length == 0, 1.0, length)
     combined = finite.weights + np.expand_dims(radius, axes) * solution.direction
+    # what the formula predicts is compared where it matters, in the attention
     predicted = _attention_or_nan(problem, combined)
     errors = np.abs(predicted - attention_of(problem, trained)).max(axis=(-3, -2, -1))
     return Combined(
@@ -233,6 +236,7 @@ def _are_probabilities(attention: Float[np.ndarray, "*batch n Q T"], problem: Pr
 
 def _least(constraints: Constraints, ratios: np.ndarray) -> tuple[np.ndarray, float]:
     """Weights of least norm that satisfy the equalities, and the largest residual."""
+    # rows of unit norm, so that the cut-off of small singular values is relative to each
     rows = constraints.rows()
     matrix, places = rows.matrix[rows.equality], rows.position[rows.equality]
     goal = ratios.reshape(-1)[places] / constraints.norms.reshape(-1)[places]

@@ -48,6 +48,7 @@ def solve_at_rank(
     References: Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via
     low-rank factorization*.
     """
+    # balanced factors: U = P√Σ and V = Q√Σ of W = PΣQ'
     basis, sigma, other = np.linalg.svd(weights, full_matrices=False)
     rank = int(np.count_nonzero(sigma > threshold))
     root = np.sqrt(sigma[:rank])
@@ -58,17 +59,21 @@ def solve_at_rank(
     for _ in range(MAX_STEPS):
         own, own_left, own_queries = full[held], left[held], queries[held]
         count = len(own)
+        # with more rows than unknowns the equations have no solution in general
         if not 0 < count <= size or size + count > MAX_UNKNOWNS:
             return None
+        # the residual of the three equations, with G = A*(λ) over the held rows
         pull = (own_left * own[:, None]).T @ own_queries
         images, partners = own_left @ U, own_queries @ V
         residual = np.concatenate(
             [(pull @ V - U).ravel(), (pull.T @ U - V).ravel(), right[held] - np.vecdot(images, partners)]
         )
         error = np.abs(residual).max()
+        # far from the solution Newton's method diverges, and the caller goes on
         if not error <= 10 * before:
             return None
         if error <= NEAR:
+            # rows outside the set that are violated enter, rows with λ < 0 leave
             short = np.vecdot(left @ U, queries @ V) < right - np.maximum(10 * error, 1e-12)
             wrong = np.where(held, (full < 0) & ~equality, short)
             if wrong.any():
@@ -78,6 +83,7 @@ def solve_at_rank(
             if error <= CONVERGED or error > 0.5 * before:
                 return U @ V.T, full
         before = error
+        # Newton: H (ΔU, ΔV, Δλ) = residual
         system = _system(pull, own_left, own_queries, images, partners)
         _, _, step, failed = dgesv(system, residual, overwrite_a=True, overwrite_b=True)
         if failed:
@@ -99,10 +105,12 @@ def _system(
     count, rank = images.shape
     corner, size = rank * pull.shape[0], rank * (pull.shape[0] + pull.shape[1])
     system = np.zeros((size + count, size + count))
+    # of column k of U and V: U − G V and V − G'U, linear in both
     for k in range(rank):
         system[k:corner:rank, corner + k : size : rank] = -pull
         system[corner + k : size : rank, k:corner:rank] = -pull.T
     system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
+    # of row a: l_a'ΔU V'z_a + l_a'U ΔV'z_a, and its transpose with −Δλ_a
     by_row = system[size:]
     by_row[:, :corner] = (left[:, :, None] * partners[:, None, :]).reshape(count, -1)
     by_row[:, corner:size] = (queries[:, :, None] * images[:, None, :]).reshape(count, -1)

@@ -81,6 +81,7 @@ def solve_head(
     batch, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
     kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+    # y r'v ≥ 1 is a margin of the token y r over a token of zeros
     signed = (labels[..., None] * kept).reshape(*batch, n * Q, -1)
     counted = np.broadcast_to(problem.canonical.active, sets.shape[:-1]).reshape(*batch, n * Q)
     # y r is compared with a token of zeros, except for padded queries

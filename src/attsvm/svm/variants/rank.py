@@ -81,6 +81,7 @@ def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear:
     weights = nuclear.weights.reshape(-1, *flat.weights_shape).copy()
     multipliers = nuclear.multipliers.reshape(flat.inequality.shape)
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
+    # only nuclear solutions of a larger rank are searched again; the others are the answer
     singular = np.linalg.svd(weights, compute_uv=False)
     wide = np.any(singular[:, rank:] > NEGLIGIBLE * singular[:, :1], axis=-1)
     unrestricted, weights = weights, truncated(weights, rank)
@@ -140,6 +141,7 @@ class _Factored(NamedTuple):
         there = unit.there[0]
         left, queries = rows.left[0, there], rows.queries[0, rows.query_of][there]
         right, multipliers = unit.right[0, there], multipliers[there]
+        # N*(A*(λ)) = ‖A*(λ)‖₂; divided by it, b'λ is a lower bound on the nuclear optimum
         size = np.linalg.svd((left * multipliers[:, None]).T @ queries, compute_uv=False)[0]
         multipliers = multipliers / (size or 1.0)
         value = float(multipliers @ right)  # the bound on the optimum that these multipliers prove
@@ -156,6 +158,7 @@ class _Factored(NamedTuple):
             size = self.size(found)
             if size < least or step == 1:
                 best, least = found, size
+            # the nuclear optimum is 1 at this scale, so 1 − 1/least bounds the gap
             stop = settings.report is not None and settings.report(step, max(1 - 1 / least, 0.0))
             if stop or step == settings.max_steps or least <= 1 + 0.1 * settings.tol:
                 break
@@ -176,15 +179,20 @@ class _Factored(NamedTuple):
 
         The multipliers of the augmented Lagrangian are updated until Newton's method converges to a local minimum.
         """
+        # those of the nuclear norm are exact if the rank does not bind
         multipliers, before = self.multipliers, np.inf
+        # β: the terms of a violated row, λ s + ½β s², are of the size of the objective
         stiffness = 1 / float(np.mean(self.right[self.right > 0] ** 2))
         smallest = float(np.min(self.right[self.right > 0]))
         for round_ in range(ROUNDS):
+            # L(U, V; λ, β) is minimised more precisely in each round
             precision = {"maxiter": ROUND_STEPS, "gtol": max(GRADIENT * SHARPER**round_, FINEST), "ftol": 0.0}
             arguments = (multipliers, stiffness)
             factors = minimize(self._lagrangian, factors, arguments, "L-BFGS-B", True, options=precision).x
             short = self.right - self._products(factors)
+            # a row with λ = 0 and slack is not violated: max(b − A, −λ/β)
             wrong = np.where(self.equality, np.abs(short), np.maximum(short, -multipliers / stiffness))
+            # λ ← (λ + β(b − A))₊
             multipliers = self._signed(multipliers + stiffness * short)
             violation = float(np.abs(wrong).max()) / smallest
             if violation <= NEAR:
@@ -193,6 +201,7 @@ class _Factored(NamedTuple):
                     return refined
             if violation <= HELD or (round_ >= HOPELESS and violation > HOPELESS_VIOLATION):
                 break
+            # β grows where the violation falls too slowly
             if violation > before / STIFFER:
                 stiffness = min(STIFFER * stiffness, STIFFEST)
             before = violation
@@ -203,6 +212,7 @@ class _Factored(NamedTuple):
     ) -> Float[np.ndarray, "d_k d_q"] | None:
         """The local minimum that Newton's method converges to from factors nearby; None if it does not."""
         weights = self._product(factors)
+        # complementarity: rows with a positive multiplier hold with equality
         held = self.equality | (multipliers > SMALL * multipliers.max())
         found = solve_at_rank(
             self.left, self.queries, self.right, self.equality, weights, multipliers, held, NEGLIGIBLE
@@ -211,6 +221,7 @@ class _Factored(NamedTuple):
             return None
         left, singular, right = np.linalg.svd(found[0], full_matrices=False)
         kept = singular > NEGLIGIBLE * singular[0]
+        # G V = U at a stationary point of ½‖K‖² + ½‖Q‖² on the constraints
         pull = (self.left * found[1][:, None]).T @ self.queries
         error = np.abs(pull @ right[kept].T - left[:, kept]).max()
         return found[0] if error <= STATIONARY else None
@@ -221,6 +232,7 @@ class _Factored(NamedTuple):
         """½(‖K‖² + ‖Q‖²) with the constraints, each by its multiplier and the square of its violation; the gradient."""
         K, Q = self._split(factors)
         images, partners = self.left @ K, self.queries @ Q
+        # ∂L/∂A(W) is −(λ + β(b − A))₊, which pulls on K through Q and on Q through K
         push = self._signed(multipliers + stiffness * (self.right - np.vecdot(images, partners)))
         value = 0.5 * float(factors @ factors) + 0.5 * float(push @ push - multipliers @ multipliers) / stiffness
         of_K, of_Q = self.left.T @ (push[:, None] * partners), self.queries.T @ (push[:, None] * images)

@@ -65,6 +65,7 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
         return Candidate.nothing(constraints, "norms of rows are not finite")
     batch, flat = constraints.batch_shape, constraints.with_one_axis()
     steps = np.zeros(len(flat.inequality), int)
+    # λ ≤ C holds for a hard margin: no row has a slack variable above 0
     fits, multipliers = (part.reshape(-1, *part.shape[len(batch) :]) for part in _hard_margin(constraints, C, hard))
     method, why = "hard-margin", "every hard-margin multiplier is at most C"
     for k in np.flatnonzero(~fits):
@@ -145,6 +146,7 @@ class _SoftMargin(DualSearch):
         upper = self.box if self.upper is None else self.upper
         if (point < 0).any() or (point > upper).any():
             return np.inf, 1.0
+        # above and below: how far the margins are from their right sides
         slack = image - self.products.right
         above, below = np.maximum(slack, 0.0), np.maximum(-slack, 0.0)
         primal = 0.5 * float(np.vdot(point, image)) + float(np.vdot(upper, below))
@@ -165,6 +167,7 @@ def certify_slack(constraints: Constraints, C: float, weights: Weights, multipli
     error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length)[..., None]
     apart = length_of(weights - constraints.adjoint(dual))
     apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
+    # the slack variables are max(0, short)
     short = np.where(mask, 1.0 - margins, 0.0)
     gap, objective = _soft_gap(C, of_dual, length, short, error, apart + apart_error)
     some = mask.any(axis=-1)
@@ -216,6 +219,7 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     number = np.count_nonzero(inside)
     if not 0 < number <= MOST_TOUCHED_UP:
         return weights
+    # the least change A*(ν) of W with A(W + A*(ν)) = 1 on these rows: A A*(ν) = 1 − A(W)
     lacking = (1.0 - constraints.apply(weights))[inside]
     moved = np.zeros(multipliers.shape)
     gram = _gram(constraints, inside.reshape(-1))

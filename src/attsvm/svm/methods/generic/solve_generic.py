@@ -80,6 +80,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
             f"norm: {norm.name} does not provide `prox`, `project_dual_ball` or `steepest`, so it cannot be solved"
         )
     names = known if method is None else (method,)
+    # a prox made of steepest directions serves the splitting
     usable = ByDirections(norm) if QUASI_NEWTON in known else norm
     frobenius = solve_frobenius(constraints, Settings())
     flat = constraints.with_one_axis()
@@ -88,6 +89,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     steps = np.zeros(len(weights), dtype=int)
     watch = Watch(settings.report)
     used, why = names[0], "the answer in the Frobenius norm is already optimal or infeasible"
+    # the problems share nothing, so each has its own number of steps
     for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
         if watch.stopped:
             break
@@ -167,6 +169,7 @@ def _solve_rows(
     def watch_splitting(step: int, gap: float) -> bool:
         return watch(step, gap) or (NEWTON in chosen and step >= EASY_STEPS and gap > NEAR)
 
+    # each method goes on from the best bounds of the one before
     for name in chosen:
         nearly = name == NEWTON and used == SPLITTING and bounds.gap <= NEAR
         if bounds.gap <= target or watch.stopped or limit <= steps or nearly:

@@ -48,6 +48,7 @@ def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int
     signs = [(None, None) if free else (0.0, None) for free in program.equality]
     options = {"maxiter": dual.limit, "maxfun": dual.limit, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     for _ in range(RESTARTS):
+        # F(sλ) = ½s² − s b'λ for N*(A*(λ)) = 1 is least at s = b'λ
         start = bounds.multipliers * bounds.lower  # the multiple with the least F
         try:
             found = minimize(dual.evaluate, start, jac=True, method="L-BFGS-B", bounds=signs, options=options)
@@ -162,6 +163,7 @@ class ByDirections(Wrapper):
                 left = left - right[k] / gram[k, k] * new
                 continue
             matrix = gram[: k + 1, : k + 1] + 1e-14 * gram[: k + 1, : k + 1].max() * np.eye(k + 1)
+            # all w again: min ½w'Gw − w'(D'x − step) over w ≥ 0
             weights = least_quadratic(matrix, right[: k + 1], np.zeros(k + 1, bool))
             if weights is None:
                 break

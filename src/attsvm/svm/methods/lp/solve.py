@@ -96,6 +96,7 @@ def _start(constraints: Constraints, weights: Vector, multipliers: TokenValues, 
     # feasible weights, where the margin is positive
     start, positive = _at_margin_one(constraints, weights)
     # weights without a positive margin are scaled so that W = A*(λ) is optimal
+    # ‖sA*(λ)‖ is the bound b'λ / ‖A*(λ)‖ on the least norm for p = 2, if s = b'λ / ‖A*(λ)‖²
     total = (multipliers * constraints.right).sum(axis=ALL_TOKENS)
     square = np.vecdot(weights, weights)
     scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
