@@ -7,8 +7,7 @@ import attsvm
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.heads import stacked_heads
-from attsvm.svm.constraints.pair_rows import reduced_rows
-from attsvm.svm.constraints.row_products import dense_selection, factored_selection
+from attsvm.svm.constraints.rows import dense_selection, factored_selection, reduced_rows
 from oracles.att_svm import explicit_rows
 
 

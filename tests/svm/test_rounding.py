@@ -11,8 +11,7 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.methods.candidate import Candidate
-from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.registry import Candidate, solver
 
 NORMS = ["frobenius", "l1", "l1.05", "l3", "linf", "nuclear", "spectral"]
 

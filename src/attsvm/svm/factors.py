@@ -22,13 +22,10 @@ from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
 from attsvm.norms.scaled import Wrapper
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.heads import split_heads
-from attsvm.svm.constraints.pair_rows import PairRows, reduced_rows
-from attsvm.svm.constraints.unit_rows import UnitRows
+from attsvm.svm.constraints.rows import PairRows, UnitRows, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Watch
-from attsvm.svm.methods.batches import undecided
-from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
 
 Proof = Callable[[np.ndarray], float | None]
 """A bound on a norm from above; None for a matrix that it says nothing about."""

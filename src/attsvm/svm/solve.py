@@ -22,8 +22,7 @@ from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, 
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_lengths, check_relaxed
 from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.loop import Report
-from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.registry import check_method, find_candidate
+from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.threads import threads_for
 from attsvm.svm.variants.rank import check_rank, solve_rank

@@ -11,7 +11,7 @@ from attsvm.svm.frobenius.batched import solve_batch, unsolved
 from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.frobenius.least_distance import solve_rows
 from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
-from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.registry import Candidate, Settings
 from attsvm.svm.threads import threads_for
 
 ROWS, PRODUCTS, PIVOTING = "least-distance", "projected-gradient", "proximal-pivoting"

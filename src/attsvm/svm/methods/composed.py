@@ -11,8 +11,7 @@ from attsvm.norms.heads import OfEachHead
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.heads import split_heads
-from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.registry import find_candidate, solver, solver_of
+from attsvm.svm.methods.registry import Candidate, Settings, find_candidate, solver, solver_of
 
 
 def _methods(norm: Norm) -> Sequence[str]:

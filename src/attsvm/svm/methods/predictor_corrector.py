@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm._utils.linear_algebra import diagonal_of
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import RowVector
 
 Values = Float[np.ndarray, " N"]
 Lengths = tuple[Values, Values]

@@ -13,7 +13,7 @@ from attsvm.svm.frobenius.choice import GOOD_GAP
 from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
 from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
 from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, ProximalPivoting
-from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.registry import Candidate, Settings
 
 MOST_TOUCHED_UP = 2_000
 """Largest number of rows between their bounds whose equations are solved by least squares."""

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
 from attsvm.svm.certificate import RIGID
-from attsvm.svm.constraints.pair_rows import PairRows
+from attsvm.svm.constraints.rows import PairRows
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 
 Matrix = Float[np.ndarray, "d_k d_q"]

@@ -10,17 +10,15 @@ import numpy as np
 from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece, sample_shape
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.constraints.pair_rows import reduced_rows
+from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import FINEST, Point, Report, Watch
-from attsvm.svm.methods.batches import undecided
-from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
-from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
 from attsvm.svm.threads import threads_for
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"

@@ -26,8 +26,7 @@ from typing import Generic, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.row_products import Vector
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import RowVector, Vector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.lp.problems import Problems, R, dual_exponent, lp_norm
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values, predictor_corrector

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.row_products import DenseRows, Vector
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector
 from attsvm.svm.frobenius.pivoting import exchange
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.lp.problems import Problems, dual_exponent, lp_norm

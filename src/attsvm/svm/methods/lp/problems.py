@@ -5,8 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.row_products import RowProducts, Vector
-from attsvm.svm.constraints.unit_rows import Chosen, RowVector
+from attsvm.svm.constraints.rows import Chosen, RowProducts, RowVector, Vector
 
 R = TypeVar("R", bound=RowProducts)
 

@@ -13,18 +13,15 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues
-from attsvm.svm.constraints.row_products import DenseRows, Vector, dense_selection, factored_selection
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector, dense_selection, factored_selection
 from attsvm.svm.frobenius.choice import METHODS as FROBENIUS_METHODS
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import FINEST, Point, Report, Stop, Watch
-from attsvm.svm.methods.batches import chunks, undecided
-from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton
 from attsvm.svm.methods.lp.problems import Problems, lp_norm
-from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.registry import Candidate, Settings, chunks, solver, undecided
 
 INTERIOR_POINT, NEWTON, LINEAR_PROGRAM = "interior-point", "newton", "linear-program"
 

@@ -15,16 +15,13 @@ import numpy as np
 from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms import Norm, Nuclear, Spectral
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import Block, Reduced, RowVector, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Stop, Watch
-from attsvm.svm.methods.batches import CACHED, chunks, undecided
-from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic, solve_one
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.predictor_corrector import Values
-from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.registry import CACHED, Candidate, Settings, chunks, solver, undecided
 from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
 from attsvm.svm.methods.semidefinite.face import solve_on_face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point

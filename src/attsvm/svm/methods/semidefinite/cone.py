@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import diagonal_of
-from attsvm.svm.constraints.pair_rows import Block
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import Block, RowVector
 from attsvm.svm.loop import Point
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values
 from attsvm.svm.methods.semidefinite.face import Face, NuclearFace, SpectralFace

@@ -37,8 +37,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import diagonal_of, singular_values, solve_definite, svd
-from attsvm.svm.constraints.pair_rows import Block
-from attsvm.svm.constraints.unit_rows import Chosen, RowVector
+from attsvm.svm.constraints.rows import Block, Chosen, RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Values
 from attsvm.svm.methods.semidefinite.problems import Problems

@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf
 
 from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.constraints.rows import RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Lengths, Values, predictor_corrector
 from attsvm.svm.methods.semidefinite.cone import Change, Cone, Scaling, State

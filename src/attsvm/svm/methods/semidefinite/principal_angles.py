@@ -4,8 +4,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
-from attsvm.svm.constraints.pair_rows import Block, PairRows
-from attsvm.svm.methods.batches import CACHED
+from attsvm.svm.constraints.rows import Block, PairRows
+from attsvm.svm.methods.registry import CACHED
 from attsvm.svm.methods.semidefinite.problems import Matrix
 
 

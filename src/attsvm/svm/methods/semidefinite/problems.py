@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.svm.certificate import RIGID
-from attsvm.svm.constraints.pair_rows import Block, PairRows
-from attsvm.svm.constraints.unit_rows import Chosen, RowVector
+from attsvm.svm.constraints.rows import Block, Chosen, PairRows, RowVector
 from attsvm.svm.methods.predictor_corrector import Values
 
 Matrix = Float[np.ndarray, "N K K"]
