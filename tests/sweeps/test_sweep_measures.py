@@ -17,11 +17,7 @@ from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Drawn, Output
 from attsvm.sweeps.measure import Measure
-from attsvm.sweeps.measures.all_support import AllSupport
-from attsvm.sweeps.measures.direction_error import DirectionError
-from attsvm.sweeps.measures.kind import KINDS, KindOfConvergence
-from attsvm.sweeps.measures.margin_ratio import MarginRatio
-from attsvm.sweeps.measures.support_count import SupportCount
+from attsvm.sweeps.measures import KINDS, AllSupport, DirectionError, KindOfConvergence, MarginRatio, SupportCount
 from attsvm.sweeps.sources.random import draw
 from attsvm.sweeps.work import block_outputs
 

@@ -1,7 +1,7 @@
 """Ready sweeps by name."""
 
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.measures.margin_ratio import MarginRatio
+from attsvm.sweeps.measures import MarginRatio
 
 READY: dict[str, Definition] = {
     definition.name: definition

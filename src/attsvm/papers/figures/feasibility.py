@@ -15,7 +15,7 @@ from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.results import Status
 from attsvm.sweeps import READY, measured
-from attsvm.sweeps.measures.feasible import STATUSES
+from attsvm.sweeps.measures import STATUSES
 
 
 def _phase(n: int, T: int, dims: list[int], number: int, seed: int, self_attention: bool) -> Arrays:

@@ -22,7 +22,7 @@ from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
 from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import drawn_block
 from attsvm.sweeps.definition import LANES
-from attsvm.sweeps.measures.kind import KINDS
+from attsvm.sweeps.measures import KINDS
 from attsvm.sweeps.starts import filled_up
 from attsvm.sweeps.work import one_thread
 from attsvm.theory.kinds import Kind, classify
