@@ -159,10 +159,9 @@ class Session:
                     if plateau is not None and done in checks:
                         self._end_at_plateau(plateau)
                     goal, marks = marks[-1], [mark for mark in marks if mark > done]
-                    if callback is not None and callback(self._progress(done, goal, time.perf_counter() - began)):
-                        return bool(marks)
-                    if requested.is_set():
-                        return True
+                    stops = callback is not None and callback(self._progress(done, goal, time.perf_counter() - began))
+                    if stops or requested.is_set():
+                        return bool(marks)  # a run that has made all its steps is finished
         except KeyboardInterrupt:
             if not self.observed:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
