@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.apps.texts.fit_text import TextOptions, fit_text, text_classifier
-from attsvm.apps.texts.text import read_texts
+from attsvm._fit.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm._fit.texts.text import read_texts
 
 SHOWN = ("worst", "disappointing", "funniest", "the", "and", "a")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.apps.fit.fit import fit
+from attsvm import fit
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.problem import ARRAY_NAMES, Problem

@@ -14,6 +14,8 @@ from . import regularization as regularization
 from . import sweeps as sweeps
 from . import theory as theory
 from . import torch as torch
+from ._fit.fit import fit as fit
+from ._fit.result import Fit as Fit
 from ._utils.progress import Progress as Progress
 from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError

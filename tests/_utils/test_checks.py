@@ -10,9 +10,8 @@ import optax
 import pytest
 
 import attsvm
-from attsvm import ProblemError
-from attsvm.apps.fit.fit import fit
-from attsvm.apps.texts.fit_text import TextOptions
+from attsvm import ProblemError, fit
+from attsvm._fit.texts.fit_text import TextOptions
 from attsvm.cli.main import main
 from attsvm.heads import Linear
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, polyak

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import attsvm
+from attsvm import fit
 from attsvm._utils import devices
 from attsvm._utils.devices import parse_device
-from attsvm.apps.fit.fit import fit
 from attsvm.training import memory, session
 from attsvm.training.engine import program
 from attsvm.training.memory import Needs, out_of_memory

@@ -383,10 +383,10 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digit-patches", "--option", "size=3"], "expected one of the options classes, patch, got 'size'"),
         (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
         (["digits", "--option", "train=1"], "num_train: expected an integer >= 2, got 1"),
-        (["digits", "--seeds", "0"], "--seeds: expected an integer >= 1, got 0"),
+        (["digits", "--seeds", "0"], "seeds: expected an integer >= 1, got 0"),
         (
             ["digit-patches", "--seeds", "2"],
-            "--seeds: expected 1 for digit-patches, whose data are not drawn at random, got 2",
+            "seeds: expected 1 for digit-patches, whose data are not drawn at random, got 2",
         ),
         (["digits", "--test-fraction", "0"], r"test_fraction: expected a number in \(0, 1\), got 0"),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
@@ -457,7 +457,7 @@ def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
 BETWEEN_STEPS = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from attsvm.apps.fit import comparison
+from attsvm._fit import comparison
 from attsvm.cli.main import main
 
 calls, accuracy = [], comparison.kernel_mean_accuracy
@@ -575,13 +575,8 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
     from attsvm.report.claim import claim_folder
     from attsvm.report.fit import page
 
-    problem = attsvm.Problem(**saturating_problem())
-    from attsvm.apps.fit.fit import fit
-    from attsvm.report.fit.numbers import numbers
-
-    done = fit(problem, steps=20)
-    result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
+    done = attsvm.fit(attsvm.Problem(**saturating_problem()), steps=20)
     monkeypatch.setattr(page, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        page.write_folder(folder, done, result, "attsvm fit")
+        page.write_folder(folder, done, done.numbers(), "attsvm fit")
     assert list(tmp_path.iterdir()) == []

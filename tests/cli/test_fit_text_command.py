@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from attsvm.apps.texts.text import read_texts
+from attsvm._fit.texts.text import read_texts
 from attsvm.cli.main import main
 from attsvm.errors import ProblemError
 from attsvm.report.texts.words import number_of_words

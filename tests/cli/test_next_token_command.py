@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.apps.texts.corpus import OTHER, read_corpus, split_words
-from attsvm.apps.texts.next_words import NextWordOptions, fit_next_words
+from attsvm._fit.texts.corpus import OTHER, read_corpus, split_words
+from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
 from attsvm.cli.main import main
 from oracles.schemas import check_result
 

@@ -207,7 +207,7 @@ def _read_piece(folder: Path) -> None:
 
 def _texts(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
-        from attsvm.apps.texts.text import read_texts
+        from attsvm._fit.texts.text import read_texts
 
         return read_texts(folder / name).classes
 
@@ -240,7 +240,7 @@ def _model(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> None:
         import os
 
-        from attsvm.apps.texts.states import load_states
+        from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inputs, inspect, models
         from attsvm.inspect.layers import attention_layers
 

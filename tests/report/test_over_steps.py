@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from attsvm import Problem
-from attsvm.apps.fit.fit import fit
-from attsvm.apps.fit.history import recorded_attention
+from attsvm import Problem, fit
+from attsvm._fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
 from attsvm.papers.rings import draw_rings, ring_steps

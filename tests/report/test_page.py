@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm import Problem
-from attsvm.apps.fit.fit import fit
-from attsvm.apps.texts.fit_text import TextOptions, fit_text, text_classifier
-from attsvm.apps.texts.text import Texts
+from attsvm import Problem, fit
+from attsvm._fit.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm._fit.texts.text import Texts
 from attsvm.report.fit import figures
 from attsvm.report.fit.numbers import numbers
 from attsvm.report.fit.page import write_folder

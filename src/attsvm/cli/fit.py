@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm._utils.checks import check_integer
 from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
@@ -23,13 +23,10 @@ from attsvm.cli.options import (
 )
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
-from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
-    from attsvm.apps.fit.comparison import Comparison
+    from attsvm._fit.result import Fit
     from attsvm.training import Run
-
-MOST_DRAWS = 1000
 
 HELP = """
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
@@ -113,91 +110,80 @@ def fit(
     shorthand = [] if classes is None else [f"classes={classes}"]
     options = named_values([*shorthand, *(option or [])])
 
-    from attsvm.datasets import find_source
-    from attsvm.report.fit.numbers import numbers, with_comparison
-    from attsvm.report.fit.words import notes, tables, verdict
+    from attsvm._fit.fit import fit as train_and_compare
+    from attsvm._fit.result import Fit
 
-    found = find_source(source, options)
-    if seeds is not None:
-        check_integer("--seeds", seeds, 1, MOST_DRAWS)
-        if seeds > 1 and found.draws == 1:
-            raise ProblemError(f"--seeds: expected 1 for {source}, whose data are not drawn at random, got {seeds}")
+    run: Run | None = None  # run, done, result: what an interrupted command keeps
+    done: Fit | None = None
+    result: dict[str, Any] | None = None
+    stopped: Interrupted | None = None
+
+    def keep(so_far: "Run | Fit") -> None:
+        nonlocal run, done
+        run, done = (so_far.run, so_far) if isinstance(so_far, Fit) else (so_far, None)
+
     with result_folder(out, force, (source,)) as folder:
-        drawing = found.drawing(seed, test_fraction)
-
-        from attsvm._utils.progress import in_draws
-        from attsvm.apps.fit.fit import compare_seeds
-        from attsvm.apps.fit.fit import fit as train_and_compare
-
-        if folder:
-            from attsvm.report.fit.page import write_folder
-
-        draws = (seeds or found.draws) if drawing.relevant is not None else 1
-        result: dict[str, Any] | None = None
-        comparison: Comparison | None = None
-        holds, stopped = "", None  # what an interrupted command keeps
-
-        def keep_run(run: "Run") -> None:
-            nonlocal holds
-            if folder:
-                run.save(folder / "run.npz")
-                holds = f"run.npz, the run up to step {int(run.step):,}"
-
-        def keep_comparison(so_far: "Comparison") -> None:
-            nonlocal comparison, holds
-            comparison, holds = so_far, _covered(so_far, draws)
-
         try:
             with progress(stops=True) as callback:
                 done = train_and_compare(
-                    drawing,
+                    source,
+                    options=options,
                     train_head=train_head,
-                    test_fraction=test_fraction,
-                    seed=seed,
                     steps=steps,
                     learning_rate=learning_rate,
-                    device=device,
-                    callback=in_draws(callback, 0, draws),
-                    keep=keep_run,
-                )
-                alone = numbers(
-                    done,
-                    drawing.problem,
-                    source=source,
-                    command=command,
+                    test_fraction=test_fraction,
                     seed=seed,
-                    threads=threads,
-                    classes=found.label_names(),
+                    seeds=seeds,
+                    device=device,
+                    callback=callback,
+                    keep=keep,
                 )
-                result, holds = alone, "its result"
-                if drawing.relevant is not None and not done.interrupted:
-                    comparison = compare_seeds(done, found, seed, draws, device, callback, keep_comparison)
-                    result = with_comparison(alone, comparison)
-            if folder:
-                write_folder(folder, done, result, command, found)
+            result = done.numbers(command, threads)
+            _write(folder, done, result)
         except Interrupted as interrupted:
-            if not holds:
-                raise
             stopped = interrupted
-            if result is not None:
-                result = {**(with_comparison(alone, comparison) if comparison else alone), "interrupted": True}
-                holds = f"the run and {holds}, without figures" if out else holds
-                if folder:
-                    write_folder(folder, done, result, command, found)
-    if result is not None:
-        print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+            if done is not None:
+                result = {**done.numbers(command, threads), "interrupted": True}
+                _write(folder, done, result)
+            elif run is not None and folder:
+                run.save(folder / "run.npz")
+            else:
+                raise
+    if done is not None and result is not None:
+        _show(done, result, json)
     if stopped is not None:
-        on_interruption(lambda: f"{out} holds {holds}" if out else f"the result covers {holds}")
+        kept = f"run.npz, the run up to step {0 if run is None else int(run.step):,}"
+        if done is not None:
+            kept = f"the run and {_covered(done)}, without figures" if out else _covered(done)
+        on_interruption(lambda: f"{out} holds {kept}" if out else f"the result covers {kept}")
         raise stopped
-    assert result is not None
+    assert done is not None
+    _finish(done, out)
+
+
+def _write(folder: Path | None, done: "Fit", result: dict[str, Any]) -> None:
+    if folder:
+        from attsvm.report.fit.page import write_folder
+
+        write_folder(folder, done, result, result["command"], done.source)
+
+
+def _show(done: "Fit", result: dict[str, Any], json: bool) -> None:
+    from attsvm.report.fit.words import notes, tables, verdict
+
+    print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+
+
+def _finish(done: "Fit", out: Path | None) -> None:
     wrote = "interrupted; wrote index.html, result.json and run.npz"
-    if comparison is not None and comparison.interrupted:
-        print(f"attsvm: warning: interrupted: the result covers {_covered(comparison, draws)}", file=sys.stderr)
+    if done.comparison is not None and done.comparison.interrupted:
+        print(f"attsvm: warning: interrupted: the result covers {_covered(done)}", file=sys.stderr)
         finish(out, f"{wrote}; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:
         finish(out, f"{wrote}; --steps {int(done.run.step)} --force adds the figures", INTERRUPTED)
-    finish(out, "index.html, figures, result.json and run.npz", exit_status([result["status"]], "run"))
+    finish(out, "index.html, figures, result.json and run.npz", exit_status([str(done.run.status)], "run"))
 
 
-def _covered(comparison: "Comparison", draws: int) -> str:
-    return f"{len(comparison.seeds)} of {draws} draws"
+def _covered(done: "Fit") -> str:
+    comparison = done.comparison
+    return "its result" if comparison is None else f"{len(comparison.seeds)} of {comparison.draws} draws"

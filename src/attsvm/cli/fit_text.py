@@ -88,9 +88,9 @@ def fit_text(
     from attsvm.report.texts.words import notes, tables, verdict
 
     with result_folder(out, force, (texts, test, embed)) as folder:
-        from attsvm.apps.texts.fit_text import TextOptions, text_classifier
-        from attsvm.apps.texts.fit_text import fit_text as train_and_compare
-        from attsvm.apps.texts.text import read_texts
+        from attsvm._fit.texts.fit_text import TextOptions, text_classifier
+        from attsvm._fit.texts.fit_text import fit_text as train_and_compare
+        from attsvm._fit.texts.text import read_texts
 
         given = read_texts(texts, text, label, names)
         test_texts = read_texts(test, text, label) if test else None

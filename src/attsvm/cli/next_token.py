@@ -53,8 +53,8 @@ def next_token(
     from attsvm.results import Status
 
     with result_folder(out, force, (corpus,)) as folder:
-        from attsvm.apps.texts.corpus import read_corpus, texts_hash
-        from attsvm.apps.texts.next_words import NextWordOptions, fit_next_words
+        from attsvm._fit.texts.corpus import read_corpus, texts_hash
+        from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
 
         options = NextWordOptions(
             vocabulary=vocabulary,

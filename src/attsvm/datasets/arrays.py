@@ -24,6 +24,29 @@ def check_labelled(problem: Problem, name: str = "problem") -> None:
         raise ProblemError(f"{name}: expected labels ±1 and a head of shape (d,), got {problem.num_classes} classes")
 
 
+def two_classes(labels: np.ndarray, name: str = "labels") -> np.ndarray | None:
+    """The two different labels in increasing order; None for what :class:`attsvm.Problem` reads or refuses.
+
+    ``name``: what error messages call them.
+
+    Raises ProblemError if the labels are words, but not two different ones.
+    """
+    classes = np.unique(labels)
+    is_words = classes.dtype.kind == "U"
+    if is_words and len(classes) != 2:
+        found = ", ".join(classes[:5]) + ", ..." * (len(classes) > 5)
+        raise ProblemError(f"{name}: expected two different labels, got {len(classes)} ({found})")
+    return classes if len(classes) == 2 and (is_words or np.isfinite(classes).all()) else None
+
+
+def label_names(classes: np.ndarray | None) -> tuple[str, str] | None:
+    """Names of the labels that count as +1 and −1; None if they are ±1."""
+    if classes is None or np.array_equal(classes, [-1, 1]):
+        return None
+    negative, positive = (str(label) if classes.dtype.kind in "Ub" else f"{label:.12g}" for label in classes)
+    return positive, negative
+
+
 def sequences(problem: Problem, rows: np.ndarray) -> Problem:
     """The problem that consists of the sequences ``rows``, in that order, with the same head."""
     arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}

@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from attsvm._utils.archives import read_arrays
-from attsvm.datasets.arrays import check_labelled
+from attsvm.datasets.arrays import check_labelled, label_names, two_classes
 from attsvm.datasets.source import SOURCES, Source, option
-from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.problem.problem import problem_of_file
 
@@ -47,22 +46,13 @@ class ProblemFile(Source):
 
     def label_names(self) -> tuple[str, str] | None:
         """The labels that count as +1 and −1; None if they are ±1."""
-        classes = self._classes(read_arrays(self.path, Problem.kind))
-        if classes is None or np.array_equal(classes, [-1, 1]):
-            return None
-        negative, positive = (str(label) if classes.dtype.kind in "Ub" else f"{label:.12g}" for label in classes)
-        return positive, negative
+        return label_names(self._classes(read_arrays(self.path, Problem.kind)))
 
     def _classes(self, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
         """The two different labels in increasing order; None for what :class:`attsvm.Problem` reads or refuses."""
-        classes = np.unique(arrays.get("labels", np.zeros(0)))
-        if classes.dtype.kind == "U" and len(classes) != 2:
-            found = ", ".join(classes[:5]) + ", ..." * (len(classes) > 5)
-            raise ProblemError(f"{self.path}: labels: expected two different labels, got {len(classes)} ({found})")
+        classes = two_classes(arrays.get("labels", np.zeros(0)), f"{self.path}: labels")
         # a head with a row for each class has class numbers
-        if len(classes) != 2 or ("head" in arrays and arrays["head"].ndim > 1):
-            return None
-        return classes if classes.dtype.kind == "U" or np.isfinite(classes).all() else None
+        return None if "head" in arrays and arrays["head"].ndim > 1 else classes
 
 
 SOURCES.register(ProblemFile.name, ProblemFile)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.result import SOFT_BELOW
+from attsvm._fit.result import SOFT_BELOW
 
 
 def saturation_numbers(largest: np.ndarray) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.apps.fit.evaluation import Evaluation
-from attsvm.apps.fit.history import recorded_attention
-from attsvm.apps.fit.result import SOFT_BELOW, Fit
+from attsvm._fit.evaluation import Evaluation
+from attsvm._fit.history import recorded_attention
+from attsvm._fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
 from attsvm.plot import style
 from attsvm.problem import Problem

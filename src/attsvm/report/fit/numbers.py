@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.baseline import MEAN_TOKEN
-from attsvm.apps.fit.comparison import Comparison, Scores
-from attsvm.apps.fit.result import SOFT_BELOW, Fit
+from attsvm._fit.baselines import MEAN_TOKEN
+from attsvm._fit.comparison import Comparison, Scores
+from attsvm._fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
 from attsvm.report.fit.theory import theory_numbers

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from attsvm.apps.fit.result import Fit
+from attsvm._fit.result import Fit
 from attsvm.datasets import Source
 from attsvm.report.drawn import Shown
 from attsvm.report.fit.figures import draw_all, weights_symbol

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.evaluation import problem_labels
-from attsvm.apps.fit.history import recorded_attention
-from attsvm.apps.fit.result import Fit
+from attsvm._fit.evaluation import problem_labels
+from attsvm._fit.history import recorded_attention
+from attsvm._fit.result import Fit
 from attsvm.report.figure_data import file_links
 from attsvm.report.over_steps import slider
 from attsvm.report.squares import WIDEST, attention_square

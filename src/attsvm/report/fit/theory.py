@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from attsvm.apps.fit.result import Fit
+from attsvm._fit.result import Fit
 from attsvm.measures import in_cone
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.comparison import LAYER, RIGHT_TOKEN
-from attsvm.apps.fit.kernel_means import KERNEL_MEANS
-from attsvm.apps.fit.result import SOFT_BELOW, Fit
+from attsvm._fit.baselines import KERNEL_MEANS
+from attsvm._fit.comparison import LAYER, RIGHT_TOKEN
+from attsvm._fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error
 from attsvm.report.fit.theory import theory_sentence
 from attsvm.report.intervals import share_interval

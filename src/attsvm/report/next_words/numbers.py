@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.texts.corpus import OTHER
-from attsvm.apps.texts.next_words import LastWord, NextWords
+from attsvm._fit.texts.corpus import OTHER
+from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.report.intervals import share_interval
 from attsvm.report.plain import command_result
 from attsvm.report.words import Rows, listed, number, percent, rate

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.texts.next_words import LastWord, NextWords
+from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.report.next_words.numbers import RULES, notes, shown_share, tables, verdict
 from attsvm.report.render import render
 from attsvm.report.spans import Span

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from attsvm.apps.texts.result import TextFit
+from attsvm._fit.texts.result import TextFit
 from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.texts.words import number_of_words

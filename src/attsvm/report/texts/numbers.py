@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.texts.result import Part, TextFit
+from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.report.intervals import share_interval

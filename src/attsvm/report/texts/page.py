@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.apps.texts.result import Part, TextFit
+from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator.forward import forward
 from attsvm.report.drawn import Shown
 from attsvm.report.over_steps import slider

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._fit.baselines import KERNEL_MEANS, accuracy_on, fixed_features, kernel_mean_accuracy
+from attsvm._fit.layer import Layer, Plan, train_layer
 from attsvm._utils.progress import Callback, in_draws
-from attsvm.apps.fit.baseline import accuracy_on, fixed_features
-from attsvm.apps.fit.kernel_means import KERNEL_MEANS, kernel_mean_accuracy
-from attsvm.apps.fit.layer import Layer, Plan, train_layer
 from attsvm.datasets.source import Drawing
 from attsvm.results import Status
 
@@ -33,7 +32,12 @@ class Comparison(NamedTuple):
     num_test: int  # test sequences of each seed
     scores: dict[str, Scores]  # by classifier
     seconds: float  # wall time of the comparison, without the training of the first layer
-    interrupted: bool  # whether the user stopped it: the remaining seeds are left out
+    draws: int  # number of seeds that were asked for
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it: the remaining seeds are left out."""
+        return len(self.seeds) < self.draws
 
 
 def compare(
@@ -60,7 +64,7 @@ def compare(
             len(test_rows),
             {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
             time.perf_counter() - began,
-            interrupted=len(found) < len(seeds),
+            len(seeds),
         )
 
     for i, seed in enumerate(seeds):

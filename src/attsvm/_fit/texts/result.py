@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.apps.texts.encoder import Encoder
-from attsvm.apps.texts.text import Texts
-from attsvm.apps.texts.word_attention import WordAttention
+from attsvm._fit.texts.text import Texts
+from attsvm._fit.texts.word_attention import WordAttention
+from attsvm._fit.texts.words import Encoder
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.forward import effective_number

@@ -13,10 +13,10 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int
 
+from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, split_words
+from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
-from attsvm.apps.texts.corpus import Corpus, frequent_words, numbered, split_words
-from attsvm.apps.texts.words import neighbour_vectors
 from attsvm.errors import ProblemError
 from attsvm.next_token import FiniteMinimiser, TokenGraph, token_graph
 from attsvm.svm import Solution, solve_svm

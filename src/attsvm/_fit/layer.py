@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._fit.evaluation import Evaluation, evaluate
 from attsvm._utils.progress import Callback
-from attsvm.apps.fit.evaluation import Evaluation, evaluate
 from attsvm.datasets.arrays import sequences
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier
 from attsvm.optimizers import Limit, normalized_gradient_descent
@@ -56,7 +56,7 @@ def make_plan(
     learning_rate: float | None,
     device: str | None = None,
 ) -> Plan:
-    """The plan for a problem; what is None is chosen as documented in :func:`attsvm.apps.fit.fit.fit`."""
+    """The plan for a problem; what is None is chosen as documented in :func:`attsvm._fit.fit.fit`."""
     if train_head is None:
         train_head = problem.head is None
     long = not train_head and problem.tokens.size <= MANY_NUMBERS

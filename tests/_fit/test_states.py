@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from attsvm.apps.texts import states
-from attsvm.apps.texts.states import load_states
+from attsvm._fit.texts import states
+from attsvm._fit.texts.states import load_states
 from attsvm.errors import ProblemError
 
 torch = pytest.importorskip("torch")

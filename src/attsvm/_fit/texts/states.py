@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._fit.texts.words import MAX_LENGTH
 from attsvm._utils.devices import enough_memory, find_torch_device
 from attsvm._utils.files import reading
-from attsvm.apps.texts.words import MAX_LENGTH
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers

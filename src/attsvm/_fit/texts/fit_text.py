@@ -13,15 +13,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from attsvm._fit.baselines import tuned
+from attsvm._fit.texts.result import Part, TextFit
+from attsvm._fit.texts.states import load_states
+from attsvm._fit.texts.text import Texts, split_texts
+from attsvm._fit.texts.word_attention import word_attention
+from attsvm._fit.texts.words import MAX_LENGTH, Encoder, learn_word_vectors, words
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback
-from attsvm.apps.texts.encoder import Encoder
-from attsvm.apps.texts.result import Part, TextFit
-from attsvm.apps.texts.states import load_states
-from attsvm.apps.texts.text import Texts, split_texts
-from attsvm.apps.texts.word_attention import word_attention
-from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors, words
-from attsvm.apps.tuning import tuned
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
@@ -50,10 +49,10 @@ class TextOptions:
     # share of each class that is set apart for testing if no test texts are given, in (0, 1)
     test_fraction: float = 0.25
     seed: int = 0  # seed of the split and of the word vectors
-    dim: int = 200  # dim, min_documents, max_length: arguments of :func:`attsvm.apps.texts.words.learn_word_vectors`
+    dim: int = 200  # dim, min_documents, max_length: arguments of :func:`attsvm._fit.texts.words.learn_word_vectors`
     min_documents: int = 5
     max_length: int = MAX_LENGTH
-    # a pretrained transformer, whose states replace the word vectors (see :func:`attsvm.apps.texts.states.load_states`)
+    # a pretrained transformer, whose states replace the word vectors (see :func:`attsvm._fit.texts.states.load_states`)
     embed: str | os.PathLike[str] | None = None
     device: str | None = None  # where it runs; the CPU by default
 

@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.apps.fit.evaluation import evaluate
-from attsvm.apps.fit.result import Fit
+from attsvm._fit.evaluation import evaluate
+from attsvm._fit.result import Fit
 from attsvm.datasets.arrays import sequences
 from attsvm.measures import attention_of, direction_error
 from attsvm.norms import Lp

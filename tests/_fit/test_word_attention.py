@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.apps.texts.fit_text import mean_tokens
-from attsvm.apps.texts.word_attention import word_attention
+from attsvm._fit.texts.fit_text import mean_tokens
+from attsvm._fit.texts.word_attention import word_attention
 from attsvm.datasets.sequences import Sequences
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._fit.texts.text import READERS
+from attsvm._fit.texts.words import words
 from attsvm._utils.files import read_text
-from attsvm.apps.texts.text import READERS
-from attsvm.apps.texts.words import words
 from attsvm.errors import ProblemError
 
 OTHER = "‹other›"
@@ -35,7 +35,7 @@ class Corpus:
 def read_corpus(path: str, column: str = "text") -> list[str]:
     """Read texts: one on each line of a file ``.txt``, or a column of a table.
 
-    ``path``: a file ``.txt``, or of a format of :func:`attsvm.apps.texts.text.read_texts`. ``column``: the column of
+    ``path``: a file ``.txt``, or of a format of :func:`attsvm._fit.texts.text.read_texts`. ``column``: the column of
     the texts in a table.
 
     Raises ProblemError if the file is missing or cannot be read, its ending is unknown, or it contains no words.

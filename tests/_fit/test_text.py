@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.apps.texts.text import read_texts, split_texts
-from attsvm.apps.texts.words import learn_word_vectors, words
+from attsvm._fit.texts.text import read_texts, split_texts
+from attsvm._fit.texts.words import learn_word_vectors, words
 from attsvm.errors import ProblemError
 
 ROWS = [("Good, very good.\nTruly", 1), ('A "bad" one, it\'s', 0), ("naïve, déjà vu\u2028good", 1), ("bad", 0)]
@@ -132,7 +132,7 @@ def test_without_pyarrow_a_parquet_file_names_what_to_install(tmp_path):
     path = write(tmp_path / "a.parquet")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from attsvm.apps.texts.text import read_texts\n"
+        "from attsvm._fit.texts.text import read_texts\n"
         f"read_texts({str(path)!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -155,7 +155,7 @@ def test_a_split_holds_every_text_once_and_trains_on_every_label(labels, fractio
 
 
 def texts_of(texts, labels):
-    from attsvm.apps.texts.text import Texts
+    from attsvm._fit.texts.text import Texts
 
     return Texts(tuple(texts), np.array(labels), "here")
 

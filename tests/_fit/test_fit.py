@@ -1,5 +1,7 @@
 """The main job from Python: what it finds, against plain loops over the sequences."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -7,13 +9,12 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 import attsvm
-from attsvm._utils.progress import in_draws
-from attsvm.apps.fit.fit import compare_seeds, fit
+from attsvm import Fit, fit
 from attsvm.datasets import find_source
-from attsvm.report.fit.numbers import numbers, with_comparison
 from attsvm.report.fit.words import comparison_rows, notes, verdict
 from attsvm.report.intervals import mean_interval, share_interval
 from oracles.attention import softmax
+from oracles.pages import loads
 from oracles.schemas import check_result
 
 
@@ -68,7 +69,7 @@ def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
     assert (done.run.step, done.run.status) == (classifier.kept_step_, "converged")
     assert done.run.history["steps"][-1] == classifier.kept_step_ < classifier.n_iter_
     assert done.chosen is None
-    result = numbers(done, source.load(), source="cases.npz", command="attsvm fit", seed=4)
+    result = done.numbers()
     check_result(result)
     assert result["theory"] is None
     assert "no theorem describes" in verdict(done, result)
@@ -148,36 +149,101 @@ def test_what_cannot_be_fitted_raises_a_problem_error(arrays, options, said):
 
 
 def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the_finished_ones():
-    source = find_source("digits", {"classes": "3,8", "train": "60", "test": "40"})
+    options = {"classes": "3,8", "train": "60", "test": "40"}
     seen, kept = [], []
 
     def callback(at):
         seen.append((at.stage, at.step, at.steps))
         return at.stage == "draw 2 of 3"
 
-    done = fit(source.drawing(0, 0.25), steps=300, callback=in_draws(callback, 0, 3), keep=kept.append)
-    assert kept == [done.run]
-    comparisons = []
-    comparison = compare_seeds(done, source, 0, 3, callback=callback, keep=comparisons.append)
-    assert [(one.seeds, one.interrupted) for one in comparisons] == [((0,), True)]
-    assert (comparison.seeds, comparison.interrupted) == ((0,), True)
-    assert len(comparison.scores["this layer"].accuracy) == 1
+    done = fit("digits", options=options, seeds=3, steps=300, callback=callback, keep=kept.append)
+    run, alone, compared = kept
+    assert run is done.run
+    assert isinstance(alone, Fit)
+    assert (alone.run, alone.comparison) == (run, None)
+    for one in (compared, done):
+        assert (one.comparison.seeds, one.comparison.draws, one.comparison.interrupted) == ((0,), 3, True)
+    assert not done.interrupted
+    assert len(done.comparison.scores["this layer"].accuracy) == 1
     stages, steps, totals = zip(*seen, strict=True)
     assert set(stages) == {"draw 1 of 3", "draw 2 of 3"}
     assert set(totals) == {900}
     assert list(steps) == sorted(steps)
     assert steps[-1] > 300
-    alone = numbers(done, done.train, source="digits", command="attsvm fit", seed=0)
-    assert "not finished for any draw" in next(notes(done, {**alone, "interrupted": True}))
-    result = with_comparison(alone, comparison)
+    assert "not finished for any draw" in next(notes(alone, {**alone.numbers(), "interrupted": True}))
+    result = done.numbers()
     assert (result["status"], result["interrupted"]) == ("finished", True)
-    assert result["seconds"] == pytest.approx(done.seconds["everything"] + comparison.seconds)
+    assert result["seconds"] == pytest.approx(done.seconds["everything"] + done.comparison.seconds)
+
+
+def labelled_bags(number=60):
+    """Sequences of five tokens, one of which carries the label: its second entry is 2 or -2."""
+    generator = np.random.default_rng(0)
+    tokens, is_ill = 0.3 * generator.standard_normal((number, 5, 4)), np.arange(number) % 2
+    tokens[np.arange(number), generator.integers(5, size=number), :2] += np.array([[2, -2], [2, 2]])[is_ill]
+    return tokens, is_ill
+
+
+@pytest.mark.parametrize("kind", ["array", "list", "ragged"])
+def test_arrays_and_their_labels_are_fitted_as_the_problem_that_they_make(kind):
+    tokens, is_ill = labelled_bags()
+    labels = np.where(is_ill, "ill", "healthy")
+    signs = np.where(is_ill, 1.0, -1.0)
+    data = {"array": tokens, "list": list(tokens), "ragged": [one[i % 2 :] for i, one in enumerate(tokens)]}[kind]
+    problem = (attsvm.Problem if kind == "array" else attsvm.Problem.from_sequences)(data, labels=signs)
+    # "ill" is the last word in their order
+    found, by_hand = fit(data, labels=labels, steps=60), fit(problem, steps=60)
+    assert np.array_equal(found.run.weights, by_hand.run.weights)
+    assert (found.classes, by_hand.classes) == (("ill", "healthy"), None)
+    assert found.problem.data_hash == by_hand.problem.data_hash
+    as_objects = fit(data, labels=labels.astype(object), steps=60)
+    assert as_objects.classes == found.classes
+    assert np.array_equal(as_objects.run.weights, found.run.weights)
+
+
+def test_a_fit_draws_writes_and_shows_itself(tmp_path):
+    tokens, is_ill = labelled_bags()
+    found = fit(tokens, labels=is_ill, train_head=False, steps=3000)
+    assert repr(found) == f"Fit(finished, 3,000 steps; test accuracy {found.on_test.accuracy:.3g}, of the mean token 1)"
+    direction = np.column_stack([line.get_ydata() for line in found.plot()[2].get_lines()[:1]])[:, 0]
+    assert direction[-1] == pytest.approx(found.history["direction_error"][-1], rel=1e-9)
+    assert len(fit(tokens, labels=is_ill, steps=30).plot()) == 2  # with a trained head there is no direction error
+    found.save(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    check_result(result)
+    assert result == found.numbers()
+    assert result["data"]["classes"] == ["1", "0"]
+    html = found.page()
+    assert loads(html) == []
+    assert html.count("<figure") == len(list((tmp_path / "out" / "figures").iterdir()))
+    with pytest.raises(attsvm.ProblemError, match="exists already"):
+        found.save(tmp_path / "out")
+    found.save(tmp_path / "out", force=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
+        ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
+        (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"expected two different labels, got 3 \(a, b, c\)"),
+        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "labels: expected -1 or 1, got 0"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
+        ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),
+        ("nothing", {}, "source: expected digits"),
+    ],
+)
+def test_data_that_do_not_fit_together_are_refused(data, options, said):
+    with pytest.raises(attsvm.ProblemError, match=said):
+        fit(data, **options)
 
 
 def test_intervals_of_several_queries_count_the_sequences():
     problem = attsvm.datasets.random_problem(24, 3, 4, seed=1, num_queries=3)
     done = fit(problem, steps=50, test_fraction=0)
-    result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
+    result = done.numbers()
     assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
     assert any("count each sequence once" in note for note in notes(done, result))
     assert "of the 72 training queries" in verdict(done, result)

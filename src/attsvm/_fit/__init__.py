@@ -1,0 +1,1 @@
+"""What ``attsvm.fit`` and the commands ``fit``, ``fit-text`` and ``next-token`` do: data, training, result."""

@@ -1,0 +1,276 @@
+"""``attsvm.fit``: train attention; with a fixed head, compare its weights with the Att-SVM of what it selects."""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attsvm._fit.baselines import baseline_accuracy
+from attsvm._fit.comparison import Comparison, compare
+from attsvm._fit.history import fit_history
+from attsvm._fit.layer import Layer, Plan, make_plan, train_layer
+from attsvm._fit.result import Fit
+from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
+from attsvm._utils.progress import Callback, in_draws, reports
+from attsvm.datasets.arrays import check_labelled, label_names, split, two_classes
+from attsvm.datasets.source import Drawing, Source, find_source
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.selection import optimal_tokens
+from attsvm.svm import Solution, solve_svm
+from attsvm.training import Run
+
+MOST_DRAWS = 1000
+
+Keep = Callable[[Run | Fit], object]
+
+
+@reports("training")
+def fit(
+    data: Any,
+    *,
+    labels: Any = None,
+    options: Mapping[str, str] | None = None,
+    train_head: bool | None = None,
+    test_fraction: float = 0.25,
+    seed: int = 0,
+    seeds: int | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    device: str | None = None,
+    callback: Callback | None = None,
+    progress: bool = False,
+    keep: Keep | None = None,
+) -> Fit:
+    """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
+
+    The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
+    together with its head is an :class:`AttentionClassifier` with its default settings: tokens are scaled, the weights
+    have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a head gets
+    logistic regression on the mean token, scaled to unit norm, as its initial head.
+
+    Parameters
+    ----------
+    data : array (n, T, d), list of n arrays (T_i, d), Problem, Source, Drawing, str or path
+        Sequences with ``labels``; or a problem with labels ±1 and no batch axes; or a data source, by name ("digits"),
+        by its file ("problem.npz"), by an import path ``package.module:name``, or as an object. A source, or a drawing
+        of one, may name its test sequences, and the token of each sequence that decides its label.
+    labels : array (n,), optional
+        Two different numbers or words, with arrays only. The last one in their order counts as +1.
+    options : dict of str to str, optional
+        Options of a data source, as they are written on the command line: ``{"classes": "3,8"}``.
+    train_head : bool, optional
+        Train the head together with the attention, which predicts better. By default it is trained if the problem has
+        no head. With a fixed head the theory of training the attention alone applies.
+    test_fraction : float
+        Share of each class that is set apart for testing, in [0, 1), unless a drawing names its test sequences.
+    seed : int
+        Of the split and of the classifier.
+    seeds : int, optional
+        Number of draws that the comparison with other classifiers is over, from ``seed`` on. There is a comparison for
+        a source that draws its data and knows which token decides the label. By default the source's number: 3 for
+        "digits".
+    steps : int, optional
+        Steps of normalized gradient descent, or the most that the classifier makes. By default 5,000; 100,000 with a
+        fixed head, if the tokens are at most 200,000 numbers.
+    learning_rate : float, optional
+        Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size
+        η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
+        there are keys, are each normalized by their own norm.
+    device : str, optional
+        As for :func:`train`.
+    callback : callable, optional
+        Called with a :class:`Progress` in the steps of all draws. Training stops when it returns True.
+    progress : bool
+        Show the progress: a bar in a terminal or a notebook, plain lines on stderr elsewhere.
+    keep : callable, optional
+        Called with what there is so far: the run before anything is computed from it, then the fit without a
+        comparison, then the fit with the comparison of the finished draws, after each of them.
+
+    Returns
+    -------
+    Fit
+        After Ctrl-C, or when the callback stopped it, of the steps and draws that were made.
+
+    Raises
+    ------
+    ProblemError
+        If the problem cannot be trained on, or an argument is out of range.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier : The classifier alone, for any number of classes.
+    attsvm.train : Training alone, with any optimizer.
+    attsvm.datasets.find_source : Data sources with options.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorem 3 (fixed head).
+
+    Examples
+    --------
+    One token of each sequence carries its label:
+
+    >>> import numpy as np
+    >>> import attsvm
+    >>> generator = np.random.default_rng(0)
+    >>> is_ill = np.arange(60) % 2
+    >>> tokens = 0.3 * generator.standard_normal((60, 5, 4))
+    >>> tokens[np.arange(60), generator.integers(5, size=60), :2] += np.array([[2, -2], [2, 2]])[is_ill]
+    >>> found = attsvm.fit(tokens, labels=is_ill, train_head=False, steps=3000)
+    >>> found.on_test.accuracy, found.soft, found.chosen.status
+    (1.0, False, <Status.OPTIMAL: 'optimal'>)
+    """
+    start = time.perf_counter()
+    _check(seed, steps, learning_rate)
+    given = _read(data, labels, options, seed, test_fraction)
+    drawing = given.drawing
+    check_labelled(drawing.problem)
+    draws = _number_of_draws(given, seeds)
+    train_rows, test_rows = _parts(drawing, test_fraction, seed)
+    plan = make_plan(drawing.problem, train_head, steps, learning_rate, device)
+    began = time.perf_counter()
+    layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, in_draws(callback, 0, draws))
+    seconds = {"training": time.perf_counter() - began}
+    if keep is not None:
+        keep(layer.run)
+    done = _measured(layer, given, plan, train_rows, test_rows, seed, test_fraction)
+    done = replace(done, history=fit_history(done), seconds={**seconds, "everything": time.perf_counter() - start})
+    if keep is not None:
+        keep(done)
+    if given.is_compared and not done.interrupted:
+        done = _compared(done, layer, plan, range(seed, seed + draws), test_fraction, callback, keep)
+    return done
+
+
+class _Given(NamedTuple):
+    """The data of a fit."""
+
+    drawing: Drawing
+    name: str  # what the page calls them
+    source: Source | None = None
+    classes: tuple[Any, Any] | None = None  # names of the labels +1 and −1
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether there is a comparison with other classifiers, which is over further draws of the source."""
+        return self.source is not None and self.drawing.relevant is not None and self.drawing.test_rows is not None
+
+
+def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, test_fraction: float) -> _Given:
+    is_arrays = not isinstance(data, Problem | Drawing | Source | str | os.PathLike)
+    if is_arrays != (labels is not None):
+        expected = "the label of each sequence" if is_arrays else "none beside data that have labels"
+        raise ProblemError(f"labels: expected {expected}, got {'none' if is_arrays else 'some'}")
+    if options and (is_arrays or isinstance(data, Problem | Drawing)):
+        raise ProblemError("options: expected none beside data that are no data source, got some")
+    if is_arrays:
+        truth = np.asarray(labels)
+        if truth.dtype.kind == "O":  # as a column of words in pandas
+            truth = truth.astype(str)
+        classes = two_classes(truth)
+        if classes is not None:
+            truth = np.where(truth == classes[1], 1.0, -1.0)
+        make = Problem.from_sequences if isinstance(data, list | tuple) else Problem
+        return _Given(Drawing(make(data, labels=truth)), "arrays", classes=label_names(classes))
+    if isinstance(data, Problem | Drawing):
+        return _Given(data if isinstance(data, Drawing) else Drawing(data), "problem")
+    source = find_source(data, options)
+    name = source.name if isinstance(data, Source) else os.fspath(data)
+    return _Given(source.drawing(seed, test_fraction), name, source, source.label_names())
+
+
+def _number_of_draws(given: _Given, seeds: int | None) -> int:
+    most = 1 if given.source is None else given.source.draws
+    if seeds is not None:
+        check_integer("seeds", seeds, 1, MOST_DRAWS)
+        if seeds > 1 and most == 1:
+            raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not drawn at random, got {seeds}")
+    return (seeds or most) if given.is_compared else 1
+
+
+def _parts(drawing: Drawing, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The training sequences and the test sequences."""
+    if drawing.test_rows is None:
+        return split(drawing.problem, test_fraction, seed)
+    return np.setdiff1d(np.arange(drawing.problem.num_sequences), drawing.test_rows), drawing.test_rows
+
+
+def _measured(
+    layer: Layer,
+    given: _Given,
+    plan: Plan,
+    train_rows: np.ndarray,
+    test_rows: np.ndarray,
+    seed: int,
+    test_fraction: float,
+) -> Fit:
+    """The fit without its history: accuracies, and with a fixed head the Att-SVMs."""
+    relevant = given.drawing.relevant
+    deciding = None if relevant is None else {"train": relevant[train_rows], "test": relevant[test_rows]}
+    on_train, on_test = layer.evaluations()
+    with warnings.catch_warnings():  # the page says in words where tokens are tied
+        warnings.simplefilter("ignore", UserWarning)
+        best = optimal_tokens(layer.train)
+
+    def att_svm(selected: np.ndarray | None) -> Solution | None:
+        return None if plan.train_head or selected is None else solve_svm(layer.train, selected)
+
+    return Fit(
+        problem=given.drawing.problem,
+        train=layer.train,
+        test=layer.test,
+        test_rows=test_rows,
+        relevant=deciding,
+        run=layer.run,
+        on_train=on_train,
+        on_test=on_test,
+        baseline=baseline_accuracy(layer.train, layer.test),
+        optimal_tokens=best,
+        optimal=att_svm(best),
+        chosen=att_svm(layer.run.selected),
+        relevant_svm=att_svm(None if deciding is None else deciding["train"]),
+        history={},
+        comparison=None,
+        seed=seed,
+        settings={**plan.settings(), "test_fraction": test_fraction},
+        seconds={},
+        data=given.name,
+        source=given.source,
+        classes=given.classes,
+    )
+
+
+def _compared(
+    done: Fit,
+    layer: Layer,
+    plan: Plan,
+    seeds: range,
+    test_fraction: float,
+    callback: Callback | None,
+    keep: Keep | None,
+) -> Fit:
+    """The fit with the comparison of its layer with other classifiers, over several draws of its source."""
+    source = done.source
+    assert source is not None
+
+    def draw(seed: int) -> Drawing:
+        return source.drawing(seed, test_fraction)
+
+    def keep_comparison(so_far: Comparison) -> None:
+        if keep is not None:
+            keep(replace(done, comparison=so_far))
+
+    return replace(done, comparison=compare(layer, plan, draw, seeds, callback, keep_comparison))
+
+
+def _check(seed: int, steps: int | None, learning_rate: float | None) -> None:
+    check_seed(seed)
+    if steps is not None:
+        check_integer("steps", steps, 1, MOST_STEPS)
+    if learning_rate is not None:
+        check_positive("learning_rate", learning_rate)

@@ -1,0 +1,239 @@
+"""The result of ``attsvm.fit``."""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm._fit.evaluation import Evaluation
+from attsvm._utils.extensions import import_object
+from attsvm.datasets.source import Source
+from attsvm.problem import Problem
+from attsvm.results import Status
+from attsvm.svm import Solution
+from attsvm.training import Run
+
+if TYPE_CHECKING:
+    from attsvm._fit.comparison import Comparison
+
+SOFT_BELOW = 0.99
+"""Attention counts as saturated if the median over queries of the largest probability is at least this."""
+
+COMMAND = "attsvm.fit"
+"""What pages and numbers name as their command if they are made in Python."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit:
+    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
+
+    An evaluation has ``accuracy``, ``correct`` (of each unmasked query), ``margins`` (label times output), ``largest``
+    (the largest softmax probability of each query) and ``attention`` (n, Q, T).
+
+    Attributes
+    ----------
+    problem : Problem
+        All data.
+    train, test : Problem
+        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
+    test_rows : int ndarray, shape (n_test,)
+        Which sequences are the test sequences.
+    relevant : dict of str to int ndarray, or None
+        The token that decides the label, of each ``train`` and ``test`` sequence; None if it is not known.
+    run : Run
+    on_train, on_test : Evaluation
+        Predictions and attention at the end of training; ``on_test`` is None if there is no test part.
+    baseline : dict of str to float
+        Accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``.
+    optimal_tokens : int ndarray, shape (n[, Q])
+        The token of each training query with the highest score under the final head.
+    optimal, chosen, relevant_svm : Solution or None
+        Att-SVMs of the optimal tokens, of the trained selection, and of the tokens that decide the labels. None if the
+        head was trained, and the last one if these tokens are not known.
+    history : dict of str to ndarray
+        One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
+        ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose selection
+        differs from the final one), and ``direction_error`` to ``chosen`` (NaN at zero weights), unless the attention
+        is not saturated or there is no solution.
+    comparison : Comparison or None
+        ``scores`` of several classifiers on the same sequences, by name; each has an ``accuracy`` for each of the
+        ``seeds``. None for data that are not drawn at random.
+    seed : int
+    settings : dict
+        How the layer was trained.
+    seconds : dict of str to float
+        Wall time of ``training``, and of ``everything`` but the comparison.
+    data : str
+        What the page calls the data.
+    source : Source or None
+        Where the data came from.
+    classes : tuple or None
+        Names of the labels +1 and −1; None if they have none.
+
+    See Also
+    --------
+    attsvm.fit, attsvm.Run
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
+    >>> attsvm.fit(problem, steps=200)
+    Fit(finished, 200 steps; test accuracy 0.6, of the mean token 0.8)
+    """
+
+    problem: Problem
+    train: Problem
+    test: Problem | None
+    test_rows: Int[np.ndarray, " n_test"]
+    relevant: dict[str, Int[np.ndarray, " n"]] | None
+    run: Run
+    on_train: Evaluation
+    on_test: Evaluation | None
+    baseline: dict[str, float]
+    optimal_tokens: Int[np.ndarray, "*queries"]
+    optimal: Solution | None
+    chosen: Solution | None
+    relevant_svm: Solution | None
+    history: dict[str, np.ndarray]
+    comparison: "Comparison | None"
+    seed: int
+    settings: dict[str, Any]
+    seconds: dict[str, float]
+    data: str
+    source: Source | None
+    classes: tuple[Any, Any] | None
+
+    def __repr__(self) -> str:
+        part, on = ("training", self.on_train) if self.on_test is None else ("test", self.on_test)
+        baseline = self.baseline.get("test", self.baseline["train"])
+        accuracy = f"{part} accuracy {on.accuracy:.3g}, of the mean token {baseline:.3g}"
+        return f"Fit({self.run.status}, {int(self.run.step):,} steps; {accuracy})"
+
+    @property
+    def median_largest(self) -> float:
+        """Median over the training queries of the largest softmax probability."""
+        return float(np.median(self.on_train.largest))
+
+    @property
+    def soft(self) -> bool:
+        """Whether the attention is not saturated. Its direction is then not compared with an Att-SVM."""
+        return self.median_largest < SOFT_BELOW
+
+    @property
+    def right(self) -> dict[str, Bool[np.ndarray, " n"]] | None:
+        """Whether the token that decides the label has the largest attention, for each sequence of each part."""
+        if self.relevant is None:
+            return None
+        found = {"train": self.on_train, "test": self.on_test}
+        return {part: on.attention[:, 0].argmax(axis=-1) == self.relevant[part] for part, on in found.items() if on}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether training was stopped by the user."""
+        return bool(self.run.status == Status.INTERRUPTED)
+
+    def plot(self, **options: Any) -> Any:
+        """Draw the loss, the probability and, where it is reported, the direction error against the steps.
+
+        Parameters
+        ----------
+        **options
+            ``quantities`` and ``ax`` of :meth:`Run.plot`.
+
+        Returns
+        -------
+        Axes, or ndarray of Axes
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
+        >>> [axis.get_ylabel() for axis in attsvm.fit(problem, steps=200).plot()]
+        ['loss', '1 − largest probability', 'direction error']
+        """
+        target = self.chosen if "direction_error" in self.history else None
+        return self.run.plot(target, **options)
+
+    def numbers(self, command: str = COMMAND, threads: int | None = None) -> dict[str, Any]:
+        """Everything that was measured as JSON-able numbers, with None in place of NaN and infinity.
+
+        The fields are those of ``attsvm fit --json``.
+
+        Parameters
+        ----------
+        command : str
+            What the result names as its command.
+        threads : int, optional
+            The limit on threads, if there was one.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
+        >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
+        'combined'
+        """
+        measured: Any = import_object("attsvm.report.fit.numbers:numbers")
+        with_comparison: Any = import_object("attsvm.report.fit.numbers:with_comparison")
+        result: dict[str, Any] = measured(
+            self,
+            self.problem,
+            source=self.data,
+            command=command,
+            seed=self.seed,
+            threads=threads,
+            classes=self.classes,
+        )
+        return result if self.comparison is None else with_comparison(result, self.comparison)
+
+    def page(self) -> str:
+        """Make the page of ``attsvm fit``, as one HTML document.
+
+        Returns
+        -------
+        str
+            With all figures; it loads nothing. In a notebook ``IPython.display.HTML(found.page())`` shows it.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
+        >>> attsvm.fit(problem, steps=200).page().startswith("<!doctype html>")
+        True
+        """
+        draw: Any = import_object("attsvm.report.fit.figures:draw_all")
+        page: Any = import_object("attsvm.report.fit.page:page")
+        html: str = page(self, self.numbers(), draw(self, self.source), COMMAND, self.source)
+        return html
+
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
+
+        Parameters
+        ----------
+        folder : path
+            It is written completely or not at all.
+        force : bool
+            Replace a folder that holds an earlier result.
+
+        Raises
+        ------
+        ProblemError
+            If the folder exists and may not be replaced, or cannot be written.
+
+        Examples
+        --------
+        >>> import attsvm, tempfile
+        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     attsvm.fit(problem, steps=200).save(f"{parent}/result")
+        ...     attsvm.Run.load(f"{parent}/result/run.npz").step
+        200
+        """
+        claim: Any = import_object("attsvm.report.claim:claim_folder")
+        write: Any = import_object("attsvm.report.fit.page:write_folder")
+        with claim(folder, force) as hidden:
+            write(hidden, self, self.numbers(), COMMAND, self.source)

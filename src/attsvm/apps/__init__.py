@@ -1,1 +1,0 @@
-"""Complete applications built on the library."""

@@ -1,1 +1,0 @@
-"""The application behind ``attsvm fit``: train on a labelled problem and compare with its Att-SVM."""
