@@ -116,9 +116,9 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
 
 
 def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
-    from attsvm.cli import inspect as command
+    from attsvm.inspect import saved_models
 
-    monkeypatch.setattr(command, "TWIN_HEADS", 1)
+    monkeypatch.setattr(saved_models, "TWIN_HEADS", 1)
     status, out, _ = run("bert", "--text", "text.txt", "--no-margins", "--json")
     assert status == 0
     result = json.loads(out)
@@ -150,7 +150,9 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
-    monkeypatch.setattr("attsvm.inspect.inspect", lambda *arguments, **options: inspected.append(arguments))
+    monkeypatch.setattr(
+        "attsvm.inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
+    )
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])
     assert "attention that is nearly even, or by rotary positions alone, has no reason to test" in err
@@ -206,7 +208,7 @@ def test_the_page_of_one_head_has_no_heat_maps(run, home):
 
 
 def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end(run, home, monkeypatch):
-    from attsvm.cli import growing
+    from attsvm.cli import inspect as inspect_command
     from attsvm.inspect import Inspection, solves, view
 
     out, pages = home / "growing", []
@@ -220,8 +222,8 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
         return of
 
     monkeypatch.setattr(Inspection, "measures", Inspection.measures[-2:])  # each is a figure, which takes time
-    monkeypatch.setattr(growing, "SECONDS_A_PAGE", 0.0)
-    monkeypatch.setattr(growing, "SHARE_OF_PAGES", float("inf"))
+    monkeypatch.setattr(inspect_command, "SECONDS_A_PAGE", 0.0)
+    monkeypatch.setattr(inspect_command, "SHARE_OF_PAGES", float("inf"))
     with monkeypatch.context() as patch:
         patch.setattr(solves, "margin_interval", watched(solves.margin_interval))
         patch.setattr(view, "margin_interval", watched(view.margin_interval))
@@ -242,7 +244,7 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
     assert not json.loads((out / "result.json").read_text())["interrupted"]
     assert {path.name for path in home.glob("*growing*")} == {"growing"}
     # the same page as without any before it
-    monkeypatch.setattr(growing.Growing, "keep", lambda self, found: None)
+    monkeypatch.setattr(inspect_command._Report, "keep", lambda self, found: None)
     status, _, err = run(*command, "--force")
     assert status == 0, err
     alone = (out / "index.html").read_text().replace(" --force", "")

@@ -1,24 +1,20 @@
 """``attsvm compare``: which heads changed their selection between models or checkpoints, and where the margin moved."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
-from attsvm.cli import completion
+from attsvm.cli import completion, messages
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
 from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from attsvm.inspect.inputs import Input
     from attsvm.inspect.series import Series
 
 HELP = """
@@ -103,16 +99,22 @@ def compare(
     from attsvm.report.plain import dumps
 
     with result_folder(out, force, (*models, text, images)) as folder:
-        options: dict[str, Any] = {
-            "heads": heads,
-            "queries": queries,
-            "gap": gap,
-            "margins": margins,
-            "seed": seed,
-            "family": family,
-            "device": str(find_torch_device(device)),
-        }
-        series, tokens = _compared(models, text, images, sentence, options)
+        from attsvm.inspect.saved_models import inspect_series
+
+        series, tokens = inspect_series(
+            models,
+            text,
+            images,
+            sentence=sentence,
+            shown=messages.progress,
+            heads=heads,
+            queries=queries,
+            gap=gap,
+            margins=margins,
+            seed=seed,
+            family=family,
+            device=str(find_torch_device(device)),
+        )
         result = comparison_numbers(
             series,
             source={"models": series.names, "text": text and str(text), "images": images and str(images)},
@@ -129,64 +131,6 @@ def compare(
     else:
         _show(series)
     finish(out, "index.html, figures and result.json")
-
-
-def _compared(
-    given: list[str], text: Path | None, images: Path | None, sentence: int | None, options: dict[str, Any]
-) -> "tuple[Series, list[list[str]]]":
-    """The models inspected one after another, and the tokens of the text."""
-    from attsvm.inspect import inputs, models
-    from attsvm.inspect import inspect as inspect_model
-    from attsvm.inspect.layers import attention_layers
-    from attsvm.inspect.series import Series, training_order
-
-    names, steps = training_order(given)
-    if len(given) == 1:
-        found = models.checkpoints(given[0])
-        names, steps = [str(path) for _, path in found], [step for step, _ in found]
-    texts = [] if text is None else inputs.read_texts(text)
-    numbered = list(enumerate(names))
-    leader = next((k for k, name in numbered if images is not None or inputs.has_tokenizer(name)), 0)
-
-    def load(name: str) -> "nn.Module":
-        return models.tower(models.load_model(name), pictures=images is not None)
-
-    network = load(names[leader])
-    batch = _input(names[leader], network, texts, images, options["family"])
-    if sentence is not None and sentence > len(batch.tokens):
-        raise ProblemError(f"--sentence: expected a number from 1 to {len(batch.tokens)}, got {sentence}")
-    # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
-    ends: dict[int, nn.Module] = {}
-    for k, name in numbered:
-        one = network if k == leader else load(name)
-        if images is None and k != leader and inputs.has_tokenizer(name):
-            _check_same(names[leader], batch, name, _input(name, one, texts, images, options["family"]))
-        attention_layers(one, options["family"])  # refuses models without a known one
-        if k in (0, len(names) - 1):
-            ends[k] = one
-    done = []
-    for k, name in numbered:
-        with progress(Path(name).name) as callback:
-            inspection = inspect_model(ends.get(k) or load(name), batch.batch, callback=callback, **options)
-        done.append(inspection if k in ends else replace(inspection, source=None))
-    return Series.of(names, steps, done), batch.tokens
-
-
-def _input(name: str, network: "nn.Module", texts: list[str], images: Path | None, family: str | None) -> "Input":
-    from attsvm.inspect import inputs
-    from attsvm.inspect.layers import attention_layers
-
-    layers = attention_layers(network, family)
-    if images is not None:
-        return inputs.read_pictures(name, images, network)
-    return inputs.tokenized(name, texts, network, layers[0].family)
-
-
-def _check_same(leader: str, batch: "Input", name: str, other: "Input") -> None:
-    """Check that two tokenizers agree, because otherwise selections cannot be compared."""
-    one, two = batch.batch["input_ids"], other.batch["input_ids"]
-    if one.shape != two.shape or bool((one != two).any()):
-        raise ProblemError(f"{name}: expected a tokenizer that gives the tokens of {leader} for this text, got others")
 
 
 def _show(series: "Series") -> None:

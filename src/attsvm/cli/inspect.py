@@ -1,18 +1,15 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion, messages
-from attsvm.cli.growing import SECONDS_A_PAGE, Growing
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.cli.tables import columns_table, pairs_table
@@ -20,20 +17,17 @@ from attsvm.errors import ProblemError
 from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from attsvm.inspect import HeadProgress, Inspection
-    from attsvm.inspect.causal import Running
     from attsvm.inspect.inputs import Input
-    from attsvm.inspect.source import Source
-    from attsvm.report.inspection.found import Found
+    from attsvm.inspect.saved_models import Found
     from attsvm.report.inspection.page import InspectionFiles
 
-TWIN_GAP = 0.1
-"""Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
+Update = Callable[[Mapping[str, bytes]], None]
 
-TWIN_HEADS = 2
-"""Heads of each layer of the twin. With random weights they are interchangeable."""
+SECONDS_A_PAGE = 5.0
+"""Least time between two pages."""
+
+SHARE_OF_PAGES = 0.33
+"""Largest share of the time that is spent on pages."""
 
 HELP = """
 MODEL is a folder with a Hugging Face model, or its name on the hub. The text has one sequence per line; ViT takes a
@@ -156,66 +150,88 @@ def inspect(
     from attsvm._utils.devices import find_torch_device
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
-        subject = _loaded(model, text, images, family, checkpoints, held_out)
-        given = subject.given
-        if not 1 <= sentence <= len(given.tokens):
-            raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
-        options: dict[str, Any] = {
-            "heads": heads,
-            "queries": queries,
-            "gap": gap,
-            "margins": margins,
-            "seed": seed,
-            "family": family,
-            "device": str(find_torch_device(device)),
-        }
+        from attsvm.inspect.saved_models import SavedModel
+
+        saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)
+        if not 1 <= sentence <= len(saved.given.tokens):
+            raise ProblemError(f"--sentence: expected a number from 1 to {len(saved.given.tokens)}, got {sentence}")
+        with_twin = heads is None if twin is None else twin
+        # without margins, a page before the others are inspected would only delay them
+        wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
         about = {
             "source": {"model": model, "text": text and str(text), "images": images and str(images)},
             "command": command,
             "threads": threads,
         }
-        report = _Report(given, sentence - 1, json, start, about)
-        with_twin = heads is None if twin is None else twin
-        # without margins, a page before the others are inspected would only delay them
-        wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
-        growing: Growing[Found] = Growing(update, report.files, wait)
+        report = _Report(update, saved.given, sentence - 1, start, wait, about)
         try:
-            found = _inspected(subject, place, with_twin, options, growing.keep)
-            growing.write(found, "")
+            found = saved.inspect(
+                place,
+                with_twin=with_twin,
+                shown=messages.progress,
+                keep=report.keep,
+                say=messages.say,
+                heads=heads,
+                queries=queries,
+                gap=gap,
+                margins=margins,
+                seed=seed,
+                family=family,
+                device=str(find_torch_device(device)),
+            )
+            report.write(found, "")
         except Interrupted:
-            latest = growing.latest
+            latest = report.latest
             if latest is None:
                 raise
-            growing.write(latest, "interrupted")
-            report.show(latest, "interrupted")
+            report.write(latest, "interrupted")
+            report.show(latest, "interrupted", json)
             on_interruption(lambda: f"{out or 'the result'} holds {report.holds(latest)}")
             raise
-    report.show(found, "")
+    report.show(found, "", json)
     finish(out, "index.html, figures and result.json")
 
 
 class _Report:
-    """How an inspection is shown: files and the terminal.
+    """The folder of ``--out``, which is written again and again while heads are inspected, and the terminal.
 
-    ``sentence``: the sequence that is shown for the head in detail. ``start``: when the command began. ``about``: more
-    arguments of ``inspection_numbers``.
+    A state is "running" or "interrupted" if something is missing, and "" if the result is complete.
+
+    ``update``: of :func:`attsvm.cli.shared.updated_folder`; None without ``--out``. ``sentence``: the sequence that is
+    shown for the head in detail. ``start``: when the command began. ``wait``: seconds before the first page. ``about``:
+    more arguments of ``inspection_numbers``.
     """
 
-    def __init__(self, given: "Input", sentence: int, json: bool, start: float, about: dict[str, Any]) -> None:
-        self.given, self.sentence, self.json, self.start, self.about = given, sentence, json, start, about
+    def __init__(
+        self, update: Update | None, given: "Input", sentence: int, start: float, wait: float, about: dict[str, Any]
+    ) -> None:
+        self.update, self.given, self.sentence, self.start, self.about = update, given, sentence, start, about
+        self.next_page = time.monotonic() + wait
+        self.latest: Found | None = None
         self.pages: InspectionFiles | None = None
 
-    def files(self, found: "Found", state: str) -> dict[str, bytes]:
-        """The page, its figures and the numbers; after an interruption there is no time to draw."""
+    def keep(self, found: "Found") -> None:
+        """Keep the latest result, and write it unless the last page is new."""
+        self.latest = found
+        if self.update is not None and time.monotonic() >= self.next_page:
+            began = time.monotonic()
+            self.write(found, "running")
+            took = time.monotonic() - began
+            self.next_page = began + took + max(SECONDS_A_PAGE, took / SHARE_OF_PAGES)
+
+    def write(self, found: "Found", state: str) -> None:
+        """Write the page, its figures and the numbers; after an interruption there is no time to draw."""
+        if self.update is None:
+            return
         if self.pages is None:
             from attsvm.report.inspection.page import InspectionFiles
 
             self.pages = InspectionFiles(self.given.tokens, self.sentence, self.given.words)
-        return self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted")
+        self.update(self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted"))
 
-    def show(self, found: "Found", state: str) -> None:
-        """The numbers as JSON, or as tables."""
-        if self.json:
+    def show(self, found: "Found", state: str, json: bool) -> None:
+        """Print the numbers as JSON, or as tables."""
+        if json:
             from attsvm.report.plain import dumps
 
             print(dumps(self._numbers(found, state)))
@@ -233,103 +249,6 @@ class _Report:
 
         seconds = time.perf_counter() - self.start
         return inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
-
-
-class _Subject(NamedTuple):
-    """The model, its input, and its checkpoints by training step."""
-
-    network: "nn.Module"
-    given: "Input"
-    series: list[tuple[int, Path]]
-    held_out: "Source | None"
-
-
-def _loaded(
-    model: str,
-    text: Path | None,
-    images: Path | None,
-    family: str | None,
-    checkpoints: Path | None,
-    held_out: Path | None,
-) -> _Subject:
-    from attsvm.inspect import inputs, models
-    from attsvm.inspect.layers import attention_layers
-    from attsvm.inspect.source import Source
-
-    texts = [] if text is None else inputs.read_texts(text)
-    series = [] if checkpoints is None else models.checkpoints(checkpoints)
-    network = models.tower(models.load_model(model), pictures=images is not None)
-    layers = attention_layers(network, family)
-    if images is None:
-        given = inputs.tokenized(model, texts, network, layers[0].family)
-    else:
-        given = inputs.read_pictures(model, images, network)
-    other = None
-    if held_out is not None:
-        batch = inputs.tokenized(model, inputs.read_texts(held_out), network, layers[0].family).batch
-        other = Source.whole(network, batch, layers)
-    return _Subject(network, given, series, other)
-
-
-def _testable(held_out: "Source", place: tuple[int, int], seed: int) -> "Running":
-    """Run the head in detail on other text, and say what a test of its reasons can show."""
-    from attsvm.inspect.causal import Heads, Running
-
-    layer, head = place
-    running = Running.of(Heads(held_out, layer, (head,), None), None, seed)
-    messages.say(
-        f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
-        f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
-        " The causal tests will show which origins cause the difference."
-    )
-    return running
-
-
-def _inspected(
-    subject: _Subject,
-    place: tuple[int, int] | None,
-    twin: bool,
-    options: dict[str, Any],
-    keep: "Callable[[Found], None]",
-) -> "Found":
-    """The inspections of the model, of its twin and of its checkpoints; ``keep`` receives what is found until then."""
-    from attsvm.inspect import inspect as inspect_model
-    from attsvm.inspect import models
-    from attsvm.inspect.tested import tested_reasons
-    from attsvm.report.inspection.found import Found
-
-    network, given, series, held_out = subject
-    # a head whose reasons cannot be tested is refused before anything else is computed
-    running = None if held_out is None or place is None else _testable(held_out, place, options["seed"])
-
-    def inspected(name: str, model: "nn.Module", known: "Callable[[Inspection], Found]", **options: Any) -> "Found":
-        source: Source | None = None
-
-        def see(at: "HeadProgress") -> None:
-            nonlocal source
-            so_far = at.inspection()
-            source = so_far.source
-            if len(so_far.heads) == at.steps:  # all are measured
-                keep(known(so_far))
-
-        with messages.progress(name, see) as callback:
-            inspection = inspect_model(model, given.batch, callback=callback, **options)
-        # the model does not change here, so what was captured of it still holds
-        return known(replace(inspection, source=source))
-
-    found = inspected("the model", network, Found, view=place, **options)
-    explanation = None if found.done.view is None else found.done.view.explanation
-    if running is not None and explanation is not None:
-        with messages.progress("causal tests", lambda _: None) as callback:
-            found = found._replace(tests=tested_reasons(explanation, running, options["seed"], callback))
-    if twin:
-        some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
-        of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
-        found = inspected("its twin", models.random_twin(network, options["seed"]), found.with_twin, **of_twin)
-    for step, path in series:
-        checkpoint = models.tower(models.load_model(str(path)), pictures="pixel_values" in given.batch)
-        found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
-    return found
 
 
 def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) -> None:

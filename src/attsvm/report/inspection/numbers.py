@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from attsvm.inspect.directions import ReadingDirection
     from attsvm.inspect.reasons import Reasons
     from attsvm.inspect.result import Head
+    from attsvm.inspect.saved_models import Found
     from attsvm.inspect.tested import TestedReason
     from attsvm.inspect.view import HeadView
-    from attsvm.report.inspection.found import Found
 
 SCHEMA = "attsvm.inspect/2"
 

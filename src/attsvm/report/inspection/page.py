@@ -9,7 +9,6 @@ import numpy as np
 from attsvm.report.drawn import Shown
 from attsvm.report.figure_data import file_links
 from attsvm.report.inspection.figures import Known, draw_inspection
-from attsvm.report.inspection.found import Found
 from attsvm.report.inspection.origins import origins_of, tests_of
 from attsvm.report.inspection.picker import AttentionMaps, attention_maps, picker
 from attsvm.report.inspection.words import (
@@ -30,6 +29,7 @@ from attsvm.report.write import page_files
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
+    from attsvm.inspect.saved_models import Found
     from attsvm.inspect.view import HeadView
 
 Words = Callable[[list[int]], list[str]]
@@ -48,7 +48,7 @@ class InspectionFiles:
         self._drawn: list[Shown] = []
         self._maps: dict[int, AttentionMaps | None] = {}
 
-    def of(self, found: Found, result: dict[str, Any], state: str = "", *, draws: bool = True) -> dict[str, bytes]:
+    def of(self, found: "Found", result: dict[str, Any], state: str = "", *, draws: bool = True) -> dict[str, bytes]:
         """``index.html``, ``figures/*.png`` and ``result.json`` by their names.
 
         ``result``: of :func:`attsvm.report.inspection.numbers.inspection_numbers`. ``state``: "running" or
@@ -59,7 +59,7 @@ class InspectionFiles:
             self._drawn = draw_inspection(found.done, found.twin, found.steps, self._known)
         return page_files(self._page(found, result, state), self._drawn, result)
 
-    def _page(self, found: Found, result: dict[str, Any], state: str) -> str:
+    def _page(self, found: "Found", result: dict[str, Any], state: str) -> str:
         inspection, twin = found.done, found.twin
         name = Path(str(result["source"]["model"])).name or inspection.model
         if not self._maps:
@@ -82,7 +82,7 @@ class InspectionFiles:
             result=result,
         )
 
-    def _view(self, found: Found, view: "HeadView") -> dict[str, Any]:
+    def _view(self, found: "Found", view: "HeadView") -> dict[str, Any]:
         """The details of one head on one sequence, and its reasons on all of them."""
         texts, sentence = self.tokens, self.sentence
         tokens = texts[sentence]

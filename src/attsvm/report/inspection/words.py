@@ -8,8 +8,8 @@ from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
+    from attsvm.inspect.saved_models import Found
     from attsvm.inspect.view import HeadView
-    from attsvm.report.inspection.found import Found
     from attsvm.svm.margin_interval import MarginInterval
 
 REBUILT = 1e-5
