@@ -114,8 +114,8 @@ def fit(
     options = named_values([*shorthand, *(option or [])])
 
     from attsvm.datasets import find_source
-    from attsvm.report.fit.numbers import numbers, with_comparison
-    from attsvm.report.fit.words import notes, tables, verdict
+    from attsvm.pages.fit.numbers import numbers, with_comparison
+    from attsvm.pages.fit.words import notes, tables, verdict
 
     found = find_source(source, options)
     if seeds is not None:
@@ -130,7 +130,7 @@ def fit(
         from attsvm.apps.fit.fit import fit as train_and_compare
 
         if folder:
-            from attsvm.report.fit.page import write_folder
+            from attsvm.pages.fit.page import write_folder
 
         draws = (seeds or found.draws) if drawing.relevant is not None else 1
         result: dict[str, Any] | None = None

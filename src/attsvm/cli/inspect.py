@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from attsvm.inspect.causal import Running
     from attsvm.inspect.inputs import Input
     from attsvm.inspect.source import Source
-    from attsvm.report.inspection.found import Found
-    from attsvm.report.inspection.page import InspectionFiles
+    from attsvm.pages.inspection.found import Found
+    from attsvm.pages.inspection.page import InspectionFiles
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
@@ -208,7 +208,7 @@ class _Report:
     def files(self, found: "Found", state: str) -> dict[str, bytes]:
         """The page, its figures and the numbers; after an interruption there is no time to draw."""
         if self.pages is None:
-            from attsvm.report.inspection.page import InspectionFiles
+            from attsvm.pages.inspection.page import InspectionFiles
 
             self.pages = InspectionFiles(self.given.tokens, self.sentence, self.given.words)
         return self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted")
@@ -216,7 +216,7 @@ class _Report:
     def show(self, found: "Found", state: str) -> None:
         """The numbers as JSON, or as tables."""
         if self.json:
-            from attsvm.report.plain import dumps
+            from attsvm.pages.plain import dumps
 
             print(dumps(self._numbers(found, state)))
         else:
@@ -224,12 +224,12 @@ class _Report:
 
     def holds(self, found: "Found") -> str:
         """The number of finished heads."""
-        from attsvm.report.inspection.words import finished_words
+        from attsvm.pages.inspection.words import finished_words
 
         return finished_words(found)
 
     def _numbers(self, found: "Found", state: str) -> dict[str, Any]:
-        from attsvm.report.inspection.numbers import inspection_numbers
+        from attsvm.pages.inspection.numbers import inspection_numbers
 
         seconds = time.perf_counter() - self.start
         return inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
@@ -296,7 +296,7 @@ def _inspected(
     from attsvm.inspect import inspect as inspect_model
     from attsvm.inspect import models
     from attsvm.inspect.tested import tested_reasons
-    from attsvm.report.inspection.found import Found
+    from attsvm.pages.inspection.found import Found
 
     network, given, series, held_out = subject
     # a head whose reasons cannot be tested is refused before anything else is computed
@@ -335,8 +335,8 @@ def _inspected(
 def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) -> None:
     from rich.console import Console
 
-    from attsvm.report.inspection.numbers import layer_rows
-    from attsvm.report.inspection.origins import (
+    from attsvm.pages.inspection.numbers import layer_rows
+    from attsvm.pages.inspection.origins import (
         TEST_COLUMNS,
         TESTED,
         origin_lines,
@@ -344,7 +344,7 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
         test_lines,
         untested_words,
     )
-    from attsvm.report.inspection.words import (
+    from attsvm.pages.inspection.words import (
         change_words,
         glosses,
         notes,
