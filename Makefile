@@ -58,7 +58,7 @@ check-playground:
 	cd playground && npm ci --no-audit --no-fund && npm run build -- --outDir ../build/playground && \
 	cmp ../build/playground/index.html ../$(PLAYGROUND) && \
 	npm run build:report -- --outDir ../build/report && \
-	cmp ../build/report/zoom.js ../src/attsvm/report/templates/zoom.js && npm test && \
+	cmp ../build/report/zoom.js ../src/attsvm/pages/templates/zoom.js && npm test && \
 	if command -v chromium >/dev/null; then npm run browser; \
 	else echo "check-playground: tests in the browser skipped, Chromium is not installed"; fi
 

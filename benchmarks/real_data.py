@@ -18,12 +18,12 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
+from attsvm.pages.experiment.folder import write_experiment
+from attsvm.pages.experiment.names import name_of
+from attsvm.pages.plain import dumps, jsonable
 from attsvm.papers.experiments.experiment import Experiment, make_options
 from attsvm.papers.experiments.sentences import SENTENCES
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.report.experiment.folder import write_experiment
-from attsvm.report.experiment.names import name_of
-from attsvm.report.plain import dumps, jsonable
 
 SEEDS = (0, 1, 2)
 RATES = {

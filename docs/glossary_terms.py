@@ -8,7 +8,7 @@ import re
 from docutils import nodes
 from sphinx import addnodes
 
-from attsvm.report.glossary import mentions
+from attsvm.pages.glossary import mentions
 
 GLOSSARY = "glossary"
 ELSEWHERE = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title, nodes.math, nodes.raw, nodes.rubric)

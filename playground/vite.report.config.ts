@@ -1,9 +1,9 @@
 import { defineConfig } from "vite";
 
-/** The zoom of the pages of results: one script that the templates of attsvm.report inline. */
+/** The zoom of the pages of results: one script that the templates of attsvm.pages inline. */
 export default defineConfig({
   build: {
-    outDir: "../src/attsvm/report/templates",
+    outDir: "../src/attsvm/pages/templates",
     emptyOutDir: false,
     target: "es2022",
     reportCompressedSize: false,

@@ -86,7 +86,7 @@ def command(monkeypatch, capsys):
 @pytest.fixture(autouse=True, scope="session")
 def results_follow_their_schemas():
     """Check every result that a command or a figure makes in a test against the schema of its name."""
-    from attsvm.report import plain
+    from attsvm.pages import plain
 
     jsonable_dict = plain.jsonable_dict
 

@@ -17,7 +17,7 @@ from attsvm.results import Status
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GLOSSARY = ROOT / "src" / "attsvm" / "report" / "glossary.md"
+GLOSSARY = ROOT / "src" / "attsvm" / "pages" / "glossary.md"
 EXTENDING = ROOT / "docs" / "guide" / "extending.md"
 EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n(?:\n```python\n(.*?)```\n)?", re.DOTALL)
 BEGIN, END = "# docs: begin\n", "# docs: end"

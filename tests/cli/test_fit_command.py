@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 import attsvm
 from attsvm.cli.main import main
-from attsvm.report.words import number
+from attsvm.pages.words import number
 from attsvm.training import Run
 from oracles.attention import softmax
 from oracles.pages import loads
@@ -572,8 +572,8 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    from attsvm.report.claim import claim_folder
-    from attsvm.report.fit import page
+    from attsvm.pages.claim import claim_folder
+    from attsvm.pages.fit import page
 
     done = attsvm.fit(attsvm.Problem(**saturating_problem()), steps=20)
     monkeypatch.setattr(page, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))

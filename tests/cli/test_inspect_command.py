@@ -253,7 +253,7 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
 
 STOPPED = """
 import os, signal, sys, time
-import attsvm.report.inspection.page, rich.console, transformers.models.bert.modeling_bert  # once for both commands
+import attsvm.pages.inspection.page, rich.console, transformers.models.bert.modeling_bert  # once for both commands
 from attsvm.inspect import Inspection, solves
 from attsvm.cli.main import main
 

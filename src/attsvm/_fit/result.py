@@ -176,9 +176,7 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        measured: Any = import_object("attsvm.report.fit.numbers:numbers")
-        with_comparison: Any = import_object("attsvm.report.fit.numbers:with_comparison")
-        result: dict[str, Any] = measured(
+        result: dict[str, Any] = _pages("fit.numbers:numbers")(
             self,
             self.problem,
             source=self.data,
@@ -187,7 +185,9 @@ class Fit:
             threads=threads,
             classes=self.classes,
         )
-        return result if self.comparison is None else with_comparison(result, self.comparison)
+        if self.comparison is not None:
+            result = _pages("fit.numbers:with_comparison")(result, self.comparison)
+        return result
 
     def page(self) -> str:
         """Make the page of ``attsvm fit``, as one HTML document.
@@ -204,9 +204,8 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).page().startswith("<!doctype html>")
         True
         """
-        draw: Any = import_object("attsvm.report.fit.figures:draw_all")
-        page: Any = import_object("attsvm.report.fit.page:page")
-        html: str = page(self, self.numbers(), draw(self, self.source), COMMAND, self.source)
+        drawn = _pages("fit.figures:draw_all")(self, self.source)
+        html: str = _pages("fit.page:page")(self, self.numbers(), drawn, COMMAND, self.source)
         return html
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -233,7 +232,10 @@ class Fit:
         ...     attsvm.Run.load(f"{parent}/result/run.npz").step
         200
         """
-        claim: Any = import_object("attsvm.report.claim:claim_folder")
-        write: Any = import_object("attsvm.report.fit.page:write_folder")
-        with claim(folder, force) as hidden:
-            write(hidden, self, self.numbers(), COMMAND, self.source)
+        with _pages("claim:claim_folder")(folder, force) as hidden:
+            _pages("fit.page:write_folder")(hidden, self, self.numbers(), COMMAND, self.source)
+
+
+def _pages(name: str) -> Any:
+    """A function of the pages. They stand above this package and import it, so it finds them by name."""
+    return import_object(f"attsvm.pages.{name}")

@@ -95,8 +95,8 @@ def compare(
     check_models(models, pictures=images is not None)
 
     from attsvm._utils.devices import find_torch_device
-    from attsvm.report.comparison.numbers import comparison_numbers
-    from attsvm.report.plain import dumps
+    from attsvm.pages.comparison.numbers import comparison_numbers
+    from attsvm.pages.plain import dumps
 
     with result_folder(out, force, (*models, text, images)) as folder:
         from attsvm.inspect.saved_models import inspect_series
@@ -123,7 +123,7 @@ def compare(
             seconds=time.perf_counter() - start,
         )
         if folder:
-            from attsvm.report.comparison.page import write_comparison
+            from attsvm.pages.comparison.page import write_comparison
 
             write_comparison(folder, series, result, tokens, None if sentence is None else sentence - 1)
     if json:
@@ -136,7 +136,7 @@ def compare(
 def _show(series: "Series") -> None:
     from rich.console import Console
 
-    from attsvm.report.comparison.words import left_out, notes, short_rows, summary, verdict
+    from attsvm.pages.comparison.words import left_out, notes, short_rows, summary, verdict
 
     console = Console()
     console.print(f"{summary(series)}.", highlight=False)

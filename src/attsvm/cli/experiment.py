@@ -97,12 +97,12 @@ def experiment(
         torch.set_num_threads(threads)
 
     from attsvm._utils.devices import find_torch_device
+    from attsvm.pages.experiment.folder import check_experiment, claim_experiment, write_experiment
+    from attsvm.pages.experiment.page import notes, tables_of, verdict
+    from attsvm.pages.experiment.published import read_results
+    from attsvm.pages.plain import jsonable
     from attsvm.papers.experiments.experiment import Experiment, make_options
     from attsvm.papers.experiments.tasks import find_task
-    from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
-    from attsvm.report.experiment.page import notes, tables_of, verdict
-    from attsvm.report.experiment.published import read_results
-    from attsvm.report.plain import jsonable
 
     others = compare or []
     inputs = (data, vocabulary, *others)
@@ -139,7 +139,7 @@ def experiment(
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:
     """The results of the runs, until one is interrupted."""
-    from attsvm.report.experiment.folder import run_folder
+    from attsvm.pages.experiment.folder import run_folder
 
     done: list[dict[str, Any]] = []
     for options in runs:

@@ -163,13 +163,13 @@ def fit(
 
 def _write(folder: Path | None, done: "Fit", result: dict[str, Any]) -> None:
     if folder:
-        from attsvm.report.fit.page import write_folder
+        from attsvm.pages.fit.page import write_folder
 
         write_folder(folder, done, result, result["command"], done.source)
 
 
 def _show(done: "Fit", result: dict[str, Any], json: bool) -> None:
-    from attsvm.report.fit.words import notes, tables, verdict
+    from attsvm.pages.fit.words import notes, tables, verdict
 
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
 

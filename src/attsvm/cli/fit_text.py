@@ -84,8 +84,8 @@ def fit_text(
     command = command_line()
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
-    from attsvm.report.texts.numbers import text_numbers
-    from attsvm.report.texts.words import notes, tables, verdict
+    from attsvm.pages.texts.numbers import text_numbers
+    from attsvm.pages.texts.words import notes, tables, verdict
 
     with result_folder(out, force, (texts, test, embed)) as folder:
         from attsvm._fit.texts.fit_text import TextOptions, text_classifier
@@ -106,7 +106,7 @@ def fit_text(
             done = train_and_compare(given, test_texts, options, classifier=classifier, callback=callback)
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
-            from attsvm.report.texts.page import write_text_folder
+            from attsvm.pages.texts.page import write_text_folder
 
             write_text_folder(folder, done, result, command)
     print_result(result, json, tables(result), verdict(result), notes(result))

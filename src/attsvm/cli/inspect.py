@@ -19,7 +19,7 @@ from attsvm.pretrained import check_models
 if TYPE_CHECKING:
     from attsvm.inspect.inputs import Input
     from attsvm.inspect.saved_models import Found
-    from attsvm.report.inspection.page import InspectionFiles
+    from attsvm.pages.inspection.page import InspectionFiles
 
 Update = Callable[[Mapping[str, bytes]], None]
 
@@ -224,7 +224,7 @@ class _Report:
         if self.update is None:
             return
         if self.pages is None:
-            from attsvm.report.inspection.page import InspectionFiles
+            from attsvm.pages.inspection.page import InspectionFiles
 
             self.pages = InspectionFiles(self.given.tokens, self.sentence, self.given.words)
         self.update(self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted"))
@@ -232,7 +232,7 @@ class _Report:
     def show(self, found: "Found", state: str, json: bool) -> None:
         """Print the numbers as JSON, or as tables."""
         if json:
-            from attsvm.report.plain import dumps
+            from attsvm.pages.plain import dumps
 
             print(dumps(self._numbers(found, state)))
         else:
@@ -240,12 +240,12 @@ class _Report:
 
     def holds(self, found: "Found") -> str:
         """The number of finished heads."""
-        from attsvm.report.inspection.words import finished_words
+        from attsvm.pages.inspection.words import finished_words
 
         return finished_words(found)
 
     def _numbers(self, found: "Found", state: str) -> dict[str, Any]:
-        from attsvm.report.inspection.numbers import inspection_numbers
+        from attsvm.pages.inspection.numbers import inspection_numbers
 
         seconds = time.perf_counter() - self.start
         return inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
@@ -254,8 +254,8 @@ class _Report:
 def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) -> None:
     from rich.console import Console
 
-    from attsvm.report.inspection.numbers import layer_rows
-    from attsvm.report.inspection.origins import (
+    from attsvm.pages.inspection.numbers import layer_rows
+    from attsvm.pages.inspection.origins import (
         TEST_COLUMNS,
         TESTED,
         origin_lines,
@@ -263,7 +263,7 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
         test_lines,
         untested_words,
     )
-    from attsvm.report.inspection.words import (
+    from attsvm.pages.inspection.words import (
         change_words,
         glosses,
         notes,

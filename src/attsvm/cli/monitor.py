@@ -38,15 +38,15 @@ def monitor(
     force: ForceFolder = False,
 ) -> None:
     """Show a record (the help is HELP)."""
-    from attsvm.report.monitor.records import read_records
-    from attsvm.report.monitor.words import described, head_rows, monitor_numbers, notes, recorded, summary, verdict
-    from attsvm.report.plain import dumps
+    from attsvm.pages.monitor.records import read_records
+    from attsvm.pages.monitor.words import described, head_rows, monitor_numbers, notes, recorded, summary, verdict
+    from attsvm.pages.plain import dumps
 
     with result_folder(out, force, (record,)) as folder:
         records = read_records(record)
         result = monitor_numbers(records, source=str(record), command=command_line())
         if folder:
-            from attsvm.report.monitor.page import write_monitor
+            from attsvm.pages.monitor.page import write_monitor
 
             write_monitor(folder, records, result)
     if json:

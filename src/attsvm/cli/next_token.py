@@ -49,7 +49,7 @@ def next_token(
     limit_threads(threads)
     command = command_line()
 
-    from attsvm.report.next_words.numbers import next_word_numbers, notes, tables, verdict
+    from attsvm.pages.next_words.numbers import next_word_numbers, notes, tables, verdict
     from attsvm.results import Status
 
     with result_folder(out, force, (corpus,)) as folder:
@@ -72,7 +72,7 @@ def next_token(
             done = fit_next_words(texts, options, callback=callback)
         result = next_word_numbers(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads)
         if folder:
-            from attsvm.report.next_words.page import write_next_word_folder
+            from attsvm.pages.next_words.page import write_next_word_folder
 
             write_next_word_folder(folder, done, result, command)
     print_result(result, json, tables(result), verdict(result), notes(result))

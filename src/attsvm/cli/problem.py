@@ -8,7 +8,7 @@ import typer
 from attsvm.cli.options import Json, ProblemFile
 from attsvm.cli.shared import command_line, finish
 from attsvm.cli.tables import pairs_table
-from attsvm.report.outputs import check_file
+from attsvm.pages.outputs import check_file
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -48,8 +48,8 @@ def problem(
     if example:
         check_file(path, force)
 
+    from attsvm.pages.plain import dumps
     from attsvm.problem import Problem
-    from attsvm.report.plain import dumps
 
     if example:
         _example(sequences, tokens, dim, prompt, seed).save(path)
@@ -69,7 +69,7 @@ def _example(sequences: int, tokens: int, dim: int, prompt: bool, seed: int) -> 
 
 def as_numbers(problem: "Problem", *, source: str, command: str) -> dict[str, Any]:
     """The description as JSON-able numbers, as documented in docs/guide/results.md."""
-    from attsvm.report.plain import command_result
+    from attsvm.pages.plain import command_result
 
     canonical = problem.canonical
     return command_result(
@@ -127,7 +127,7 @@ def _optimal(problem: "Problem") -> dict[str, Any] | None:
 def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from attsvm.report.words import number
+    from attsvm.pages.words import number
 
     queries = result["queries_per_sequence"]
     rows = [

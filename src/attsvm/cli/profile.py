@@ -70,11 +70,11 @@ def profile(
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
+    from attsvm.pages.plain import dumps
+    from attsvm.pages.profile.page import numbers, write_folder
     from attsvm.profiles import margin_profile
     from attsvm.profiles.named import import_optimizer
     from attsvm.profiles.profile import NORMS
-    from attsvm.report.plain import dumps
-    from attsvm.report.profile.page import numbers, write_folder
 
     with result_folder(out, force) as folder:
         with progress() as callback:

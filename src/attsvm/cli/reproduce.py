@@ -77,11 +77,11 @@ def reproduce(
 
     from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
+    from attsvm.pages.plain import command_result, dumps
     from attsvm.papers.page import page
     from attsvm.papers.run import chosen, claim
     from attsvm.papers.several import run_several
     from attsvm.papers.sizes import sizes_of
-    from attsvm.report.plain import command_result, dumps
 
     console = Console()
     if list_all:

@@ -45,7 +45,7 @@ def announce(out: Path | None) -> None:
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> Iterator[Path | None]:
     """Claim the folder of ``--out``."""
-    from attsvm.report.claim import claim_folder
+    from attsvm.pages.claim import claim_folder
 
     with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
         announce(out)
@@ -57,7 +57,7 @@ def updated_folder(
     out: Path | None, force: bool, inputs: Iterable[object] = ()
 ) -> Iterator[Callable[[Mapping[str, bytes]], None] | None]:
     """Claim the folder of ``--out`` for a result that is written while it is computed."""
-    from attsvm.report.claim import claim_updates
+    from attsvm.pages.claim import claim_updates
 
     with claim_updates(out, force, inputs) if out else contextlib.nullcontext() as update:
         announce(out)
@@ -85,7 +85,7 @@ def print_result(
     from rich.console import Console
 
     from attsvm.cli.tables import grouped_table
-    from attsvm.report.plain import dumps
+    from attsvm.pages.plain import dumps
 
     if json:
         print(dumps(result))

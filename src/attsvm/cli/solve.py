@@ -11,7 +11,7 @@ from attsvm.cli.shared import announce, command_line, finish, limit_threads
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
-from attsvm.report.outputs import check_file
+from attsvm.pages.outputs import check_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,8 +78,8 @@ def solve(
 
     import numpy as np
 
+    from attsvm.pages.plain import dumps
     from attsvm.problem import Problem
-    from attsvm.report.plain import dumps
     from attsvm.svm import solve_svm
 
     problem = Problem.load(problem_file)
@@ -109,7 +109,7 @@ def as_numbers(
     """The solution as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
-    from attsvm.report.plain import command_result
+    from attsvm.pages.plain import command_result
 
     names = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")
     return command_result(
@@ -159,7 +159,7 @@ def _show(solution: "Solution") -> None:
 def _table_of_batch(solution: "Solution") -> Any:
     import numpy as np
 
-    from attsvm.report.words import number
+    from attsvm.pages.words import number
 
     rows = []
     for index in np.ndindex(solution.batch_shape):
@@ -172,7 +172,7 @@ def _table_of_batch(solution: "Solution") -> Any:
 
 
 def _table_of_one(solution: "Solution") -> Any:
-    from attsvm.report.words import number
+    from attsvm.pages.words import number
     from attsvm.results import Status
 
     rows = [("status", str(solution.status))]

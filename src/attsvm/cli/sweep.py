@@ -179,7 +179,7 @@ def _value(text: str) -> Any:
 def _finish(found: Any, out: Path, json: bool) -> None:
     from json import loads
 
-    from attsvm.report.plain import command_result, dumps
+    from attsvm.pages.plain import command_result, dumps
 
     errors = loads(found.attrs["errors"])
     if json:
@@ -208,7 +208,7 @@ def _cells(found: Any) -> int:
 
 
 def _show_estimate(definition: "Definition", chunk: int, workers: int | None, device: str | None, json: bool) -> None:
-    from attsvm.report.plain import command_result, dumps
+    from attsvm.pages.plain import command_result, dumps
     from attsvm.sweeps.estimate import estimate
 
     found = estimate(definition, chunk, workers, device)

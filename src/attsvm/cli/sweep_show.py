@@ -11,7 +11,7 @@ from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.cli.tables import columns_table
 
 if TYPE_CHECKING:
-    from attsvm.report.sweep.estimates import Summary
+    from attsvm.pages.sweep.estimates import Summary
 
 HELP = """
 STORE is the folder of a sweep, which may be running or interrupted. Shares have Wilson intervals, means have bootstrap
@@ -45,16 +45,16 @@ def sweep_show(
     """Show a sweep (the help is HELP)."""
     check_number("--level", level, "a number in (0, 1)", lambda x: 0 < x < 1)
 
-    from attsvm.report.plain import dumps
-    from attsvm.report.sweep.estimates import summarize
-    from attsvm.report.sweep.numbers import sweep_numbers
+    from attsvm.pages.plain import dumps
+    from attsvm.pages.sweep.estimates import summarize
+    from attsvm.pages.sweep.numbers import sweep_numbers
     from attsvm.sweeps import open_sweep
 
     with result_folder(out, force, (store,)) as folder:
         summary = summarize(open_sweep(store), level)
         result = sweep_numbers(summary, command_line(), level)
         if folder:
-            from attsvm.report.sweep.page import write_sweep
+            from attsvm.pages.sweep.page import write_sweep
 
             write_sweep(folder, summary, result)
     if json:
@@ -67,8 +67,8 @@ def sweep_show(
 def _show(summary: "Summary") -> None:
     from rich.console import Console
 
-    from attsvm.report.sweep.numbers import COLUMNS, table_rows
-    from attsvm.report.sweep.words import cell_value, notes, verdict
+    from attsvm.pages.sweep.numbers import COLUMNS, table_rows
+    from attsvm.pages.sweep.words import cell_value, notes, verdict
 
     console = Console()
     if not console.is_terminal:

@@ -23,7 +23,7 @@ from attsvm.cli.shared import announce, command_line, finish, limit_threads, pro
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
-from attsvm.report.outputs import check_file
+from attsvm.pages.outputs import check_file
 from attsvm.training.attention import ATTENTIONS
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def train(
     named = {"learning_rate": learning_rate, "p": p}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
+    from attsvm.pages.plain import dumps
     from attsvm.problem import Problem
-    from attsvm.report.plain import dumps
     from attsvm.results import Status
     from attsvm.training import Run, Stopping
     from attsvm.training import train as train_attention
@@ -173,7 +173,7 @@ def as_numbers(
     import numpy as np
 
     from attsvm.norms import Lp
-    from attsvm.report.plain import command_result
+    from attsvm.pages.plain import command_result
 
     status, counts = np.unique(run.status, return_counts=True)
     counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
@@ -229,7 +229,7 @@ def _predicted(problem: "Problem", run: "Run") -> dict[str, Any]:
 def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from attsvm.report.words import number
+    from attsvm.pages.words import number
 
     states = ", ".join(f"{name}" if result["trials"] == 1 else f"{n} {name}" for name, n in result["status"].items())
     rows = [

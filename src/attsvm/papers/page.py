@@ -7,11 +7,11 @@ from typing import Any
 from markupsafe import Markup
 
 from attsvm._version import __version__
+from attsvm.pages.render import render, svg_element
+from attsvm.pages.words import listed
 from attsvm.papers.figure import Row, Standing
 from attsvm.papers.run import Outcome, as_numbers, standing_words
 from attsvm.papers.sizes import SizeKind
-from attsvm.report.render import render, svg_element
-from attsvm.report.words import listed
 
 _LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
 

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
+from attsvm.pages.over_steps import at_step
 from attsvm.plot import style
-from attsvm.report.over_steps import at_step
 
 Recorded = tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R 2"]]
 """The steps of the records of a path, and where it is at them."""

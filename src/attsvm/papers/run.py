@@ -15,13 +15,13 @@ from matplotlib.figure import Figure as Drawing
 from attsvm._utils.files import atomic_write, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.errors import ProblemError
+from attsvm.pages.outputs import check_folder, check_holds_files
+from attsvm.pages.plain import command_result, dumps
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.pieces import Store
 from attsvm.papers.sizes import SizeKind, sizes_of
 from attsvm.plot import style
-from attsvm.report.outputs import check_folder, check_holds_files
-from attsvm.report.plain import command_result, dumps
 
 SCHEMA = "attsvm.reproduce/1"
 PIECES = "pieces"

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

@@ -13,12 +13,12 @@ from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.rings import Recorded, draw_rings, ring_steps
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train

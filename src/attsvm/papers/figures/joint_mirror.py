@@ -9,12 +9,12 @@ from scipy.special import expit
 from attsvm.datasets.papers import joint_mirror
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.rings import draw_rings, ring_steps
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training import train
 

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import joint_prompt
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.longer_steps import longer_steps
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.svm import solve_head, solve_svm
 from attsvm.theory import classify, predict_direction
 from attsvm.training import Run, train

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
@@ -16,7 +17,6 @@ from attsvm.papers.grid import GRID_LINES, label
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.statistics import share as share_interval
 from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
 from attsvm.sweeps.arguments import find_source

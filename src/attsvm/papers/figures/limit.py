@@ -8,11 +8,11 @@ from matplotlib.figure import Figure as Drawing
 from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.selection import scores
 from attsvm.svm import solve_svm
 from attsvm.training import train

@@ -10,12 +10,12 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.grid import GRID_LINES, label
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.selection import is_locally_optimal, optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.theory import LocalConditions, local_convergence_conditions

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import unequal_scores
 from attsvm.measures import direction_error
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

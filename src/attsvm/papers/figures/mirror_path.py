@@ -8,11 +8,11 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import mirror_path
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.rings import draw_rings, ring_steps
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.losses import Loss
 from attsvm.measures import attention_of, correlation
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.token_instances import attention_on_label, token_instance
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.results import Status
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train

@@ -9,11 +9,11 @@ from attsvm.measures import correlation
 from attsvm.next_token import TokenGraph
 from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
 from attsvm.optimizers.transformations import Decaying
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.token_instances import LOG_LOSS, attention_on_label, graph_instances
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

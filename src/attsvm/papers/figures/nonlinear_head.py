@@ -11,12 +11,12 @@ from scipy.stats import spearmanr
 from attsvm._utils.linear_algebra import softmax
 from attsvm.heads import MLP
 from attsvm.measures import direction_error
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
 

@@ -12,12 +12,12 @@ from attsvm.datasets import random_problem
 from attsvm.heads import MLP, FunctionHead, Head, Quadratic
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.regularization import regularization_path
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.theory import mixture_conditions
 from attsvm.training import train

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.heads import MLP, ValueMLP
 from attsvm.measures import attention_of, direction_error
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.nonlinear_head import DROPPED, KEPT, LINES, PREDICTIONS
 from attsvm.papers.longer_steps import longer_steps
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
 

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import several_sequences
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.prompt_one_sequence import draw_paths
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train

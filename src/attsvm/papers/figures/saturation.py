@@ -11,12 +11,12 @@ from matplotlib.figure import SubFigure
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.factored_paths import limit_optimizer
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
-from attsvm.report.words import number
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

@@ -9,12 +9,12 @@ from matplotlib.figure import SubFigure
 from attsvm._utils.linear_algebra import softmax
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report.words import number
 from attsvm.selection import scores
 from attsvm.training import train
 

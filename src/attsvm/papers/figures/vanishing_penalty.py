@@ -7,12 +7,12 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
+from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.regularization import penalty_path, regularization_path
-from attsvm.report.words import number
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 

@@ -1,0 +1,261 @@
+"""The folder of a result: whole or not there, and never in the place of something else."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import attsvm
+from attsvm import ProblemError
+from attsvm.cli.app import COMMANDS, load_command
+from attsvm.cli.main import main
+from attsvm.pages.claim import claim_folder, claim_updates
+from attsvm.pages.experiment.folder import claim_experiment
+
+
+def write_result(folder, text):
+    (folder / "result.json").write_text(json.dumps({"schema": "attsvm.fit/1", "text": text}))
+    (folder / "figures").mkdir()
+
+
+def text_of(folder):
+    return json.loads((folder / "result.json").read_text())["text"]
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder with an earlier result, alone in its parent."""
+    out = tmp_path / "deep" / "out"
+    with claim_folder(out) as hidden:
+        write_result(hidden, "first")
+        (hidden / "run.npz").touch()
+    return out
+
+
+def test_force_replaces_a_result_as_a_whole(out):
+    with claim_folder(out, force=True) as hidden:
+        write_result(hidden, "second")
+        assert text_of(out) == "first", "the old one stays until the new one is whole"
+    assert {path.name for path in out.iterdir()} == {"result.json", "figures"}
+    assert text_of(out) == "second"
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_error_leaves_the_earlier_result(out, error):
+    def fail_midway():
+        with claim_folder(out, force=True) as hidden:
+            write_result(hidden, "half")
+            raise error
+
+    with pytest.raises(error):
+        fail_midway()
+    assert text_of(out) == "first"
+    assert list(out.parent.iterdir()) == [out]
+
+
+def files_with(text, *figures):
+    result = json.dumps({"schema": "attsvm.inspect/2", "text": text}).encode()
+    return {"result.json": result, "index.html": b"", **{f"figures/{name}.png": b"" for name in figures}}
+
+
+def test_a_folder_that_is_updated_is_whole_each_time(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with claim_updates(out) as update:
+        assert not out.exists()
+        for text in ("first", "second", "third"):
+            update(files_with(text, text))
+            assert text_of(out) == text
+            assert [path.name for path in (out / "figures").iterdir()] == [f"{text}.png"]
+    assert text_of(out) == "third"
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("updates", [0, 1, 2])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_error_undoes_all_updates(tmp_path, updates, earlier):
+    out = tmp_path / "deep" / "out"
+    if earlier:
+        with claim_folder(out) as hidden:
+            write_result(hidden, "earlier")
+
+    def fail():
+        with claim_updates(out, force=True) as update:
+            for number in range(updates):
+                update(files_with(str(number)))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    if earlier:
+        assert text_of(out) == "earlier"
+        assert list(out.parent.iterdir()) == [out]
+    else:
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_update_replaces_nothing_that_others_wrote(tmp_path):
+    out = tmp_path / "out"
+
+    def update_twice():
+        with claim_updates(out) as update:
+            update(files_with("first"))
+            (out / "notes.txt").write_text("theirs")
+            update(files_with("second"))
+
+    with pytest.raises(ProblemError, match=r"holds more than a result \(notes.txt\)"):
+        update_twice()
+    assert (out / "notes.txt").read_text() == "theirs"
+    assert text_of(out) == "first"
+
+
+def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):
+    out = tmp_path / "out"
+
+    def come_late():
+        with claim_folder(out) as hidden:
+            write_result(hidden, "late")
+            out.mkdir()
+            (out / "theirs").touch()
+
+    with pytest.raises(ProblemError, match="exists already"):
+        come_late()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
+
+
+@pytest.mark.parametrize("stranger", ["thesis.tex", "figures.bak"])
+def test_force_refuses_a_folder_with_strangers(out, stranger):
+    (out / stranger).touch()
+    with pytest.raises(ProblemError, match=f"holds more than a result \\({stranger}\\)"), claim_folder(out, force=True):
+        pass
+    assert text_of(out) == "first"
+
+
+def test_force_takes_an_empty_folder_and_refuses_a_file(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with claim_folder(tmp_path / "empty", force=True) as hidden:
+        write_result(hidden, "new")
+    assert text_of(tmp_path / "empty") == "new"
+    (tmp_path / "file").write_text("kept")
+    with (
+        pytest.raises(ProblemError, match="expected a folder or a free name, got a file"),
+        claim_folder(tmp_path / "file", force=True),
+    ):
+        pass
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def commands(folder):
+    """Every command that writes, with its input in a folder, without ``--out`` and ``--force``."""
+    problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+    problem.save(folder / "problem.npz")
+    (folder / "texts.csv").write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
+    (folder / "sentences.txt").write_text("a text\n")
+    source = str(folder / "problem.npz")
+    return {
+        "fit": ["fit", source, "--steps", "3"],
+        "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
+        "next-token": ["next-token", str(folder / "sentences.txt")],
+        "train": ["train", source, "--steps", "3"],
+        "solve": ["solve", source, "--selected", "optimal"],
+        "playground": ["playground"],
+        "profile": ["profile", "adam", "--steps", "4", "--seeds", "1"],
+        "inspect": ["inspect", str(folder / "model"), "--text", str(folder / "sentences.txt")],
+        "compare": ["compare", str(folder / "model"), str(folder / "model"), "--text", str(folder / "sentences.txt")],
+        "monitor": ["monitor", str(folder / "heads.csv")],
+        "experiment": ["experiment", "imdb", "--preset", "tiny", "--data", str(folder / "data")],
+        "reproduce": ["reproduce", "losses", "--quick"],
+        "sweep": ["sweep", "phase-feasible", "--trials", "1", "--workers", "0"],
+        "sweep show": ["sweep", "show", str(folder / "store")],
+    }
+
+
+WRITING = [name for name in COMMANDS if any("--out" in each.opts for each in load_command(name).params)]
+CONTINUING = {"reproduce", "sweep"}
+"""Commands without ``--force``: they continue what is at ``--out``."""
+
+
+def things(folder):
+    """What an output must not replace, by name. No device is among them: a test must not risk one."""
+    os.mkfifo(folder / "FIFO")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+    (folder / "link to a FIFO").symlink_to(folder / "FIFO")
+    (folder / "link to nothing").symlink_to(folder / "nothing")
+    (folder / "file").write_text("kept")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "thesis.tex").write_text("kept")
+    return ["FIFO", "socket", "link to a FIFO", "link to nothing", "file/below", "folder"]
+
+
+def state(folder):
+    """What is in a folder: inode, kind and size of every entry."""
+    found = {path: path.lstat() for path in folder.rglob("*")}
+    return {path: (entry.st_ino, entry.st_mode, entry.st_size) for path, entry in found.items()}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments = commands(tmp_path)[command]
+    force = [] if command in CONTINUING else ["--force"]
+    for name in things(tmp_path):
+        before = state(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", name, *force])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        message = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert message.startswith(f"attsvm: {name}: ")
+        assert message.count("\n") == 1, message
+        assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["train", "solve", "fit", "fit-text"])
+def test_an_input_is_never_replaced(command, tmp_path, monkeypatch, capsys):
+    arguments = commands(tmp_path)[command]
+    contents = Path(arguments[1]).read_bytes()
+    monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", arguments[1], "--force"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.startswith(f"attsvm: {arguments[1]}: expected")
+    assert Path(arguments[1]).read_bytes() == contents
+
+
+def test_a_result_is_written_through_a_link_and_keeps_it(tmp_path):
+    problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+    problem.save(tmp_path / "file.npz")
+    (tmp_path / "link.npz").symlink_to("file.npz")
+    os.mkfifo(tmp_path / "FIFO")
+    with pytest.raises(ProblemError, match="expected a file or a free name, got a FIFO"):
+        problem.save(tmp_path / "FIFO")
+    attsvm.Problem(problem.tokens[:3], labels=problem.labels[:3]).save(tmp_path / "link.npz")
+    assert (tmp_path / "link.npz").is_symlink()
+    assert len(attsvm.Problem.load(tmp_path / "file.npz").tokens) == 3
+
+
+def test_the_run_of_an_interrupted_command_is_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.npz").touch()
+    with claim_folder(tmp_path / "out", force=True) as hidden:
+        write_result(hidden, "second")
+    assert text_of(tmp_path / "out") == "second"
+
+
+def test_a_folder_that_only_looks_like_a_result_is_not_replaced(out, tmp_path):
+    for change in (
+        lambda: (out / "result.json").write_text('{"mine": 1}'),
+        lambda: (out / "figures" / "letter.txt").write_text("mine"),
+    ):
+        change()
+        with pytest.raises(ProblemError, match="holds more than a result"), claim_folder(out, force=True):
+            pass
+        (out / "result.json").write_text('{"schema": "attsvm.fit/1"}')
+    # a folder of TensorBoard is often called runs, too
+    (tmp_path / "mine" / "runs" / "events").mkdir(parents=True)
+    (tmp_path / "mine" / "runs" / "events" / "of.tensorboard").touch()
+    with pytest.raises(ProblemError, match="holds no experiment"):
+        claim_experiment(tmp_path / "mine", resume=False, force=True)

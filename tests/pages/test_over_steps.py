@@ -1,0 +1,125 @@
+"""Sliders over the steps of training."""
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+import urllib.parse
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from attsvm import Problem, fit
+from attsvm._fit.history import recorded_attention
+from attsvm.datasets import find_source
+from attsvm.measures import attention_of
+from attsvm.pages.figure_data import figure_series
+from attsvm.pages.fit.numbers import numbers
+from attsvm.pages.fit.page import write_folder
+from attsvm.pages.render import svg_element
+from attsvm.papers.rings import draw_rings, ring_steps
+
+# moves each slider to the step before last, and writes what is shown
+MOVE = """<script>
+for (const input of document.querySelectorAll("p.over-steps input")) {
+  input.value = input.max - 1; input.dispatchEvent(new Event("input"));
+  const part = input.closest("p").parentElement.querySelector("[data-over]");
+  const said = part.tagName === "TD" ? part.style.getPropertyValue("--a") + part.title.split(":")[1]
+    : part.firstElementChild.style.opacity;
+  document.body.append(Object.assign(document.createElement("output"), { className: "said", textContent: said }));
+}
+</script></body>"""
+
+
+def written(problem, folder, source=None, **options):
+    done = fit(problem, steps=30, **options)
+    given = getattr(problem, "problem", problem)
+    result = numbers(done, given, source="here.npz", command="attsvm fit here.npz", seed=0)
+    write_folder(folder, done, result, "attsvm fit here.npz", source)
+    return done, (folder / "index.html").read_text()
+
+
+def masked_problem():
+    generator = np.random.default_rng(3)
+    tokens = generator.standard_normal((20, 5, 3))
+    mask = generator.random((20, 5)) < 0.7
+    mask[:, 0] = True
+    return Problem(tokens, labels=np.where(np.arange(20) % 2, 1.0, -1.0), mask=mask)
+
+
+def test_the_slider_has_the_attention_of_the_records(tmp_path):
+    done, page = written(masked_problem(), tmp_path)
+    rows = np.arange(done.test.num_sequences)
+    steps, attention = recorded_attention(done.run, done.test, rows)
+    assert steps.tolist() == [0, 1, 2, 4, 8, 16, done.run.step]
+    assert np.array_equal(attention[-1], done.on_test.attention)
+    first = attention_of(done.test, np.zeros(3))
+    assert np.array_equal(attention[0], first)
+    # a masked token has no cell; the others have theirs at every step, to the digits that are written
+    cells = np.array([[float(x) for x in found.split()] for found in re.findall(r'data-over="(.*?)"', page)])
+    shown = np.moveaxis(attention[:, :12, 0], 0, -1)[done.test.mask[:12]]
+    assert np.allclose(cells, shown, rtol=5.1e-3, atol=0)
+
+
+def test_the_data_of_pictures_are_the_attention_on_their_tokens(tmp_path):
+    source = find_source("digits", {"train": "60", "test": "20"})
+    done, page = written(source.drawing(0, 0.25), tmp_path, source)
+    table = urllib.parse.unquote(re.search(r'download="picks.csv" href="data:text/csv;charset=utf-8,(.*?)"', page)[1])
+    rows = list(csv.DictReader(io.StringIO(table)))
+    shares = np.array([float(row["value"]) for row in rows]).reshape(-1, 9)
+    attention, right = done.on_test.attention[:, 0], done.right["test"]
+    shown = np.concatenate([np.flatnonzero(right)[:10], np.flatnonzero(~right)[:10]])
+    assert np.array_equal(shares, attention[shown])
+    assert {row["series"] for row in rows} == {"attention"}
+
+
+def test_a_browser_moves_the_sliders(tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to open the page with")
+    source = find_source("digits", {"train": "60", "test": "20"})
+    (tmp_path / "table").mkdir()
+    (tmp_path / "pictures").mkdir()
+    pages = [
+        written(masked_problem(), tmp_path / "table"),
+        written(source.drawing(0, 0.25), tmp_path / "pictures", source),
+    ]
+    for (_, page), name in zip(pages, ("table", "pictures"), strict=True):
+        file = tmp_path / name / "moved.html"
+        file.write_text(page.replace("</body>", MOVE))
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        command += [f"--user-data-dir={tmp_path}/profile", "--dump-dom", "--virtual-time-budget=1000", f"file://{file}"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "CONSOLE" not in shown.stderr
+        said = re.findall(r'<output class="said">(.*?)</output>', shown.stdout)
+        shares = [float(found.split()[-2]) for found in re.findall(r'data-over="(.*?)"', page)[: len(said)]]
+        assert len(said) == 1
+        assert said[0] == (f"{shares[0]:g} {shares[0]:.3f}" if name == "table" else f"{shares[0]:g}")
+
+
+def test_rings_are_where_the_paths_are_at_the_step_of_the_slider():
+    generator = np.random.default_rng(0)
+    long, short = np.array([0, 1, 2, 3, 5, 8, 13]), np.array([0, 2, 6])
+    paths = [(steps, generator.standard_normal((len(steps), 2))) for steps in (long, short)]
+    figure = Figure(figsize=(3, 2))
+    axis = figure.subplots()
+    for _, points in paths:
+        axis.plot(*points.T)
+    draw_rings(axis, paths, ring_steps(long))
+    page = svg_element(figure, "paths", "Paths")
+    assert 'data-steps="[0, 1, 2, 5, 8, 13]"' in page
+    found = re.findall(r'<g id="paths-step-(\d+)-0" data-at="(\d)"( display="none")?>(.*?)</g></g>', page)
+    assert [(int(step), int(k)) for step, k, *_ in found] == [(0, 0), (1, 1), (2, 2), (5, 3), (8, 4), (13, 5)]
+    assert [bool(hidden) for *_, hidden, _ in found] == [True] * 5 + [False]
+    # the short path has no record at step 1, nor at a step after its last one
+    at = {0: (0, 0), 1: (1, 0), 2: (2, 1), 5: (4, 1), 8: (5, 2), 13: (6, 2)}
+    for step, *_, marks in found:
+        places = [points[row] for (_, points), row in zip(paths, at[int(step)], strict=True)]
+        expected = (np.array([0, figure.bbox.height]) + axis.transData.transform(places) * [1, -1]) * 72 / figure.dpi
+        uses = np.array(re.findall(r'<use [^>]*x="([-\d.]+)" y="([-\d.]+)"', marks), dtype=float)
+        assert np.allclose(uses, expected, atol=0.006)
+    # the data are those of the paths, and a print shows the rings of the last step
+    assert {one.name for one in figure_series(figure)} == {"curve 1", "curve 2"}
+    assert [line.get_visible() for line in axis.lines[2:]] == [False] * 5 + [True]

@@ -1,0 +1,139 @@
+"""What the page and the terminal say, on input that is awkward to draw or to put into words."""
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm import Problem, fit
+from attsvm._fit.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm._fit.texts.text import Texts
+from attsvm.pages.fit import figures
+from attsvm.pages.fit.numbers import numbers
+from attsvm.pages.fit.page import write_folder
+from attsvm.pages.fit.words import tables
+from attsvm.pages.texts.figures import draw_text_figures
+from attsvm.pages.texts.numbers import text_numbers
+from attsvm.pages.texts.page import text_page
+from attsvm.pages.words import number
+
+GENERATOR = np.random.default_rng(5)
+LABELS = np.where(np.arange(8) % 2, 1.0, -1.0)
+TOKENS = GENERATOR.standard_normal((8, 3, 4)) + LABELS[:, None, None] * np.eye(4)[0]
+
+
+@given(st.floats(-1e300, 1e300) | st.sampled_from([np.inf, -np.inf, np.nan]) | st.floats(0.99, 1))
+def test_a_number_is_short_and_reads_back(value):
+    text = number(value)
+    if not np.isfinite(value):
+        assert text == "-"
+        return
+    assert len(text) <= len("1 − 1.0e-05")
+    if text.startswith("1 − "):
+        assert 1 - value == pytest.approx(float(text.removeprefix("1 − ")), rel=0.051)
+    else:
+        assert float(text) == pytest.approx(value, rel=5.1e-3)
+
+
+@dataclass(frozen=True)
+class Awkward:
+    """A problem, how it is fitted, and what a reader must be told."""
+
+    said: str
+    arrays: dict
+    options: dict
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+FIXED = {"train_head": False}
+AWKWARD = {
+    "one sequence a class": Awkward("no softmax", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, FIXED | {"steps": 3}),
+    "one step": Awkward(
+        "still changing at the last record", {"tokens": TOKENS, "labels": LABELS}, FIXED | {"steps": 1}
+    ),
+    "one token": Awkward("nothing is selected", {"tokens": TOKENS[:, :1], "labels": LABELS}, FIXED),
+    "one token, trained": Awkward("no theorem", {"tokens": TOKENS[:, :1], "labels": LABELS}, {}),
+    "one sequence a class, trained": Awkward("no theorem", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
+    "zero tokens": Awkward("no theorem", {"tokens": TOKENS * 0, "labels": LABELS}, {}),
+    "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
+    "equal tokens": Awkward("not saturated", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, FIXED | {"steps": 3}),
+    "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, FIXED | {"steps": 50}),
+    "huge tokens": Awkward("passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, FIXED | {"steps": 50}),
+    "huge tokens, trained": Awkward("no theorem", {"tokens": TOKENS * 1e200, "labels": LABELS}, {"steps": 50}),
+    "one direction": Awkward(
+        "step 50",
+        {"tokens": np.stack([LABELS[:, None] * np.array([1.0, 0.2, 0.1]), np.ones((8, 3))], axis=-1)}
+        | {"labels": LABELS, "head": np.array([1.0, 0.0]), "keys": TOKENS[:, :, :1] * 0 + np.array([[30.0], [1], [0]])},
+        {"steps": 50},
+    ),
+    "interrupted": Awkward(
+        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, FIXED | {"steps": 10**6, "callback": interrupt}
+    ),
+    "interrupted, trained": Awkward(
+        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": lambda _: True}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_path):
+    case = AWKWARD[name]
+    problem = Problem(**case.arrays)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = fit(problem, **case.options)
+        result = numbers(done, problem, source="here.npz", command="attsvm fit here.npz", seed=0)
+        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+    words = re.sub(
+        r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
+        " ",
+        (tmp_path / "index.html").read_text(),
+        flags=re.S,
+    )
+    assert case.said in words
+    assert not re.search(r"\b(nan|inf|None|True|False|array)\b", words)
+    on_terminal = " ".join(cell for _, rows in tables(done, result) for row in rows for cell in row)
+    assert all(word in words for word in on_terminal.split())
+    assert all(drawn.stat().st_size > 1000 for drawn in (tmp_path / "figures").glob("*"))
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("Data cannot be log-scaled")
+
+    monkeypatch.setattr(figures, "_saturation", fail)
+    done = fit(Problem(TOKENS, labels=LABELS), steps=50)
+    result = numbers(done, done.train, source="here.npz", command="attsvm fit here.npz", seed=0)
+    with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
+        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+    page = (tmp_path / "index.html").read_text()
+    assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"selection", "learning"}
+
+
+@pytest.mark.parametrize("attention", [0.0, 1e-320, 1e-200])
+def test_words_without_attention_are_drawn(attention):
+    rows = [f"{word} the film" for word in ("good", "bad")] * 50
+    texts = Texts(tuple(rows), np.array(["+", "-"] * 50), "here")
+    done = fit_text(texts, options=TextOptions(min_documents=1, dim=2), classifier=text_classifier(max_steps=3))
+    occurs = done.words.frequency > 0
+    words = replace(
+        done.words,
+        attention=np.where(occurs, attention, 0.0),
+        by_class=np.where(attention > 0, done.words.by_class, np.nan),
+    )
+    done = replace(done, words=words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw_text_figures(done)
+    assert "Words below 1e-06 are drawn there." in drawn[0].caption
+    result = text_numbers(done, source="here", test=None, command="attsvm fit-text here", seed=0)
+    assert "nan" not in text_page(done, result, drawn, "attsvm fit-text here").partition(">Figures</h2>")[0]
