@@ -25,7 +25,7 @@ ERROR = "ValueError: <tokens> are not finite"
 
 
 def store(axes, finished=TRIALS, errors=()):
-    """A sweep in the format of ``attsvm.sweeps.format``; of its second cell only ``finished`` trials are done."""
+    """A sweep in the format of ``attsvm.sweeps.store``; of its second cell only ``finished`` trials are done."""
     generator = np.random.default_rng(0)
     shape, dims = tuple(map(len, axes.values())), (*axes, "trial")
     done = np.ones((*shape, TRIALS), dtype=bool)

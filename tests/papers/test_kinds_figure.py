@@ -4,7 +4,7 @@ import numpy as np
 
 from attsvm.papers.figures import kinds
 from attsvm.sweeps import Definition, measured
-from attsvm.sweeps.sources.random import draw
+from attsvm.sweeps.sources import draw_random as draw
 from attsvm.theory import Kind
 from attsvm.training import train
 

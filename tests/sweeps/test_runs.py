@@ -7,12 +7,12 @@ import pytest
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.results import Status
-from attsvm.sweeps import runs
+from attsvm.sweeps import training
 
 
 def test_an_interrupted_training_is_no_result(monkeypatch):
     problem = random_problem(2, 3, 2, 0)
     run = replace(attsvm.train(problem, steps=10), status=Status.INTERRUPTED)
-    monkeypatch.setattr(runs, "train", lambda *_, **__: run)
+    monkeypatch.setattr(training, "train", lambda *_, **__: run)
     with pytest.raises(KeyboardInterrupt):
-        runs.train_until_decided(problem, {"steps": 50, "record": 10}, seed=0, budget=0)
+        training.train_until_decided(problem, {"steps": 50, "record": 10}, seed=0, budget=0)

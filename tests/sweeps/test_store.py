@@ -13,11 +13,11 @@ import attsvm
 from attsvm.errors import ProblemError
 from attsvm.optimizers import gradient_descent
 from attsvm.sweeps.arrays import coordinate
+from attsvm.sweeps.compute import Task
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.estimate import estimate, num_programs
-from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import Measure
-from attsvm.sweeps.store import Store, Task
+from attsvm.sweeps.measure import Measure, Output
+from attsvm.sweeps.store import Store
 from attsvm.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.slow

@@ -17,12 +17,13 @@ import attsvm
 from attsvm._utils import progress_display
 from attsvm.errors import ProblemError
 from attsvm.sweeps import Measure, Output
-from attsvm.sweeps.block import Block, drawn_block
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.compute import measured
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.memory import measured
-from attsvm.sweeps.sources.random import draw
-from attsvm.sweeps.starts import filled_up
+from attsvm.sweeps.sources import draw_random as draw
+from attsvm.sweeps.sources import drawn_block
 from attsvm.sweeps.sweep import sweep
+from attsvm.sweeps.training import filled_up
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,12 @@ from attsvm.optimizers import Limit
 from attsvm.results import Status
 from attsvm.sweeps.arguments import Arguments
 from attsvm.sweeps.block import Block
+from attsvm.sweeps.compute import block_outputs
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Drawn, Output
-from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measure import Measure, Output
 from attsvm.sweeps.measures import KINDS, AllSupport, DirectionError, KindOfConvergence, MarginRatio, SupportCount
-from attsvm.sweeps.sources.random import draw
-from attsvm.sweeps.work import block_outputs
+from attsvm.sweeps.sources import Drawn
+from attsvm.sweeps.sources import draw_random as draw
 
 
 def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trials_are_missing():

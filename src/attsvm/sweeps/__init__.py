@@ -4,13 +4,12 @@ A new source of problems, a new measure and a new ready sweep of another package
 """
 
 from attsvm.sweeps.block import Block
+from attsvm.sweeps.compute import measured
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Drawn, Output
-from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measure import Measure, Output
 from attsvm.sweeps.measures import MEASURES
-from attsvm.sweeps.memory import measured
 from attsvm.sweeps.ready import READY
-from attsvm.sweeps.sources import SOURCES
+from attsvm.sweeps.sources import SOURCES, Drawn
 from attsvm.sweeps.store import open_sweep
 from attsvm.sweeps.sweep import SweepProgress, sweep
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attsvm._utils.extensions import find_named, import_object
+from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
 from attsvm.optimizers import optimizer_options, parse_optimizer
 from attsvm.optimizers.registry import DEFAULT
 from attsvm.svm import solve_svm
-from attsvm.sweeps.sources import SOURCES
+from attsvm.sweeps.sources import find_source
 from attsvm.training import train
 
 _NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "learning_rate", "device"}
@@ -33,18 +33,6 @@ class Arguments:
         if self.optimizer:
             found["optimizer"] = parse_optimizer(optimizer, **self.optimizer)
         return found
-
-
-def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function that draws problems, by name, by import path, or itself.
-
-    Raises ProblemError if its first parameter is not ``generators``.
-    """
-    found = data if callable(data) else find_named("source", SOURCES, data)
-    first = next(iter(inspect.signature(found).parameters), "none")
-    if first != "generators":
-        raise ProblemError(f"data: expected a function draw(generators, ...), got one whose first parameter is {first}")
-    return found
 
 
 def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Output
+from attsvm.sweeps.measure import Output
 
 
 def create_group(folder: Path, definition: Definition, header: Mapping[str, Any]) -> None:

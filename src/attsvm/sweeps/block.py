@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,8 @@ from attsvm.results import Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.sweeps.arguments import Arguments
-from attsvm.sweeps.format import Drawn
-from attsvm.sweeps.runs import Trained, train_until_decided
-from attsvm.sweeps.starts import start
+from attsvm.sweeps.sources import Drawn
+from attsvm.sweeps.training import Trained, start, train_until_decided
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
@@ -163,16 +161,3 @@ class Block:
 def _norms(limit: Limit) -> set[Norm | None]:
     """The norms of a limit after steps of any length."""
     return {limit.norm} | (_norms(limit.beyond) if limit.beyond else set())
-
-
-def drawn_block(found: Any, width: int) -> Drawn:
-    """What a source returned, checked.
-
-    Raises ProblemError if it is neither a problem nor a :class:`Drawn`, or its batch axis is not that of the trials.
-    """
-    drawn = Drawn(found) if isinstance(found, Problem) else found
-    if not isinstance(drawn, Drawn):
-        raise ProblemError(f"data: expected a Problem or a Drawn, got {type(found).__name__}")
-    if drawn.problem.model_shape != (width,):
-        raise ProblemError(f"data: expected problems with the batch axes ({width},), got {drawn.problem.model_shape}")
-    return drawn

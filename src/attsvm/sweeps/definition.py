@@ -14,8 +14,7 @@ from attsvm._utils.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arguments import Arguments, group_of
 from attsvm.sweeps.description import described
-from attsvm.sweeps.format import check_names
-from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measure import Measure, check_names
 from attsvm.sweeps.measures import parse_measure
 
 MOST_BLOCK = 256

@@ -10,10 +10,9 @@ import numpy as np
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from attsvm._utils.jax_devices import find_device, name_of, on_device
+from attsvm.sweeps.compute import block_outputs, check_values, one_thread
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import number_of_workers
-from attsvm.sweeps.values import check_values
-from attsvm.sweeps.work import block_outputs, one_thread
 
 DISK_BLOCK = 4096
 """A file takes whole blocks of this many bytes."""

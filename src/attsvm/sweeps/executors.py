@@ -1,104 +1,103 @@
-"""Where chunks are computed: in this process, or by the workers of a Dask scheduler, and on which device."""
+"""Where chunks are computed: in this process, or by the workers of a Dask scheduler, and on which device.
 
+The workers of a cluster on this machine load this module before they connect to its scheduler.
+"""
+
+import atexit
 import contextlib
-import math
-import time
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator
+import gc
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from typing import Any
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from attsvm._utils.checks import check_integer
+from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.interruption import blocked
 from attsvm._utils.jax_devices import find_device, name_of
 from attsvm.errors import ProblemError
-from attsvm.sweeps import local_worker
-from attsvm.sweeps.store import Task
-from attsvm.sweeps.work import Failure, attempt, in_worker
+from attsvm.sweeps.compute import Failure, Task, attempt
 from attsvm.training.engine.trials import num_threads
 
-Call = Callable[[Task], object]
-Outcome = tuple[Task, Failure | None]
-
-AHEAD = 3
-"""Chunks that are handed out for each worker, so that none waits for the client."""
-
-SELDOM = {
+SETTINGS = {
+    # By default Dask looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a
+    # second, on the cores that compute the trials.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "1s",
 }
-"""How often Dask observes its own processes, which share the cores with the trials.
-
-By default it looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a second.
-"""
+"""Settings of Dask for the workers of this machine."""
 
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 2**28}
-"""Environment of the workers, in which glibc keeps freed memory for the next block.
+"""Environment of these workers, in which glibc keeps freed memory for the next block.
 
 Dask has it return the memory at once; each block then causes 15,000 page faults and more.
 """
 
+SILENT = (
+    ("distributed.worker", "Failed to communicate with scheduler during heartbeat."),
+    ("distributed.worker.state_machine", "ended with CancelledError"),
+    ("distributed.worker", "Compute Failed"),
+)
+"""What a worker would log if its scheduler ends, if it is closed while it computes, and if a chunk fails.
 
-class Executor(ABC):
-    """Computes the chunks of a queue, which may grow while it does."""
-
-    dashboard: str = ""
-
-    @abstractmethod
-    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its failure, or None, as they finish. Ends when the queue is empty and no task is running."""
-
-    @abstractmethod
-    def workers(self) -> int:
-        """The number of workers now."""
+The scheduler of a cluster on this machine lives in the process of the sweep, and both end with it: when the sweep is
+finished, stopped or interrupted. Then nothing is wrong. The error of a chunk is recorded in the store. Workers of another
+cluster keep these messages.
+"""
 
 
-class InProcess(Executor):
-    """One chunk after the other in this process. Dask is not needed."""
+class _ChunkFailed(Exception):
+    """The failure of a chunk. Dask reports errors at once, and hands out results only when they are fetched."""
 
-    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        while queue:
-            task = queue.popleft()
+
+def outcomes(
+    client: Any, call: Callable[[Task], object], tasks: Iterable[Task]
+) -> Iterator[tuple[Task, Failure | None]]:
+    """Make a call for each task; yield it and its failure, or None, as they finish.
+
+    ``client``: of a Dask scheduler, whose workers make the calls; None for this process.
+    """
+    if client is None:
+        for task in tasks:
             yield task, attempt(call, task)
+        return
+    from distributed import as_completed
 
-    def workers(self) -> int:
-        """Return 1, for this process."""
-        return 1
+    given = list(tasks)
+    of_future = dict(zip(client.map(partial(_in_worker, call), given, pure=False), given, strict=True))
+    for future in as_completed(list(of_future)):
+        if future.status not in ("finished", "error"):
+            raise ConnectionError(f"{client.scheduler.address}: the Dask scheduler ended")
+        error = future.exception() if future.status == "error" else None
+        if error is None:
+            failure = None
+        elif isinstance(error, _ChunkFailed):
+            failure = Failure(*error.args)
+        else:  # of Dask, such as the loss of several workers in turn
+            failure = Failure.of(error, 1)
+        yield of_future.pop(future), failure
 
 
-class Distributed(Executor):
-    """The workers of a Dask scheduler."""
+def _in_worker(call: Callable[[Task], object], task: Task) -> None:
+    """Make a call in a process that does nothing else."""
+    _prepare_worker()
+    failure = attempt(call, task)
+    if failure is not None:
+        raise _ChunkFailed(*failure)
 
-    def __init__(self, client: Any) -> None:
-        self.client, self.dashboard = client, client.dashboard_link or ""
-        self._counted, self._workers = -math.inf, 0
 
-    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        from distributed import as_completed
-
-        running: dict[Any, Task] = {}
-        finished = as_completed()
-        while queue or running:
-            while queue and len(running) < AHEAD * max(1, self.workers()):
-                task = queue.popleft()
-                future = self.client.submit(in_worker, call, task, pure=False)
-                running[future] = task
-                finished.add(future)
-            future = next(finished)
-            task = running.pop(future)
-            if future.status not in ("finished", "error"):
-                raise ConnectionError(f"{self.client.scheduler.address}: the Dask scheduler ended")
-            # an error of the future is one of Dask, such as the loss of several workers in turn
-            failure = Failure.of(future.exception()) if future.status == "error" else future.result()
-            future.release()
-            yield task, failure
-
-    def workers(self) -> int:
-        """The number of threads of all workers that were connected a second ago."""
-        if time.monotonic() - self._counted > 1:  # asking the scheduler takes milliseconds
-            self._counted, self._workers = time.monotonic(), sum(self.client.nthreads().values())
-        return self._workers
+@cache
+def _prepare_worker() -> None:
+    """Compute on one thread, keep compiled programs, and end without delay."""
+    keep_programs()
+    atexit.register(gc.freeze)  # the last collections take seconds with JAX
+    # for good, because a worker may have several threads
+    os.environ["ATTSVM_THREADS"] = "1"
+    threadpool_limits(1, user_api="blas")
 
 
 def check_workers(scheduler: str | None, workers: int | None) -> None:
@@ -143,22 +142,21 @@ def _own_device(device: str | None) -> str:
 
 
 @contextlib.contextmanager
-def executor(scheduler: str | None, workers: int) -> Iterator[Executor]:
-    """An executor: a running scheduler, this process for 0 workers, or a cluster on this machine.
+def connected(scheduler: str | None, workers: int) -> Iterator[Any]:
+    """A Dask client of a running scheduler, or of a cluster on this machine; None for 0 workers.
 
     Raises ProblemError if the scheduler cannot be reached.
     """
     if scheduler is not None:
         with _connected(scheduler) as client:
-            yield Distributed(client)
-        return
-    if workers == 0:
-        yield InProcess()
-        return
-    from distributed import Client
+            yield client
+    elif workers == 0:
+        yield None
+    else:
+        from distributed import Client
 
-    with local_cluster(workers) as cluster, Client(cluster) as client:
-        yield Distributed(client)
+        with local_cluster(workers) as cluster, Client(cluster) as client:
+            yield client
 
 
 def _connected(scheduler: str) -> Any:
@@ -176,8 +174,18 @@ def local_cluster(workers: int) -> Any:
     import dask
     from distributed import LocalCluster
 
-    preload = [*dask.config.get("distributed.worker.preload", ()), local_worker.__name__]
+    preload = [*dask.config.get("distributed.worker.preload", ()), __name__]
     spawn = dict(dask.config.get("distributed.nanny.pre-spawn-environ", {})) | MEMORY
-    settings = SELDOM | {"distributed.worker.preload": preload, "distributed.nanny.pre-spawn-environ": spawn}
+    settings = SETTINGS | {"distributed.worker.preload": preload, "distributed.nanny.pre-spawn-environ": spawn}
     with blocked(), dask.config.set(settings):  # Ctrl-C ends this process, and its workers end with it
         return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")
+
+
+def dask_setup(worker: Any) -> None:
+    """Leave out the messages of :data:`SILENT` in a worker that loads this module."""
+    for name, words in SILENT:
+        logging.getLogger(name).addFilter(partial(_is_without, words))
+
+
+def _is_without(words: str, record: logging.LogRecord) -> bool:
+    return words not in record.getMessage()

@@ -18,8 +18,7 @@ from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.sweeps.arguments import read_function
 from attsvm.sweeps.block import Block
-from attsvm.sweeps.format import MISSING, YES_NO, Output
-from attsvm.sweeps.measure import Measure, OfFunction
+from attsvm.sweeps.measure import MISSING, YES_NO, Measure, OfFunction, Output
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import Run
 

@@ -1,4 +1,29 @@
-"""The folder of a sweep: created, locked by one client, and filled chunk by chunk. ``format.py`` describes it."""
+"""The folder of a sweep: created, locked by one client, and filled chunk by chunk.
+
+Its format::
+
+    STORE/
+      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads
+      sweep.json    the definition: version, command, seed, hash, trials, block, chunk; a random id of the store; the
+                    checksums of the files that the store was created with, and of itself
+      chunks/       one small file for each finished or failed chunk; that of a finished one has the checksums (CRC-32C)
+                    of the files that were written for it
+      lock          held by the client that runs
+
+:func:`attsvm.sweeps.open_sweep` reads it as an ``xarray.Dataset``:
+
+- Dimensions: one for each axis of the grid, in the order of the grid, then ``trial``, then the axes of a measure.
+- Coordinates: the values of the grid (numbers, or strings), and those of the measures' own axes, with ``long_name`` and
+  ``units``.
+- Variables: the outputs of the measures. In float64, NaN means missing: not measured, failed or undefined. In int8 and
+  int32, -1 means missing. ``flag_meanings`` names the codes 0, 1, ... of an output, divided by spaces; a yes-or-no
+  output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers. ``partial`` is true
+  where only some trials have a value by definition.
+- ``done``: whether the chunk of a trial is committed. Use only these trials.
+- Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
+  ``chunk``, ``device`` (empty if not known), ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials",
+  "attempts", "error", "traceback"}``, one for each failed chunk.
+"""
 
 import contextlib
 import json
@@ -11,7 +36,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +46,9 @@ from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import create_array, create_group, plain
+from attsvm.sweeps.compute import Failure, Task
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import undeclared
+from attsvm.sweeps.measure import undeclared
 
 try:
     import fcntl
@@ -34,20 +60,6 @@ if TYPE_CHECKING:
 
 DATA, HEADER, CHUNKS, LOCK = "data.zarr", "sweep.json", "chunks", "lock"
 DONE, FAILED = ".done", ".failed"
-
-
-class Task(NamedTuple):
-    """A chunk of trials of one cell."""
-
-    cell: int
-    first: int
-    stop: int
-    attempt: int = 1
-
-    @property
-    def name(self) -> str:
-        """The name of its files."""
-        return f"{self.cell}-{self.first}"
 
 
 class Store:
@@ -285,7 +297,7 @@ class Store:
         with contextlib.suppress(ValueError):
             create_array(self.path / DATA, name, undeclared(array), definition, chunk)
 
-    def fail(self, definition: Definition, task: Task, error: str, traceback: str) -> None:
+    def fail(self, definition: Definition, task: Task, failure: Failure) -> None:
         """Record the error of a chunk.
 
         Raises
@@ -296,9 +308,9 @@ class Store:
         record = {
             "cell": {name: plain(value) for name, value in definition.values(task.cell).items()},
             "trials": [task.first, task.stop],
-            "attempts": task.attempt,
-            "error": error,
-            "traceback": traceback,
+            "attempts": failure.attempts,
+            "error": failure.error,
+            "traceback": failure.traceback,
         }
         with self._writing(), atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
             stream.write(_sealed(record))

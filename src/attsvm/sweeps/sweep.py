@@ -1,36 +1,33 @@
 """The main function of sweeps: computes the chunks that a store lacks."""
 
 import logging
-import math
 import os
 import time
 import warnings
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.checks import check_callback, check_integer
 from attsvm._utils.extensions import find_named, kind_check
+from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import counted, reports
 from attsvm.errors import ProblemError
+from attsvm.sweeps.compute import Task, check_values, compute, one_thread, tasks
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.executors import Executor, check_workers, device_of_workers, executor, number_of_workers
+from attsvm.sweeps.executors import check_workers, connected, device_of_workers, number_of_workers, outcomes
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
-from attsvm.sweeps.store import Store, Task, check_installed, open_sweep
-from attsvm.sweeps.values import check_values
-from attsvm.sweeps.work import run_chunk
+from attsvm.sweeps.store import Store, check_installed, open_sweep
 
 if TYPE_CHECKING:
     import xarray
 
 _log = logging.getLogger(__name__)
-
-ATTEMPTS = 3
-"""How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
 
 OPTIONS = tuple(each.name for each in fields(Definition) if each.name not in ("grid", "measures"))
 """The options of a definition."""
@@ -192,19 +189,54 @@ def sweep(
         check_values(definition)
     with folder.claimed():
         size = folder.prepare(definition, size, command, device)
-        state = _Progress(definition, folder.done(), size)
-        queue = deque(state.left())
-        if queue:
-            with executor(scheduler, number_of_workers(workers, device)) as found:
-                call = partial(run_chunk, definition, folder.path, size, folder.identity(), device)
-                _run(found, queue, call, folder, state, callback)
-    if state.failed:
+        done = folder.done()
+        left = [task for task in tasks(definition, size) if task.name not in done]
+        failed = _compute(definition, folder, size, left, scheduler, workers, device, callback) if left else []
+    if failed:
         warnings.warn(
-            f"{store}: {counted(state.failed, 'chunk')} failed, the first one with {state.first_error}",
+            f"{store}: {counted(len(failed), 'chunk')} failed, the first one with {failed[0]}",
             RuntimeWarning,
             stacklevel=2,
         )
     return open_sweep(store, verify=False)  # what was there before is verified, what is new was written now
+
+
+def _compute(
+    definition: Definition,
+    folder: Store,
+    chunk: int,
+    left: list[Task],
+    scheduler: str | None,
+    workers: int | None,
+    device: str | None,
+    callback: Callable[[SweepProgress], object] | None,
+) -> list[str]:
+    """Compute the chunks that are left; return the errors of those that failed."""
+    count = _Count(definition, left)
+    errors: list[str] = []
+    call = partial(run_chunk, definition, folder.path, chunk, folder.identity(), device)
+    with connected(scheduler, number_of_workers(workers, device)) as client:
+        if callback is not None and callback(count.progress(client)):
+            return errors
+        for task, failure in outcomes(client, call, left):
+            if failure is None:
+                count.commit(task)
+            else:
+                if not errors:
+                    _log.warning("%s: chunk %s failed with %s", folder.given, task.name, failure.error)
+                folder.fail(definition, task, failure)
+                errors.append(failure.error)
+                count.failed += 1
+            if callback is not None and callback(count.progress(client)):
+                break
+    return errors
+
+
+def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, device: str | None, task: Task) -> None:
+    """Compute a chunk on one thread and on a device, and commit it to the store."""
+    with one_thread(), on_device(find_device(device)):
+        arrays = compute(definition, task)
+    Store(path).write(definition, chunk, identity, task, arrays)
 
 
 def define(
@@ -240,81 +272,37 @@ def chunk_size(definition: Definition, chunk: int | None) -> int:
     return chunk
 
 
-class _Progress:
-    """Which chunks are committed, and how fast."""
+class _Count:
+    """How many trials are committed, and how fast."""
 
-    def __init__(self, definition: Definition, done: set[str], chunk: int) -> None:
-        self.definition, self.chunk = definition, chunk
-        self.first_finished: float | None = None
-        self.new, self.failed, self.first_error = 0, 0, ""
-        trials = definition.trials
-        self._firsts = range(0, trials, chunk)
-        self._left = [
-            sum(f"{cell}-{first}" not in done for first in self._firsts) for cell in range(definition.num_cells)
-        ]
-        self._done = done
-        self.done = sum(self._size(int(name.split("-")[1])) for name in done)
+    def __init__(self, definition: Definition, left: list[Task]) -> None:
+        self.cells = definition.num_cells
+        self.trials = definition.num_cells * definition.trials
+        self.done = self.trials - sum(task.size for task in left)
+        self.failed = 0
+        self._left = Counter(task.cell for task in left)
+        self._began, self._new = 0.0, 0
 
-    def _size(self, first: int) -> int:
-        return min(first + self.chunk, self.definition.trials) - first
-
-    def left(self) -> list[Task]:
-        """The chunks to compute."""
-        return [
-            Task(cell, first, first + self._size(first))
-            for cell in range(self.definition.num_cells)
-            for first in self._firsts
-            if f"{cell}-{first}" not in self._done
-        ]
-
-    def finish(self, task: Task) -> None:
+    def commit(self, task: Task) -> None:
         """Count a chunk that was committed."""
-        if self.first_finished is None:
-            self.first_finished = time.perf_counter()  # what was before is start and compilation
+        if self._began:
+            self._new += task.size
         else:
-            self.new += task.stop - task.first
-        self.done += task.stop - task.first
+            self._began = time.perf_counter()  # what was before is start and compilation
+        self.done += task.size
         self._left[task.cell] -= 1
 
-    def now(self, executor: Executor) -> SweepProgress:
-        """The state after a chunk."""
-        total = self.definition.num_cells * self.definition.trials
-        seconds = time.perf_counter() - (self.first_finished or math.inf)
-        rate = self.new / seconds if self.new else 0.0
+    def progress(self, client: Any) -> SweepProgress:
+        """The state after a chunk. ``client``: of Dask, or None for this process."""
+        rate = self._new / (time.perf_counter() - self._began) if self._new else 0.0
         return SweepProgress(
-            trials=total,
+            trials=self.trials,
             done=self.done,
-            cells=self.definition.num_cells,
-            finished=self._left.count(0),
+            cells=self.cells,
+            finished=self.cells - sum(number > 0 for number in self._left.values()),
             failed=self.failed,
             rate=rate,
-            seconds_left=(total - self.done) / rate if rate else None,
-            workers=executor.workers(),
-            dashboard=executor.dashboard,
+            seconds_left=(self.trials - self.done) / rate if rate else None,
+            workers=1 if client is None else sum(client.nthreads().values()),
+            dashboard="" if client is None else client.dashboard_link or "",
         )
-
-
-def _run(
-    found: Executor,
-    queue: deque[Task],
-    call: Callable[[Task], object],
-    folder: Store,
-    progress: _Progress,
-    callback: Callable[[SweepProgress], object] | None,
-) -> None:
-    if callback is not None and callback(progress.now(found)):
-        return
-    for task, failure in found.outcomes(queue, call):
-        if failure is None:
-            progress.finish(task)
-        else:
-            if not progress.first_error:
-                progress.first_error = failure.error
-                _log.warning("%s: chunk %s failed with %s", folder.given, task.name, failure.error)
-            if task.attempt < ATTEMPTS and not failure.final:
-                queue.appendleft(task._replace(attempt=task.attempt + 1))
-            else:
-                folder.fail(progress.definition, task, failure.error, failure.traceback)
-                progress.failed += 1
-        if callback is not None and callback(progress.now(found)):
-            return

@@ -19,12 +19,11 @@ from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.statistics import share as share_interval
 from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
-from attsvm.sweeps.arguments import find_source
-from attsvm.sweeps.block import drawn_block
+from attsvm.sweeps.compute import one_thread
 from attsvm.sweeps.definition import LANES
 from attsvm.sweeps.measures import KINDS
-from attsvm.sweeps.starts import filled_up
-from attsvm.sweeps.work import one_thread
+from attsvm.sweeps.sources import drawn_block, find_source
+from attsvm.sweeps.training import filled_up
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import train
 

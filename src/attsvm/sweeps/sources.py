@@ -1,0 +1,183 @@
+"""Sources of the problems of a sweep, by name.
+
+A source is a function ``draw(generators, *, ...)`` that returns a :class:`~attsvm.Problem` with one batch axis, or a
+:class:`attsvm.sweeps.Drawn`. It draws trial i from ``generators[i]`` alone.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attsvm._utils.checks import check_flag, check_integer
+from attsvm._utils.extensions import find_named
+from attsvm.datasets.signal_noise import signal_noise
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a data source draws for a block of trials.
+
+    Parameters
+    ----------
+    problem : Problem
+        With one batch axis, the trials.
+    test : Problem, optional
+        Test data, with the same batch axis.
+    extras : mapping of str to ndarray
+        Further arrays for measures, with the trials in front.
+    unpadded : Problem, optional
+        The problem without coordinates that are zero. Initial weights are drawn for it, and filled up with zeros.
+
+    See Also
+    --------
+    attsvm.sweeps.SOURCES
+
+    Examples
+    --------
+    >>> from attsvm.datasets import random_problem
+    >>> from attsvm.sweeps import Drawn
+    >>> Drawn(random_problem(3, 4, 5, batch=(8,))).problem.batch_shape
+    (8,)
+    """
+
+    problem: Problem
+    test: Problem | None = None
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    unpadded: Problem | None = None
+
+
+def draw_random(
+    generators: Sequence[np.random.Generator],
+    *,
+    num_sequences: int = 6,
+    num_tokens: int = 8,
+    dim: int = 10,
+    prompt: bool = False,
+    self_attention: bool = False,
+    pad_to: int | Sequence[int] = (),
+) -> Problem | Drawn:
+    """Draw Gaussian heads, tokens and queries, scaled to unit norm, and labels ±1 with equal probability.
+
+    ``generators``: one for each trial. ``num_sequences``, ``num_tokens``, ``dim``: n, T and d. ``prompt``: leave out
+    the queries, for prompt attention. ``self_attention``: the query of a sequence is its first token. ``pad_to``: the
+    problem is filled up with zeros to the smallest of these dimensions that is not below ``dim``. Cells that are filled
+    up to one dimension share their compiled programs. Tokens and initial weights are those of ``dim`` dimensions, and
+    so is the training up to rounding.
+    """
+    n, T, d = (
+        check_integer(name, size, 1)
+        for name, size in (("num_sequences", num_sequences), ("num_tokens", num_tokens), ("dim", dim))
+    )
+    if check_flag("self_attention", self_attention) and check_flag("prompt", prompt):
+        raise ProblemError("self_attention: expected False for a prompt, which has no queries, got True")
+    ends = np.cumsum([n, d, n * T * d, n * d])
+    # one call for each trial, because drawing few numbers takes less time than calling
+    labels, head, tokens, queries = np.split(
+        np.stack([generator.standard_normal(ends[-1]) for generator in generators]), ends[:-1], axis=1
+    )
+    tokens = _unit(tokens.reshape(-1, n, T, d))
+    problem = Problem(
+        tokens,
+        labels=np.where(labels >= 0, 1.0, -1.0),
+        head=_unit(head),
+        queries=None if prompt else tokens[..., 0, :] if self_attention else _unit(queries.reshape(-1, n, d)),
+    )
+    sizes = [check_integer("pad_to", size, 1) for size in ([pad_to] if isinstance(pad_to, int) else pad_to)]
+    space = min((size for size in sizes if size >= d), default=d)
+    return problem if space == d else Drawn(padded(problem, space), unpadded=problem)
+
+
+def padded(problem: Problem, dim: int) -> Problem:
+    """A problem in more dimensions, whose further coordinates are zero."""
+
+    def filled(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, dim - problem.dim)])
+
+    queries = None if problem.queries is None else filled(problem.queries)
+    head = None if problem.head is None else filled(problem.head)
+    return Problem(filled(problem.tokens), labels=problem.labels, queries=queries, head=head)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    scaled: np.ndarray = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return scaled
+
+
+def draw_noise(
+    generators: Sequence[np.random.Generator],
+    *,
+    num_sequences: int = 20,
+    num_tokens: int = 8,
+    dim: int = 2000,
+    signal: float = 20.0,
+    weak: float = 0.1,
+    label_noise: float = 0.2,
+    num_test: int = 1000,
+    compact: bool = False,
+) -> Drawn:
+    """Draw sequences with a token of signal, two of weak signal, and noise, with flipped labels and test sequences.
+
+    ``generators``: one for each trial. The other parameters are those of :func:`attsvm.datasets.signal_noise`.
+
+    The result has test data, and the extras ``flipped`` (trials, n) and ``noise_tokens`` (trials, T).
+    """
+    trials = [
+        signal_noise(
+            num_sequences,
+            num_tokens,
+            dim,
+            signal=signal,
+            weak=weak,
+            label_noise=label_noise,
+            num_test=num_test,
+            seed=generator,
+            compact=compact,
+        )
+        for generator in generators
+    ]
+    return Drawn(
+        _stack([one.train for one in trials]),
+        _stack([one.test for one in trials]),
+        {
+            "flipped": np.stack([one.flipped for one in trials]),
+            "noise_tokens": np.stack([one.noise_tokens for one in trials]),
+        },
+    )
+
+
+def _stack(problems: list[Problem]) -> Problem:
+    arrays = {name: np.stack([getattr(one, name) for one in problems]) for name in ("tokens", "labels", "head")}
+    return Problem(**arrays)
+
+
+SOURCES: dict[str, Callable[..., Any]] = {"noise": draw_noise, "random": draw_random}
+
+
+def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function that draws problems, by name, by import path, or itself.
+
+    Raises ProblemError if its first parameter is not ``generators``.
+    """
+    found = data if callable(data) else find_named("source", SOURCES, data)
+    first = next(iter(inspect.signature(found).parameters), "none")
+    if first != "generators":
+        raise ProblemError(f"data: expected a function draw(generators, ...), got one whose first parameter is {first}")
+    return found
+
+
+def drawn_block(found: Any, width: int) -> Drawn:
+    """What a source returned, checked.
+
+    Raises ProblemError if it is neither a problem nor a :class:`Drawn`, or its batch axis is not that of the trials.
+    """
+    drawn = Drawn(found) if isinstance(found, Problem) else found
+    if not isinstance(drawn, Drawn):
+        raise ProblemError(f"data: expected a Problem or a Drawn, got {type(found).__name__}")
+    if drawn.problem.model_shape != (width,):
+        raise ProblemError(f"data: expected problems with the batch axes ({width},), got {drawn.problem.model_shape}")
+    return drawn
