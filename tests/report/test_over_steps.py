@@ -16,7 +16,7 @@ from attsvm.apps.fit.fit import fit
 from attsvm.apps.fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
-from attsvm.papers.rings import draw_rings, ring_steps
+from attsvm.papers.drawing import draw_rings, ring_steps
 from attsvm.report.figure_data import figure_series
 from attsvm.report.fit.numbers import numbers
 from attsvm.report.fit.page import write_folder
