@@ -376,8 +376,8 @@ def write_rows(found: list[dict[str, Any]], command: str) -> None:
 
 
 def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    yield "| steps | trained | norm | result | first | last | number of steps | change of a logit | command |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| steps | trained | norm | result | mean / least | number of steps |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for row in found:
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
@@ -388,9 +388,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
             ", ".join(trained).replace("several", "2 heads").replace("few", "2 columns"),
             row["norm"],
         ]
-        cells += [f"{row['found']} ({row['measure']})", *(f"{a:.3f} / {b:.3f}" for a, b in (row["first"], row["last"]))]
-        cells += [" to ".join(f"{x:,}" for x in row["num_steps"]), " to ".join(f"{x:.2g}" for x in row["logit_change"])]
-        cells.append(f"`{row['command']}`")
+        cells += [row["found"], "{:.3f} / {:.3f}".format(*row["last"]), f"{row['num_steps'][-1]:,}"]
         yield f"| {' | '.join(cells)} |"
 
 

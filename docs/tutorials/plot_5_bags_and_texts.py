@@ -79,7 +79,7 @@ for name, value in [
 
 # %%
 # The ± is the 95 % interval for the test bags that were drawn; it does not contain the spread over training sets. For
-# that, repeat with several seeds. :doc:`/notes/bags_of_digits` does so.
+# that, repeat with several seeds. :doc:`/notes/bag_models` does so.
 #
 # Does it look at the nine?
 # -------------------------

@@ -19,7 +19,7 @@ from attsvm.pages.figure_data import figure_series
 from attsvm.pages.fit.numbers import numbers
 from attsvm.pages.fit.page import write_folder
 from attsvm.pages.render import svg_element
-from attsvm.papers.rings import draw_rings, ring_steps
+from attsvm.papers.drawing import draw_rings, ring_steps
 
 # moves each slider to the step before last, and writes what is shown
 MOVE = """<script>

@@ -194,13 +194,19 @@ def joined(found: Mapping[str, Arrays]) -> Arrays:
     return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
 
 
-def verdict(passed: Mapping[str, bool], why: str) -> Verdict:
+def stacked(each: Sequence[Arrays]) -> Arrays:
+    """The arrays of several pieces of the same kind, stacked along a new first axis."""
+    return {key: np.stack([np.asarray(arrays[key]) for arrays in each]) for key in each[0]}
+
+
+def verdict(passed: Mapping[str, Any], why: str) -> Verdict:
     """The verdict of several conditions.
 
     Parameters
     ----------
     passed : Mapping of str to bool
-        What goes wrong if the condition is False, and the condition: ``{"a run is undecided": bool(decided.all())}``.
+        What goes wrong if the condition is False, and the condition, of Python or NumPy:
+        ``{"a run is undecided": decided.all()}``.
     why : str
         A sentence with the numbers that decide.
 

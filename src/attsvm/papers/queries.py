@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
@@ -20,7 +20,7 @@ TITLE = 0.25
 class Judged(NamedTuple):
     """The conditions of a criterion, as :func:`attsvm.papers.verdict` takes them, and a sentence of numbers."""
 
-    passed: dict[str, bool]
+    passed: dict[str, Any]
     why: str
 
 
@@ -60,7 +60,7 @@ class CrossAndSelf(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         """All conditions of both parts."""
-        passed: dict[str, bool] = {}
+        passed: dict[str, Any] = {}
         reasons = []
         for query, own_sizes, own in parts(sizes, found):
             judged = self.judge_one(own_sizes, own)

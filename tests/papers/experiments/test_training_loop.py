@@ -15,9 +15,8 @@ from safetensors.torch import load_file
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.rows import Rows
-from attsvm.papers.experiments.seeding import data_order, seed_everything
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.papers.experiments.training import CHECKPOINT, Hooks, fit
+from attsvm.papers.experiments.training import CHECKPOINT, Hooks, data_order, fit, seed_everything
 
 pytestmark = pytest.mark.slow
 

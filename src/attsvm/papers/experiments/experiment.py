@@ -18,10 +18,9 @@ from attsvm.papers.experiments.optimizers import find_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.presets import Preset
 from attsvm.papers.experiments.published import compared
-from attsvm.papers.experiments.seeding import seed_everything
 from attsvm.papers.experiments.task import Data, Task
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.papers.experiments.training import Hooks, Outcome, fit
+from attsvm.papers.experiments.training import Hooks, Outcome, fit, seed_everything
 from attsvm.results import Status
 
 MEASURED_ROWS = 100

@@ -3,10 +3,12 @@
 A run that is killed in the middle of an epoch and resumed ends with the same weights, bit for bit. Lightning and
 Accelerate resume at the start of an epoch, or skip batches and continue with the random generators as they are. Here
 the order of the data is a function of (seed, epoch), and a checkpoint holds the position in it, the generators and the
-mirror variables. This takes less code than adapting a trainer.
+mirror variables. That, Ctrl-C and the test for finite numbers are most of this file; the step itself is PyTorch's usual
+one.
 """
 
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,11 +30,22 @@ from attsvm.papers.experiments.evaluation import EVALUATION_BATCH, answers, eval
 from attsvm.papers.experiments.optimizers import find_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.rows import Rows
-from attsvm.papers.experiments.seeding import data_order
 from attsvm.results import Status
 from attsvm.torch.optimizers.norms import all_finite
 
 CHECKPOINT = "checkpoint.safetensors"
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the generators of Python, NumPy and PyTorch, and those of every GPU."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (other packages draw from it)
+    torch.manual_seed(seed)
+
+
+def data_order(rows: int, seed: int, epoch: int) -> Tensor:
+    """A permutation of the rows that depends on the seed and the epoch only."""
+    return torch.from_numpy(np.random.default_rng([seed, epoch]).permutation(rows))
 
 
 @dataclass(frozen=True)
@@ -82,13 +96,12 @@ def fit(
 ) -> Outcome:
     """Train a model, and write a checkpoint from which a later call resumes.
 
-    Call :func:`attsvm.papers.experiments.seeding.seed_everything` before the model is created: its initial weights come
+    Call :func:`seed_everything` before the model is created: its initial weights come
     from PyTorch's generator.
 
     ``model``: trained in place. ``test``: evaluated after every epoch. ``folder``: an existing folder for the
-    checkpoint
-    and for TensorBoard files. ``resume``: continue from the checkpoint in ``folder``, if there is one. ``identity``:
-    further values that must be equal to resume, such as the hash of the data.
+    checkpoint and for TensorBoard files. ``resume``: continue from the checkpoint in ``folder``, if there is one.
+    ``identity``: further values that must be equal to resume, such as the hash of the data.
 
     Ctrl-C completes the step and saves a checkpoint; the status is then ``interrupted``. A second Ctrl-C ends at once.
 

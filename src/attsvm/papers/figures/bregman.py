@@ -1,5 +1,6 @@
 """To which Att-SVM mirror descent converges: each p of the optimiser against each p of the Att-SVM."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,18 +10,35 @@ from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import legend_over, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import undecided, with_names
 from attsvm.plot import style
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
 STEP = 0.1
-SATURATED = 1e-6
 LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 
 PUBLISHED = {(1.75, 1500): "0.0156 (four seeds)", (2.0, 2000): "0.0100 (four seeds)", (3.0, 20_000): "0.0033 (one)"}
 """Mean divergence from its own Att-SVM that the published code reaches, by p and steps."""
+
+
+def divergences(directions: Sequence[np.ndarray], weights: np.ndarray, powers: list[float]) -> np.ndarray:
+    """Of weights from the Att-SVM of each p, (p, records, ...)."""
+    pairs = zip(directions, powers, strict=True)
+    return np.stack([bregman_divergence(direction, weights, p, axis=(-2, -1)) for direction, p in pairs])
+
+
+def in_own(powers: list[float], values: np.ndarray) -> dict[str, float]:
+    """Of numbers (p of the optimiser, p of the Att-SVM), those in the same p, with its name."""
+    return {f"p = {p:g}": value for p, value in zip(powers, np.diagonal(values), strict=True)}
+
+
+def nearest_own(values: np.ndarray) -> bool:
+    """Whether for each p of the optimiser that of its own Att-SVM is the smallest number."""
+    return bool((values.argmin(axis=1) == np.arange(len(values))).all())
 
 
 def _run(p: float, steps: int, powers: list[float], n: int, T: int, d: int, seed: int, seeds: int) -> Arrays:
@@ -29,16 +47,12 @@ def _run(p: float, steps: int, powers: list[float], n: int, T: int, d: int, seed
     run = train(problem, optimizer=mirror_descent(learning_rate=STEP, p=p), init=start, steps=steps, record=40)
     weights = run.history["weights"][1:]
     solutions = [solve_svm(problem, run.selected, norm=power) for power in powers]
+    directions = [np.nan_to_num(solution.direction) for solution in solutions]
     return {
         "steps": run.history["steps"][1:],
-        "divergence": np.stack(
-            [
-                bregman_divergence(np.nan_to_num(solution.direction), weights, power, axis=(-2, -1))
-                for solution, power in zip(solutions, powers, strict=True)
-            ]
-        ),
+        "divergence": divergences(directions, weights, powers),
         "feasible": np.all([np.asarray(solution.status) == "optimal" for solution in solutions], axis=0),
-        "decided": (1 - run.probability).max(axis=-1) <= SATURATED,
+        "decided": ~undecided(run.probability),
     }
 
 
@@ -48,8 +62,6 @@ def _kept(sizes: Sizes, found: Arrays) -> dict[float, np.ndarray]:
 
 
 class Bregman(Figure):
-    """Mirror descent with one p against the Att-SVM of another."""
-
     name = "bregman"
     paper = Paper.MIRROR_DESCENT
     order = 2
@@ -89,16 +101,14 @@ class Bregman(Figure):
         means = np.stack([divergence[:, -1].mean(axis=-1) for divergence in kept.values()])
         nearest = [np.mean(x[:, -1].argmin(axis=0) == i) for i, x in enumerate(kept.values())]
         passed = {
-            "more than a tenth of the runs are undecided": bool(least > 0.9),
-            "an optimiser is on average closer to another p's Att-SVM than to its own": bool(
-                (means.argmin(axis=1) == np.arange(len(means))).all()
-            ),
-            "a mean divergence from an optimiser's own Att-SVM is too large": bool(
-                (np.diagonal(means) < sizes["divergence_below"]).all()
-            ),
-            "more than one seed in 20 ends closer to another p's Att-SVM": bool(min(nearest) >= 0.95),
+            "more than a tenth of the runs are undecided": least > 0.9,
+            "an optimiser is on average closer to another p's Att-SVM than to its own": nearest_own(means),
+            "a mean divergence from an optimiser's own Att-SVM is too large": (
+                np.diagonal(means) < sizes["divergence_below"]
+            ).all(),
+            "more than one seed in 20 ends closer to another p's Att-SVM": min(nearest) >= 0.95,
         }
-        own = ", ".join(f"{mean:.1e} (p = {p:g})" for p, mean in zip(sizes["p"], np.diagonal(means), strict=True))
+        own = with_names(in_own(sizes["p"], means))
         undecided = ", ".join(str(sizes["seeds"] - x.shape[-1]) for x in kept.values())
         return verdict(
             passed,
@@ -107,30 +117,27 @@ class Bregman(Figure):
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
-        rows = []
-        kept = _kept(sizes, found)
-        for (p, divergence), steps in zip(kept.items(), sizes["steps"], strict=True):
-            for i, power in enumerate(sizes["p"]):
-                published = PUBLISHED.get((p, steps), "") if power == p else ""
-                mean = float(divergence[i, -1].mean()) if divergence.shape[-1] else None
-                rows.append(
-                    Row(f"p = {p:g}, {steps:,} steps: divergence from the ℓ{power:g} Att-SVM", number(mean), published)
-                )
-        return rows
+        return [
+            Row(
+                f"p = {p:g}, {steps:,} steps: divergence from the ℓ{power:g} Att-SVM",
+                number(float(ends.mean()) if ends.size else None),
+                PUBLISHED.get((p, steps), "") if power == p else "",
+            )
+            for (p, divergence), steps in zip(_kept(sizes, found).items(), sizes["steps"], strict=True)
+            for power, ends in zip(sizes["p"], divergence[:, -1], strict=True)
+        ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 5.2))
-        axes = figure.subplots(len(sizes["p"]), 1, sharey=True)
+        figure, axes = panels(5.2, len(sizes["p"]), 1, sharey=True)
         for axis, (p, divergence) in zip(axes, _kept(sizes, found).items(), strict=True):
             steps = found[f"steps {p:g}"]
             for power, values, (colour, dashes) in zip(sizes["p"], divergence, LINES, strict=True):
                 style.spread(axis, steps, values, colour, dashes, f"ℓ$_{{{power:g}}}$ Att-SVM", middle=np.mean)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
+            set_axes(axis, log="xy")
             axis.set_title(f"mirror descent, p = {p:g}")
         axes[1].set_ylabel("directional Bregman divergence")
         axes[-1].set_xlabel("steps")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, columnspacing=1.0)
+        legend_over(figure, axes[0], 3, columnspacing=1.0)
         return figure
 
 

@@ -1,9 +1,9 @@
 """Which norm of KQ' the steps on keys and queries select: the margin ratio of each optimiser in each norm."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
@@ -13,15 +13,15 @@ from attsvm.optimizers import (
     Optimizer,
     adam,
     column_descent,
-    normalized_gradient_descent,
     row_descent,
     spectral_descent,
     steepest_descent,
 )
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, stacked, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import margin_ratios, undecided
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot.matrix import drawn_matrix, in_own_and_others
-from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.training import train
 
 LABELS = {
@@ -37,28 +37,26 @@ NORMS = tuple(LABELS)
 
 
 class Way(NamedTuple):
-    """An optimiser, from its number of steps, the norm that it is expected to select, and whether that is claimed."""
+    """An optimiser, from its number of steps, and the norm that it is expected to select.
+
+    ``part``: of the steps of the figure, those that it makes. ``claimed``: whether the norm is claimed. ``slow``: the
+    criterion has a smaller mean for it. ``short``: its last steps change the logits little.
+    """
 
     norm: str
     make: Callable[[int], Optimizer]
     part: float = 1.0
     claimed: bool = True
     slow: bool = False
+    short: bool = True
 
 
 def _short(rate: float, power: float = 0.5) -> Decaying:
     return Decaying(rate, 100, power)
 
 
-def _relative(steps: int) -> Optimizer:
-    quarters = [steps * part / 4 for part in (1, 2, 3)]
-    return normalized_gradient_descent(
-        lambda k: jnp.select([k < end for end in quarters], [1e-2, 3e-3, 1e-3], 1e-4), scope="all", relative=True
-    )
-
-
 WAYS: dict[str, Way] = {
-    "gradient descent": Way("nuclear", _relative),
+    "gradient descent": Way("nuclear", partial(limit_optimizer, "factored"), short=False),
     "spectral": Way("spectral", lambda _: spectral_descent(_short(0.05))),
     "Muon, converged": Way("spectral", lambda _: spectral_descent(_short(0.05), polar="newton_schulz", momentum=0.95)),
     "Muon": Way("spectral", lambda _: spectral_descent(_short(0.05), polar="optax", momentum=0.95), claimed=False),
@@ -75,22 +73,17 @@ def _ratios(name: str, steps: int, n: int, T: int, d: int, problems: int, seed: 
     way, problem = WAYS[name], random_problem(n, T, d, seed, batch=(problems,))
     steps = round(way.part * steps)
     run = train(problem, attention="factored", optimizer=way.make(steps), steps=steps, record=[steps])
-    ratio = [
-        [margin_ratio(problem[i], run.weights[i], run.selected[i], norm) for norm in NORMS] for i in range(problems)
-    ]
     shares = np.linalg.svd(run.weights, compute_uv=False)
     shares = shares / shares.sum(axis=-1, keepdims=True)
     return {
-        "ratio": np.asarray(ratio),
+        "ratio": margin_ratios(problem, run, NORMS),
         "change": run.history["logit_change"][-1],
         "rank": np.exp(-np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=-1)),
-        "decided": (1 - run.probability).max(axis=-1) <= 1e-6,
+        "decided": ~undecided(run.probability),
     }
 
 
 class FactoredOptimizers(Figure):
-    """Which norm the optimisers of K and Q select."""
-
     name = "factored-optimizers"
     paper = Paper.OURS
     order = 5.5
@@ -128,38 +121,29 @@ class FactoredOptimizers(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "problems", "seed")]
-        each = [
-            piece(f"{number}", _ratios, name, sizes["steps"], *shape) for number, name in enumerate(sizes["optimizers"])
-        ]
-        return {key: np.stack([arrays[key] for arrays in each]) for key in each[0]}
+        names = enumerate(sizes["optimizers"])
+        return stacked([piece(f"{number}", _ratios, name, sizes["steps"], *shape) for number, name in names])
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ways = [WAYS[name] for name in sizes["optimizers"]]
         in_own, others = in_own_and_others(found["ratio"], _places(ways))
         claimed = np.array([way.claimed for way in ways])
         needed = np.array([sizes["slow_above" if way.slow else "mean_above"] for way in ways])
-        short = claimed & np.array([way.make is not _relative for way in ways])
-        low = [
-            f"{name} {mean:.3f}"
-            for name, mean, fine in zip(
-                sizes["optimizers"], in_own.mean(axis=1), ~claimed | (in_own.mean(axis=1) > needed), strict=True
-            )
-            if not fine
-        ]
-        behind = [
-            name
-            for name, fine in zip(sizes["optimizers"], ~claimed | (in_own > others).all(axis=1), strict=True)
-            if not fine
-        ]
+        short = claimed & np.array([way.short for way in ways])
+        names, means = np.array(sizes["optimizers"]), in_own.mean(axis=1)
+        too_low = claimed & ~(means > needed)
+        low = [f"{name} {mean:.3f}" for name, mean in zip(names[too_low], means[too_low], strict=True)]
+        behind = names[claimed & ~(in_own > others).all(axis=1)]
         passed = {
             f"the mean ratio in the own norm is too small for {', '.join(low)}": not low,
-            f"on some problem another norm has a larger ratio for {', '.join(behind)}": not behind,
-            "a step at the end changes a logit by more than 1.5": bool(found["change"][short].max(initial=0.0) <= 1.5),
-            "a run is undecided": bool(found["decided"].all()),
-            "a margin ratio exceeds 1": bool(found["ratio"].max() <= 1 + 1e-6),
+            f"on some problem another norm has a larger ratio for {', '.join(behind)}": not behind.size,
+            "a step at the end changes a logit by more than 1.5": found["change"][short].max(initial=0.0) <= 1.5,
+            "a run is undecided": found["decided"].all(),
+            "a margin ratio exceeds 1": found["ratio"].max() <= 1 + 1e-6,
         }
-        lowest = in_own[claimed].mean(axis=1).min()
-        return verdict(passed, f"The smallest mean ratio of an optimiser in its own norm is {lowest:.3f}.")
+        return verdict(
+            passed, f"The smallest mean ratio of an optimiser in its own norm is {means[claimed].min():.3f}."
+        )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         ways = [WAYS[name] for name in sizes["optimizers"]]

@@ -1,9 +1,7 @@
 """W and the factors (K, Q) in the plane: W converges to the Frobenius direction, (K, Q) to the nuclear one."""
 
-from functools import cache
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -12,12 +10,13 @@ from matplotlib.figure import SubFigure
 from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
-from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import Recorded, draw_rings, longest, ring_steps
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import numbers, pooled, undecided, with_names
 from attsvm.papers.queries import CrossAndSelf, Judged
-from attsvm.papers.rings import Recorded, draw_rings, ring_steps
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
@@ -26,26 +25,9 @@ from attsvm.training import train
 NORMS = {"combined": "frobenius", "factored": "nuclear"}
 NAMES = {"combined": "W", "factored": "(K, Q)"}
 QUERY_COLOURS = (style.VERMILLION, style.BLUE)
-SATURATED = 1e-6
 
 MOST_RADIUS = 12.0
 """Radius at which the drawn paths end: the logarithm of ‖W‖ = 160,000."""
-
-
-@cache  # programs compiled for it are reused
-def limit_optimizer(attention: str, steps: int) -> Optimizer:
-    """The optimiser whose direction converges: growing steps for W, and steps relative to the joint norm for (K, Q).
-
-    The relative ones shrink by quarters of the run, because the factors' norms grow until the logits' rounding makes
-    every step a choice of one support token.
-    """
-    if attention == "combined":
-        return normalized_gradient_descent(lambda step: 0.1 * (1 + step / 100))
-    quarter = steps // 4
-    return normalized_gradient_descent(
-        lambda step: jnp.select([step < quarter, step < 2 * quarter, step < 3 * quarter], [1e-2, 3e-3, 1e-3], 1e-4),
-        relative=True,
-    )
 
 
 def _starts(attention: str, number: int, seed: int) -> dict[str, np.ndarray]:
@@ -73,7 +55,7 @@ def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int, 
         "rays": np.einsum("sde,ne->snd", directions, problem.queries),
         "errors": np.stack([direction_error(weights, ray, axis=(-2, -1)) for ray in directions]),
         "at_best": (run.selected == best).all(axis=-1),
-        "undecided": (1 - run.probability).max(axis=-1) > SATURATED,
+        "undecided": undecided(run.probability),
         "apart": np.asarray(direction_error(*directions)),
     }
 
@@ -105,8 +87,6 @@ def _draw_plane(
 
 
 class FactoredPaths(CrossAndSelf):
-    """W and (K, Q) in the plane: two parametrisations, two directions."""
-
     name = "factored-paths"
     paper = Paper.TRANSFORMERS
     order = 1
@@ -154,17 +134,16 @@ class FactoredPaths(CrossAndSelf):
         last = {case: found[f"errors {case[0]} {case[1]}"][:, -1] for case in cases}
         ends = {name: max(last[name, T][own[name]].max() for T in sizes["T"]) for name in NORMS}
         passed = {
-            f"{NAMES[name]} does not end at the {norm} direction": bool(ends[name] < sizes["error_below"])
+            f"{NAMES[name]} does not end at the {norm} direction": ends[name] < sizes["error_below"]
             for name, norm in NORMS.items()
         }
         passed["a path ends closer to the other norm's direction"] = all(
-            bool((last[name, T][own[name]] < last[name, T][1 - own[name]]).all()) for name, T in cases
+            (last[name, T][own[name]] < last[name, T][1 - own[name]]).all() for name, T in cases
         )
-        passed["a run does not select the optimal tokens"] = all(
-            found[f"at_best {name} {T}"].all() for name, T in cases
-        )
-        passed["a run is undecided"] = not any(found[f"undecided {name} {T}"].any() for name, T in cases)
-        summary = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
+        of_cases = [f"{name} {T}" for name, T in cases]
+        passed["a run does not select the optimal tokens"] = pooled(found, "at_best", of_cases).all()
+        passed["a run is undecided"] = not pooled(found, "undecided", of_cases).any()
+        summary = with_names({NAMES[name]: error for name, error in ends.items()})
         return Judged(passed, f"Largest direction error at the end, to the solution of its own norm: {summary}.")
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
@@ -173,13 +152,8 @@ class FactoredPaths(CrossAndSelf):
             apart = float(found[f"apart combined {T}"])
             rows.append(Row(f"T = {T}: direction error between the two solutions", number(apart)))
             for name in NORMS:
-                errors = found[f"errors {name} {T}"][:, -1].max(axis=1)
-                rows.append(
-                    Row(
-                        f"T = {T}, {NAMES[name]}: to the Frobenius / nuclear direction",
-                        " / ".join(number(float(error)) for error in errors),
-                    )
-                )
+                errors = numbers(found[f"errors {name} {T}"][:, -1].max(axis=1))
+                rows.append(Row(f"T = {T}, {NAMES[name]}: to the Frobenius / nuclear direction", errors))
         return rows
 
     def height(self, sizes: Sizes) -> float:
@@ -197,9 +171,9 @@ class FactoredPaths(CrossAndSelf):
                 drawn.append((axis, _draw_plane(axis, problem.tokens, best, recorded, found[f"rays {name} {T}"])))
                 axis.set_title(f"{NAMES[name]}, T = {T}")
         # all records, so that both kinds of queries have the same steps
-        longest = max((found[f"steps {name} {sizes['T'][0]}"] for name in NORMS), key=lambda steps: int(steps[-1]))
+        steps = ring_steps(longest([found[f"steps {name} {sizes['T'][0]}"] for name in NORMS]))
         for axis, paths in drawn:
-            draw_rings(axis, paths, ring_steps(longest))
+            draw_rings(axis, paths, steps)
 
 
 FIGURES.register(FactoredPaths.name, FactoredPaths())

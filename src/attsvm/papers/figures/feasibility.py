@@ -8,9 +8,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
+from attsvm.papers.drawing import GRID_LINES, label, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.grid import GRID_LINES, label
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.results import Status
@@ -33,8 +33,6 @@ def threshold(n: int, T: int) -> int:
 
 
 class Feasibility(CrossAndSelf):
-    """Separable selections against the dimension."""
-
     name = "feasibility"
     paper = Paper.TRANSFORMERS
     order = 5
@@ -66,15 +64,13 @@ class Feasibility(CrossAndSelf):
         above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])
         rising = np.diff(found["feasible"], axis=1) >= -2 / np.sqrt(sizes["problems"])
         passed = {
-            "the share of feasible problems falls with the dimension by more than its sampling error": bool(
-                rising.all()
-            ),
+            "the share of feasible problems falls with the dimension by more than its sampling error": rising.all(),
             "a problem is neither solved nor proved infeasible": not found["undecided"].any(),
         }
         if not above.any():
             return Judged(passed, "No d ≥ max(T − 1, n) was measured.")
         least = found["feasible"][above].min()
-        passed["a selection at or above the threshold is infeasible"] = bool(least == 1)
+        passed["a selection at or above the threshold is infeasible"] = least == 1
         return Judged(passed, f"For d ≥ max(T − 1, n), at least {least:.1%} of the problems are feasible.")
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
@@ -93,8 +89,7 @@ class Feasibility(CrossAndSelf):
         for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], cycle(GRID_LINES), strict=False):
             axis.plot(sizes["dims"], shares, **line, label=label(n, T))
             axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)
-        axis.set_xlabel("dimension d")
-        axis.set_ylabel("separable problems")
+        set_axes(axis, "dimension d", "separable problems")
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.set_ylim(-0.03, 1.03)
         style.legend_above(axis, 2)

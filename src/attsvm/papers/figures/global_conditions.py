@@ -8,9 +8,10 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import gradient_descent
+from attsvm.papers.drawing import GRID_LINES, label, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.grid import GRID_LINES, label
+from attsvm.papers.judging import pooled
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
@@ -99,8 +100,6 @@ def _exceptions(problems: list[list[int]], fractions: list[float], steps: int) -
 
 
 class GlobalConditions(Figure):
-    """Global convergence where every hypothesis holds."""
-
     name = "global-conditions"
     paper = Paper.TRANSFORMERS
     order = 4.5
@@ -155,10 +154,7 @@ class GlobalConditions(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         names = [label(n, T) for n, T, _ in sizes["shapes"]]
-        holds, excess, astray, above = (
-            np.concatenate([found[f"{key} {name}"].ravel() for name in names])
-            for key in ("holds", "excess", "astray", "above")
-        )
+        holds, excess, astray, above = (pooled(found, key, names) for key in ("holds", "excess", "astray", "above"))
         safe = holds & (excess <= NEAR)
         elsewhere = int((above & holds).sum() + (astray & safe & ~above).sum())
         far = excess > 10
@@ -167,13 +163,12 @@ class GlobalConditions(Figure):
         ends = found["astray exceptions"]
         passed = {
             "a run that meets every hypothesis ends elsewhere": elsewhere == 0,
-            f"fewer than {sizes['at_least']:,} runs meet every hypothesis": bool(holds.sum() >= sizes["at_least"]),
-            "of the starts above 10 levels, fewer than one in ten ends elsewhere": bool(astray[far].mean() >= 0.1),
-            "an exception breaks another hypothesis than the start, or none": bool(others.all() and not of_start.any()),
-            "an exception ends at the optimal tokens from zero": bool(ends[:, 0].all()),
-            "an exception ends elsewhere from the starting size": bool(
-                not ends[:, -1].any() and found["holds exceptions"][:, :, -1].all()
-            ),
+            f"fewer than {sizes['at_least']:,} runs meet every hypothesis": holds.sum() >= sizes["at_least"],
+            "of the starts above 10 levels, fewer than one in ten ends elsewhere": astray[far].mean() >= 0.1,
+            "an exception breaks another hypothesis than the start, or none": others.all() and not of_start.any(),
+            "an exception ends at the optimal tokens from zero": ends[:, 0].all(),
+            "an exception ends elsewhere from the starting size": not ends[:, -1].any()
+            and found["holds exceptions"][:, :, -1].all(),
         }
         unfinished = int((astray & holds & (excess > NEAR) & ~above).sum())
         return verdict(
@@ -187,28 +182,19 @@ class GlobalConditions(Figure):
         rows = []
         for n, T, d in sizes["shapes"]:
             holds, astray = (found[f"{key} {label(n, T)}"] for key in ("holds", "astray"))
-            rows.append(Row(f"n = {n}, T = {T}, d = {d}: runs that meet every hypothesis", f"{int(holds.sum()):,}"))
-            rows.append(
-                Row(
-                    f"n = {n}, T = {T}, d = {d}: of the others, share that ends elsewhere",
-                    f"{astray[~holds].mean():.1%}",
-                )
-            )
+            of = f"n = {n}, T = {T}, d = {d}"
+            rows.append(Row(f"{of}: runs that meet every hypothesis", f"{int(holds.sum()):,}"))
+            rows.append(Row(f"{of}: of the others, share that ends elsewhere", f"{astray[~holds].mean():.1%}"))
         for i, (n, T, d, number) in enumerate(sizes["exceptions"]):
             ends = zip(sizes["fractions"], found["astray exceptions"][i], strict=True)
             good = [f"{fraction:g}" for fraction, elsewhere in ends if not elsewhere]
-            rows.append(
-                Row(
-                    f"exception n = {n}, T = {T}, d = {d}, problem {number}: starting size R",
-                    f"{found['radius exceptions'][i]:.0f}",
-                )
-            )
+            exception = f"exception n = {n}, T = {T}, d = {d}, problem {number}"
+            rows.append(Row(f"{exception}: starting size R", f"{found['radius exceptions'][i]:.0f}"))
             rows.append(Row("the same: ends at the optimal tokens from these parts of R", ", ".join(good) or "none"))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 4.0))
-        top, bottom = figure.subplots(2, 1)
+        figure, (top, bottom) = panels(4.0, 2)
         places = np.arange(len(BINS) - 1)
         for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
             name = label(n, T)
@@ -221,11 +207,8 @@ class GlobalConditions(Figure):
         level = float(np.flatnonzero(BINS == 1.0)[0]) - 0.5
         top.axvline(level, color=style.INK, linewidth=0.8, linestyle=":")
         top.set_xticks(np.arange(1, len(BINS) - 1) - 0.5, [f"{edge:g}" for edge in BINS[1:-1]])
-        top.set_xlabel("excess loss at the start / level")
-        top.set_ylabel("not at optimal tokens")
-        bottom.set_xscale("log")
-        bottom.set_xlabel("step × L")
-        bottom.set_ylabel("not at optimal tokens")
+        set_axes(top, "excess loss at the start / level", "not at optimal tokens")
+        set_axes(bottom, "step × L", "not at optimal tokens", log="x")
         bottom.axvline(1.0, color=style.INK, linewidth=0.8, linestyle=":")
         for axis in (top, bottom):
             axis.set_ylim(bottom=-0.02)

@@ -10,16 +10,16 @@ from attsvm.datasets.papers import joint_mirror
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import draw_rings, legend_over, longest, panels, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.rings import draw_rings, ring_steps
+from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own
+from attsvm.papers.figures.mirror_path import draw_along_rays
+from attsvm.papers.judging import numbers, with_names
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training import train
-
-STEP = 0.1
-LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 
 PUBLISHED = {1.75: "1, 0; 1, 1", 2.0: "1, 0; 1, 1", 3.0: "0, 0; 1, 1"}
 """Selected tokens, and attention and label probability to the published digits, by p."""
@@ -32,7 +32,7 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
     optimizer = mirror_descent(learning_rate=STEP, p=p, scope="each")
     run = train(problem, optimizer=optimizer, train_head=True, steps=steps, record=120)
     head = solve_head(data, run.selected, p)
-    solutions = [solve_svm(data, run.selected, norm=power) for power in powers]
+    directions = [solve_svm(data, run.selected, norm=power).direction for power in powers]
     weights, v = run.history["weights"], run.history["v"]
     assert data.labels is not None
     attention = attention_of(data, weights)[..., 0, :]
@@ -41,14 +41,9 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
         "steps": run.history["steps"],
         "W": weights,
         "v": v,
-        "divergence": np.stack(
-            [
-                bregman_divergence(solution.direction, weights, power, axis=(-2, -1))
-                for solution, power in zip(solutions, powers, strict=True)
-            ]
-        ),
+        "divergence": divergences(directions, weights, powers),
         "head_divergence": np.asarray(bregman_divergence(head.direction, v, p, axis=-1)),
-        "ray": solutions[powers.index(p)].direction,
+        "ray": directions[powers.index(p)],
         "head_ray": head.direction,
         "head_support": head.support,
         "attention": run.history["probability"],
@@ -58,8 +53,6 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
 
 
 class JointMirror(Figure):
-    """W and head trained together by mirror descent."""
-
     name = "joint-mirror"
     paper = Paper.MIRROR_DESCENT
     order = 3
@@ -95,15 +88,15 @@ class JointMirror(Figure):
         heads = [found[f"head_divergence {p:g}"][-1] for p in powers]
         smallest = min(found[f"{kind} {p:g}"][-1].min() for p in powers for kind in ("attention", "correct"))
         passed = {
-            "W does not end at its Att-SVM": bool((np.diagonal(final) < sizes["divergence_below"]).all()),
-            "W ends closer to another p's Att-SVM": bool((final.argmin(axis=1) == np.arange(len(powers))).all()),
-            "v does not end at its max-margin direction": bool(max(heads) < sizes["head_divergence_below"]),
-            "a probability does not approach 1": bool(smallest > 0.999),
+            "W does not end at its Att-SVM": (np.diagonal(final) < sizes["divergence_below"]).all(),
+            "W ends closer to another p's Att-SVM": nearest_own(final),
+            "v does not end at its max-margin direction": max(heads) < sizes["head_divergence_below"],
+            "a probability does not approach 1": smallest > 0.999,
             "a label has slack, so the prediction for W is another one": all(
                 found[f"head_support {p:g}"].all() for p in powers
             ),
         }
-        of_weights = ", ".join(f"{x:.1e} (p = {p:g})" for p, x in zip(powers, np.diagonal(final), strict=True))
+        of_weights = with_names(in_own(powers, final))
         return verdict(
             passed,
             f"Directional Bregman divergence at the end: W {of_weights}; v at most {max(heads):.1e}. The smallest "
@@ -114,19 +107,13 @@ class JointMirror(Figure):
         rows = []
         for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
             kept = ", ".join(map(str, found[f"selected {p:g}"]))
-            least = ", ".join(number(float(found[f"{kind} {p:g}"][-1].min())) for kind in ("attention", "correct"))
-            rows.append(
-                Row(
-                    f"p = {p:g}, {steps:,} steps: tokens; smallest attention, P(label)",
-                    f"{kept}; {least}",
-                    PUBLISHED[p],
-                )
-            )
+            least = numbers((found[f"{kind} {p:g}"][-1].min() for kind in ("attention", "correct")), ", ")
+            name = f"p = {p:g}, {steps:,} steps: tokens; smallest attention, P(label)"
+            rows.append(Row(name, f"{kept}; {least}", PUBLISHED[p]))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.7))
-        (of_weights, of_head), (attention, correct) = figure.subplots(2, 2, height_ratios=(1.3, 1))
+        figure, ((of_weights, of_head), (attention, correct)) = panels(3.7, 2, 2, height_ratios=(1.3, 1))
         for axis, key, ray, labels in (
             (of_weights, "W", "ray", ("W$_{11}$", "W$_{12}$")),
             (of_head, "v", "head_ray", ("v$_1$", "v$_2$")),
@@ -134,25 +121,19 @@ class JointMirror(Figure):
             paths = [found[f"{key} {p:g}"].reshape(-1, 2 * (1 + (key == "W")))[:, :2] for p in sizes["p"]]
             # the slowest path is shown whole; the others leave the picture along their rays
             reach = 1.1 * min(np.abs(path).max() for path in paths)
-            for p, path, (colour, dashes) in zip(sizes["p"], paths, LINES, strict=True):
-                end = found[f"{ray} {p:g}"].ravel()[:2]
-                end = 3 * reach * end / np.linalg.norm(end)
-                axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
-                axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
+            rays = [found[f"{ray} {p:g}"].ravel()[:2] for p in sizes["p"]]
+            draw_along_rays(axis, sizes["p"], paths, rays, 3 * reach)
             steps = [found[f"steps {p:g}"] for p in sizes["p"]]
-            longest = max(steps, key=lambda one: int(one[-1]))
-            draw_rings(axis, list(zip(steps, paths, strict=True)), ring_steps(longest))
+            draw_rings(axis, list(zip(steps, paths, strict=True)), ring_steps(longest(steps)))
             style.frame(axis, [path[np.abs(path).max(axis=1) <= reach] for path in paths], 0.08)
-            axis.set_xlabel(labels[0])
-            axis.set_ylabel(labels[1])
+            set_axes(axis, labels[0], labels[1])
         for axis, key, name in ((attention, "attention", "attention"), (correct, "correct", "P(label)")):
             for p, (colour, dashes) in zip(sizes["p"], LINES, strict=True):
                 axis.plot(found[f"steps {p:g}"][1:], found[f"{key} {p:g}"][1:].min(axis=1), dashes, color=colour)
             axis.set_xscale("log")
             axis.set_ylim(-0.05, 1.05)
-            axis.set_xlabel("steps")
-            axis.set_ylabel(f"smallest {name}")
-        figure.legend(*of_weights.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+            set_axes(axis, "steps", f"smallest {name}")
+        legend_over(figure, of_weights, 3)
         return figure
 
 

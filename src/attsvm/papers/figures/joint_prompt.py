@@ -8,10 +8,10 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import joint_prompt
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.papers.drawing import LINES, legend_over, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.plot import style
+from attsvm.papers.judging import numbers, pooled
 from attsvm.problem import Problem
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -19,6 +19,7 @@ from attsvm.training import train
 EXAMPLES = {"no slack": False, "slack": True}
 P0, V0 = np.array([0.0, -1.0]), np.array([-1.0, 0.0])
 SELECTED = np.ones(3, dtype=int)
+ERRORS = {"head_error": "v", "plain_error": "p, plain", "relaxed_error": "p, relaxed"}
 
 
 def _run(slack: bool, steps: int) -> Arrays:
@@ -50,8 +51,6 @@ def _run(slack: bool, steps: int) -> Arrays:
 
 
 class JointPrompt(Figure):
-    """Prompt and head trained together."""
-
     name = "joint-prompt"
     paper = Paper.TOKEN_SELECTION
     order = 3
@@ -76,19 +75,15 @@ class JointPrompt(Figure):
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         heads = [found[f"head_error {name}"][-1] for name in EXAMPLES]
         plain, without = found["plain_error no slack"][-1], found["plain_error slack"][-1]
-        relaxed = found["relaxed_error slack"][-1]
+        relaxed, slack = found["relaxed_error slack"][-1], found["relaxed_queries slack"]
         passed = {
-            "the token of a label is not selected": all(
-                (found[f"selected {name}"] == SELECTED).all() for name in EXAMPLES
+            "the token of a label is not selected": (pooled(found, "selected", EXAMPLES) == SELECTED[0]).all(),
+            "v does not end at its max-margin direction": max(heads) < sizes["error_below"],
+            "without slack, p does not end at the plain Att-SVM": plain < sizes["error_below"],
+            "with slack, p does not end closer to the relaxed Att-SVM than to the plain one": relaxed < without,
+            "another label than the third one of the second example has slack, or that one has none": (
+                slack.tolist() == [False, False, True] and not found["relaxed_queries no slack"].any()
             ),
-            "v does not end at its max-margin direction": bool(max(heads) < sizes["error_below"]),
-            "without slack, p does not end at the plain Att-SVM": bool(plain < sizes["error_below"]),
-            "with slack, p does not end closer to the relaxed Att-SVM than to the plain one": bool(relaxed < without),
-            "another label than the third one of the second example has slack, or that one has none": found[
-                "relaxed_queries slack"
-            ].tolist()
-            == [False, False, True]
-            and not found["relaxed_queries no slack"].any(),
         }
         return verdict(
             passed,
@@ -100,42 +95,31 @@ class JointPrompt(Figure):
         return [
             Row(
                 f"{name}: smallest attention and label probability",
-                f"{number(found[f'attention {name}'][-1].min())}, {number(found[f'correct {name}'][-1].min())}",
+                numbers((found[f"{key} {name}"][-1].min() for key in ("attention", "correct")), ", "),
             )
             for name in EXAMPLES
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 4.6))
-        axes = figure.subplots(3, 2, sharex=True, sharey="row")
-        colours = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."))
+        figure, axes = panels(4.6, 3, 2, sharex=True, sharey="row")
         for column, name in zip(axes.T, EXAMPLES, strict=True):
             steps = found[f"steps {name}"][1:]
-            for i, (colour, dashes) in enumerate(colours):
+            for i, (colour, dashes) in enumerate(LINES[:3]):
                 for axis, key in ((column[0], "attention"), (column[1], "correct")):
                     axis.plot(steps, found[f"{key} {name}"][1:, i], dashes, color=colour, label=f"sequence {i + 1}")
-            for (key, label), (colour, dashes) in zip(
-                (("head_error", "v"), ("plain_error", "p, plain"), ("relaxed_error", "p, relaxed")),
-                colours,
-                strict=True,
-            ):
+            for (key, label), (colour, dashes) in zip(ERRORS.items(), LINES, strict=False):
                 # without slack the relaxed Att-SVM is the plain one
                 if key != "relaxed_error" or name == "slack":
                     column[2].plot(steps, found[f"{key} {name}"][1:], dashes, color=colour, label=label)
             column[0].set_title(name)
             column[0].set_xscale("log")
-            column[2].set_yscale("log")
-            column[2].set_xlabel("steps")
+            set_axes(column[2], "steps", log="y")
         for axis, label in zip(axes[:, 0], ("attention", "P(label)", "direction error"), strict=True):
             axis.set_ylabel(label)
         axes[2, 0].set_ylim(1e-17, 10)  # below that there is rounding alone
-        places: tuple[tuple[Any, Any], ...] = (
-            (axes[0, 0], "outside upper center"),
-            (axes[2, 1], "outside lower center"),
-        )
-        for axis, place in places:
-            handles, labels = axis.get_legend_handles_labels()
-            figure.legend(handles, labels, loc=place, ncols=3, handlelength=2)
+        legend_over(figure, axes[0, 0], 3, handlelength=2)
+        below: Any = "outside lower center"
+        figure.legend(*axes[2, 1].get_legend_handles_labels(), loc=below, ncols=3, handlelength=2)
         figure.align_ylabels(axes[:, 0])
         return figure
 

@@ -10,9 +10,11 @@ from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import LINES, outer_axes, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.longer_steps import longer_steps
+from attsvm.papers.judging import median_of, pooled
+from attsvm.papers.schedules import longer_steps
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.svm import solve_head, solve_svm
@@ -85,8 +87,6 @@ def _with_head(way: str, sizes: list[int], seeds: int, steps: int) -> Arrays:
 
 
 class KeyPrompt(Figure):
-    """Matrix of keys, prompt and head."""
-
     name = "key-prompt"
     paper = Paper.TOKEN_SELECTION
     order = 3.5
@@ -115,13 +115,7 @@ class KeyPrompt(Figure):
         "error_below": 1e-3,
         "with_head_below": 1e-2,
     }
-    quick: ClassVar[Sizes] = {
-        **full,
-        "fixed head": ["p", "W"],
-        "seeds": 12,
-        "steps": 4_000,
-        "error_below": 1e-2,
-    }
+    quick: ClassVar[Sizes] = {**full, "fixed head": ["p", "W"], "seeds": 12, "steps": 4_000, "error_below": 1e-2}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = (sizes["n, T, d"], sizes["seeds"], sizes["steps"])
@@ -135,31 +129,29 @@ class KeyPrompt(Figure):
             return Verdict(Standing.FAILS, "Too few runs have a label with slack and two Att-SVMs that differ.")
         ways = sizes["fixed head"]
         ends = {name: float(found[f"predicted {name}"][-1].max()) for name in ways}
-        control = float(np.median(found["ℓ2 p"][-1]))
+        control = median_of(found["ℓ2 p"][-1])
         sides = {name: _sides(found, name) for name in FASTER}
-        medians = {name: (float(np.median(right)), float(np.median(wrong))) for name, (right, wrong) in sides.items()}
+        medians = {name: (median_of(right), median_of(wrong)) for name, (right, wrong) in sides.items()}
         closer = {name: right < wrong for name, (right, wrong) in sides.items()}
         recognised = [
             found[f"predicted_relaxed {name}"] == (found[f"slack {name}"] & (limit == "relaxed"))
             for name, (limit, _) in FASTER.items()
         ]
         passed = {
-            "a run with a fixed head does not end saturated": all(found[f"decided {name}"].all() for name in ways),
+            "a run with a fixed head does not end saturated": pooled(found, "decided", ways).all(),
             "u does not end at its Att-SVM": max(ends.values()) < below,
             "the parameter that is trained alone does not end where predicted": all(
-                bool(found[f"parameter {name}"].max() < below) for name in ways
+                found[f"parameter {name}"].max() < below for name in ways
             ),
             "with W fixed, the ℓ2 Att-SVM is close, too": control > 10 * below,
             "the order of the radii is not recognised": all(same.all() for same in recognised),
-            "with a slower head, a run ends closer to the relaxed Att-SVM": bool(closer["head slower"].all()),
-            "with a faster head, too many runs end closer to the plain Att-SVM": bool(
-                closer["head faster"].mean() > 0.5
-            ),
+            "with a slower head, a run ends closer to the relaxed Att-SVM": closer["head slower"].all(),
+            "with a faster head, too many runs end closer to the plain Att-SVM": closer["head faster"].mean() > 0.5,
             "with v trained, u does not end at its Att-SVM": all(
                 right < min(with_head, 0.1 * wrong) for right, wrong in medians.values()
             ),
             "v does not end at its max-margin direction": all(
-                bool(np.median(found[f"head {name}"]) < with_head) for name in FASTER
+                np.median(found[f"head {name}"]) < with_head for name in FASTER
             ),
         }
         summary = ", ".join(f"{error:.1e} ({name} trained)" for name, error in ends.items())
@@ -174,46 +166,37 @@ class KeyPrompt(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = [
-            Row(f"{name} trained: median error of u", number(float(np.median(found[f"predicted {name}"][-1]))))
+            Row(f"{name} trained: median error of u", number(median_of(found[f"predicted {name}"][-1])))
             for name in sizes["fixed head"]
         ]
         rows.append(Row("W trained: largest error of W to u p'/‖p‖²", number(float(found["parameter W"].max()))))
         for name, (limit, _) in FASTER.items():
             (right, wrong), apart = _sides(found, name), found[f"apart {name}"]
-            medians = ", ".join(number(float(np.median(error))) if error.size else "none" for error in (right, wrong))
-            saturated = f"{found[f'decided {name}'].sum()} of {apart.size}"
+            medians = ", ".join(number(median_of(error)) if error.size else "none" for error in (right, wrong))
+            differ = f"{name}: runs whose Att-SVMs differ; median error to {limit}, to the other"
             rows += [
-                Row(
-                    f"{name}: runs whose Att-SVMs differ; median error to {limit}, to the other",
-                    f"{apart.sum()}; {medians}",
-                ),
-                Row(f"{name}: runs that end saturated", saturated),
-                Row(f"{name}: median error of v", number(float(np.median(found[f"head {name}"])))),
+                Row(differ, f"{apart.sum()}; {medians}"),
+                Row(f"{name}: runs that end saturated", f"{found[f'decided {name}'].sum()} of {apart.size}"),
+                Row(f"{name}: median error of v", number(median_of(found[f"head {name}"]))),
             ]
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.6))
-        axes = figure.subplots(2, 2, sharex=True, sharey=True)
-        marks = ((style.BLUE, "-"), (style.VERMILLION, "--"))
+        figure, axes = panels(3.6, 2, 2, sharex=True, sharey=True)
         others = [name for name in sizes["fixed head"] if name != "p"]
-        for name, mark in zip(others, marks, strict=False):
+        for name, mark in zip(others, LINES, strict=False):
             _draw(axes[0, 0], found[f"steps {name}"], found[f"predicted {name}"], mark, name)
-        for (key, label), mark in zip((("predicted", "min ‖W⁻¹u‖"), ("ℓ2", "min ‖u‖")), marks, strict=True):
+        for (key, label), mark in zip((("predicted", "min ‖W⁻¹u‖"), ("ℓ2", "min ‖u‖")), LINES, strict=False):
             _draw(axes[0, 1], found["steps p"], found[f"{key} p"], mark, label)
         for axis, name in zip(axes[1], FASTER, strict=True):
-            for key, mark in zip(("plain", "relaxed"), marks, strict=True):
+            for key, mark in zip(("plain", "relaxed"), LINES, strict=False):
                 _draw(axis, found[f"steps {name}"], found[f"{key} {name}"][:, found[f"apart {name}"]], mark, key)
         titles = ("W, or W and p", "p, with W fixed", *(f"v, W, p: {name}" for name in FASTER))
         for axis, title in zip(axes.flat, titles, strict=True):
             axis.set_title(title, pad=3)
             axis.legend(loc="lower left", handlelength=1.8)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-        for axis in axes[:, 0]:
-            axis.set_ylabel("direction error")
-        for axis in axes[1]:
-            axis.set_xlabel("steps")
+            set_axes(axis, log="xy")
+        outer_axes(axes, "steps", "direction error")
         return figure
 
 
@@ -226,11 +209,8 @@ def _sides(found: Arrays, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _draw(axis: Axes, steps: np.ndarray, errors: np.ndarray, mark: tuple[str, str], label: str) -> None:
-    colour, dashes = mark
     if errors.shape[1]:
-        low, middle, high = np.quantile(errors, (0.1, 0.5, 0.9), axis=1)
-        axis.plot(steps, middle, dashes, color=colour, label=label)
-        axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+        style.spread(axis, steps, errors, *mark, label)
 
 
 FIGURES.register(KeyPrompt.name, KeyPrompt())

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
 from attsvm.pages.words import number
+from attsvm.papers.drawing import GRID_LINES, label, legend_over, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
-from attsvm.papers.grid import GRID_LINES, label
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -252,32 +252,25 @@ class Kinds(CrossAndSelf):
         roomy = np.array(sizes["dims"]) >= threshold
         shares = {name: found[f"share {name}"] for name in NORMS}
         of = {kind: {name: shares[name][..., i] for name in NORMS} for i, kind in enumerate(KINDS)}
-        passed = {}
+        passed: dict[str, Any] = {}
         for name in NORMS:
             steps = np.diff(of["global"][name], axis=1)
             rises = of["global"][name][:, -1] - of["global"][name][:, 0]
             if len(sizes["dims"]) > 1:
-                passed[f"{NAMES[name]}: the share of global convergence does not grow with d"] = bool(
-                    (steps > -DIP).all() and (rises > 0.3).all()
-                )
+                grows = (steps > -DIP).all() and (rises > 0.3).all()
+                passed[f"{NAMES[name]}: the share of global convergence does not grow with d"] = grows
             if roomy.any():
-                passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 20 is undecided"] = bool(
-                    (of["undecided"][name][roomy] <= 0.05).all()
-                )
-                passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 50 ends at no local optimum"] = (
-                    bool((of["not_local"][name][roomy] <= 0.02).all())
-                )
+                before = f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in"
+                passed[f"{before} 20 is undecided"] = (of["undecided"][name][roomy] <= 0.05).all()
+                passed[f"{before} 50 ends at no local optimum"] = (of["not_local"][name][roomy] <= 0.02).all()
         astray, left = _astray(sizes, found)
         above = np.array(sizes["dims"]) > 2
         # there are few such runs, so that one of them may be a large part
         least = share_interval(left.sum(), astray.sum()).low if astray.sum() else 0.0
-        passed["with more steps, more than a tenth of these runs of W still end at no local optimum"] = bool(
-            least <= 0.1
-        )
+        passed["with more steps, more than a tenth of these runs of W still end at no local optimum"] = least <= 0.1
         wide = found["all_support wide"]
-        passed["the share of problems with all tokens supporting does not rise above 0.9"] = bool(
-            (np.diff(wide, axis=1) > -DIP).all() and (wide[:, -1] > 0.9).all()
-        )
+        rises_above = (np.diff(wide, axis=1) > -DIP).all() and (wide[:, -1] > 0.9).all()
+        passed["the share of problems with all tokens supporting does not rise above 0.9"] = rises_above
         summary = "; ".join(
             f"{NAMES[name]}: {of['global'][name][:, -1].min():.0%} to {of['global'][name][:, -1].max():.0%}"
             for name in NORMS
@@ -338,8 +331,7 @@ class Kinds(CrossAndSelf):
                     axis.set_title(NAMES[name], pad=3)
                 if i == len(shapes) - 1:
                     axis.set_xlabel("dimension d")
-        handles, labels = axis.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.2)
+        legend_over(figure, axis, 4, columnspacing=1.0, handlelength=1.2)
         last = figure.add_subplot(grid[len(shapes), :])
         every = [*dims, *sizes["wide_dims"]]
         for i, ((n, T), line) in enumerate(zip(shapes, cycle(GRID_LINES), strict=False)):
@@ -349,8 +341,7 @@ class Kinds(CrossAndSelf):
         shown = [2, 5, 10, 20, 50, 100, 200, 500, 1000]
         last.set_xticks(shown, [str(d) for d in shown])
         last.set_ylim(-0.04, 1.04)
-        last.set_xlabel("dimension d")
-        last.set_ylabel("all tokens support")
+        set_axes(last, "dimension d", "all tokens support")
         last.legend(loc="upper left")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
+from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
@@ -139,8 +140,6 @@ def _search(group: str, count: int, starts: int, steps: int, seed: int) -> Array
 
 
 class Landscape(Figure):
-    """Stationary points of the loss at finite weights."""
-
     name = "landscape"
     paper = Paper.TRANSFORMERS
     order = 4.6
@@ -179,28 +178,19 @@ class Landscape(Figure):
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for group, (n, T, d) in GROUPS.items():
-            number = found[f"number {group}"]
-            rows.append(
-                Row(
-                    f"{group} (n = {n}, T = {T}, d = {d}): problems with a stationary point",
-                    f"{int((number > 0).sum())} of {len(number)}",
-                )
-            )
+            there = found[f"number {group}"] > 0
+            of = f"{group} (n = {n}, T = {T}, d = {d})"
+            rows.append(Row(f"{of}: problems with a stationary point", f"{int(there.sum())} of {len(there)}"))
         index = found[f"index {group}"]
         summary = " / ".join(str(int((index == k).sum())) for k in range(int(index.max(initial=0)) + 1))
         rows.append(Row(f"{group}: stationary points with 0, 1, … negative eigenvalues", summary))
         if len(index):
-            sizes_found = found[f"size {group}"]
-            rows.append(
-                Row(
-                    f"{group}: their norm, median and largest", f"{np.median(sizes_found):.1f}, {sizes_found.max():.0f}"
-                )
-            )
+            norms = found[f"size {group}"]
+            rows.append(Row(f"{group}: their norm, median and largest", f"{np.median(norms):.1f}, {norms.max():.0f}"))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.6))
-        top, bottom = figure.subplots(2, 1)
+        figure, (top, bottom) = panels(3.6, 2)
         shares = [float((found[f"number {group}"] > 0).mean()) for group in GROUPS]
         bars = top.barh(range(len(GROUPS)), shares, color=[style.BLUE, style.GREEN, style.VERMILLION])
         top.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2)
@@ -213,8 +203,7 @@ class Landscape(Figure):
         places = np.arange(int(index.max(initial=0)) + 1)
         bottom.bar(places, [(index == k).sum() for k in places], color=style.VERMILLION)
         bottom.set_xticks(places)
-        bottom.set_xlabel("negative eigenvalues of the Hessian")
-        bottom.set_ylabel("points found")
+        set_axes(bottom, "negative eigenvalues of the Hessian", "points found")
         bottom.grid(False, axis="x")
         return figure
 

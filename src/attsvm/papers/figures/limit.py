@@ -11,6 +11,7 @@ from attsvm.measures import direction_error
 from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import median_of, undecided
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.selection import scores
@@ -19,7 +20,6 @@ from attsvm.training import train
 
 STEP = 0.1
 GRADIENTS = {"exact": "exact gradient", "plain": "usual formula"}
-SATURATED = 1e-6
 
 
 def _problems(sizes: Sizes) -> tuple[Problem, np.ndarray]:
@@ -36,7 +36,7 @@ def _exact(sizes: Sizes, steps: int) -> Arrays:
     return {
         "steps": run.history["steps"][1:],
         "error": np.asarray(direction_error(run.history["weights"][1:], solution.direction, axis=(-2, -1))),
-        "undecided": np.asarray((1 - run.probability).max(axis=-1) > SATURATED),
+        "undecided": undecided(run.probability),
         "direction": solution.direction,
     }
 
@@ -65,8 +65,6 @@ def _plain(sizes: Sizes, steps: int) -> Arrays:
 
 
 class Limit(Figure):
-    """Training to the limit, with and without cancellation."""
-
     name = "limit"
     paper = Paper.OURS
     order = 1
@@ -112,9 +110,9 @@ class Limit(Figure):
         exact, plain = found["error exact"][:, decided], found["error plain"][:, decided]
         median = np.median(plain, axis=1)
         passed = {
-            "more than one run in 20 is undecided": bool(decided.mean() >= 0.95),
-            "a run with the exact gradient does not end at its Att-SVM": bool(exact[-1].max() < sizes["error_below"]),
-            "the weights do not drift away with the usual formula": bool(median[-1] > 1.5 * median.min()),
+            "more than one run in 20 is undecided": decided.mean() >= 0.95,
+            "a run with the exact gradient does not end at its Att-SVM": exact[-1].max() < sizes["error_below"],
+            "the weights do not drift away with the usual formula": median[-1] > 1.5 * median.min(),
         }
         return verdict(
             passed,
@@ -126,12 +124,8 @@ class Limit(Figure):
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = [Row("undecided runs", f"{int(found['undecided'].sum())} of {sizes['seeds']}")]
         for name, steps in (("exact", sizes["steps"]), ("plain", sizes["plain_steps"])):
-            rows.append(
-                Row(
-                    f"{GRADIENTS[name]}, {steps:,} steps: median direction error",
-                    number(float(np.median(found[f"error {name}"][-1]))),
-                )
-            )
+            error = number(median_of(found[f"error {name}"][-1]))
+            rows.append(Row(f"{GRADIENTS[name]}, {steps:,} steps: median direction error", error))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:

@@ -10,10 +10,10 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.papers.drawing import GRID_LINES, label, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.grid import GRID_LINES, label
+from attsvm.papers.judging import numbers, pooled
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.selection import is_locally_optimal, optimal_tokens
@@ -97,8 +97,6 @@ def _runs(n: int, T: int, d: int, problems: int, starts: int, steps: int, factor
 
 
 class LocalCone(Figure):
-    """The cone that gradient descent does not leave."""
-
     name = "local-cone"
     paper = Paper.TOKEN_SELECTION
     order = 2.5
@@ -138,15 +136,14 @@ class LocalCone(Figure):
         return joined({label(n, T): piece(f"n{n}-T{T}-d{d}", _runs, n, T, d, *shared) for n, T, d in sizes["shapes"]})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        def every(key: str) -> np.ndarray:
-            return np.concatenate([found[f"{key} {label(n, T)}"] for n, T, _ in sizes["shapes"]])
-
-        left, elsewhere, lost = every("left"), every("elsewhere"), every("below")[:, -1, 0]
+        names = [label(n, T) for n, T, _ in sizes["shapes"]]
+        left, elsewhere = (pooled(found, key, names) for key in ("left", "elsewhere"))
+        lost = np.concatenate([found[f"below {name}"][:, -1, 0] for name in names])
         passed = {
             "a run leaves the cone": not left.any(),
             "a run that starts in the cone ends at other tokens": not elsewhere.any(),
-            "the direction error does not decrease": bool(np.median(every("ratio")) < 1),
-            "from the smallest norm fewer than one start in twenty leaves": bool(lost.mean() >= 0.05),
+            "the direction error does not decrease": np.median(pooled(found, "ratio", names)) < 1,
+            "from the smallest norm fewer than one start in twenty leaves": lost.mean() >= 0.05,
         }
         return verdict(
             passed,
@@ -160,15 +157,14 @@ class LocalCone(Figure):
             of = f"n = {n}, T = {T}, d = {d}"
             for key, summary in (("opening", "opening"), ("radius", "radius"), ("step", "longest step")):
                 values = found[f"{key} {label(n, T)}"]
-                text = ", ".join(number(float(x)) for x in (values.min(), np.median(values), values.max()))
+                text = numbers((values.min(), np.median(values), values.max()), ", ")
                 rows.append(Row(f"{of}: {summary}, smallest, median, largest", text))
             local = ~found[f"optimal {label(n, T)}"]
             rows.append(Row(f"{of}: selections other than the optimal tokens", f"{int(local.sum())} of {len(local)}"))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.8))
-        top, bottom = figure.subplots(2, 1)
+        figure, (top, bottom) = panels(3.8, 2)
         factors = [1.0, *sizes["factors"]]
         for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
             name = label(n, T)
@@ -176,8 +172,7 @@ class LocalCone(Figure):
             top.plot(factors, [found[f"left {name}"].mean(), *below[:, 0]], **line, label=name)
             bottom.plot(factors, [found[f"elsewhere {name}"].mean(), *below[:, 1]], **line)
         for axis, what in ((top, "leaves the cone"), (bottom, "ends elsewhere")):
-            axis.set_xscale("log")
-            axis.set_ylabel(f"share that {what}")
+            set_axes(axis, y=f"share that {what}", log="x")
             axis.set_ylim(bottom=-0.02)
         bottom.set_xlabel("norm of the start / computed radius")
         figure.align_ylabels([top, bottom])

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import unequal_scores
 from attsvm.measures import direction_error
 from attsvm.pages.words import number
+from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import pooled, with_names
 from attsvm.plot import style
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -46,8 +48,6 @@ def _run(loss: str, ratio: float, steps: int) -> Arrays:
 
 
 class Losses(Figure):
-    """Linear, logistic and exponential loss."""
-
     name = "losses"
     paper = Paper.TOKEN_SELECTION
     order = 4
@@ -82,41 +82,31 @@ class Losses(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ratios = np.array(sizes["ratios"], dtype=float)
-        worst = {loss: np.abs(found[f"second {loss}"] - offset(loss, ratios)).max() for loss in LOG_SLOPES}
+        off = max(np.abs(found[f"second {loss}"] - offset(loss, ratios)).max() for loss in LOG_SLOPES)
         ends = {loss: found[f"error {loss}"][:, -1].max() for loss in LOG_SLOPES}
         # the linear loss weights both sequences most equally, so it is ahead after any number of steps
         moderate = ratios >= 5
         ahead = (found["error linear"][moderate, -1] <= found["error exponential"][moderate, -1]).all()
         passed = {
-            "a run does not select the optimal tokens": all(
-                (found[f"selected {loss}"] == 1).all() for loss in LOG_SLOPES
-            ),
-            "a loss does not converge to the Att-SVM direction": bool(max(ends.values()) < sizes["error_below"]),
-            "p₂ does not agree with the formula": bool(max(worst.values()) < sizes["offset_within"]),
-            "for some C ≥ 5 the linear loss is not the closest": bool(ahead),
+            "a run does not select the optimal tokens": (pooled(found, "selected", LOG_SLOPES) == 1).all(),
+            "a loss does not converge to the Att-SVM direction": max(ends.values()) < sizes["error_below"],
+            "p₂ does not agree with the formula": off < sizes["offset_within"],
+            "for some C ≥ 5 the linear loss is not the closest": ahead,
         }
-        summary = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
-        return verdict(
-            passed, f"Largest direction error: {summary}. p₂ is within {max(worst.values()):.1e} of the formula."
-        )
+        return verdict(passed, f"Largest direction error: {with_names(ends)}. p₂ is within {off:.1e} of the formula.")
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         last = sizes["ratios"][-1]
+        seconds = {loss: (found[f"second {loss}"][-1], offset(loss, np.array(float(last)))) for loss in LOG_SLOPES}
+        ends = {loss: number(float(found[f"error {loss}"][-1, -1])) for loss in LOG_SLOPES}
+        formula = "p₂, measured and by the formula"
         return [
-            Row(
-                f"{loss}, C = {last}: p₂, measured and by the formula",
-                f"{found[f'second {loss}'][-1]:.4f}, {expected:.4f}",
-            )
-            for loss in LOG_SLOPES
-            for expected in [float(offset(loss, np.array([float(last)]))[0])]
-        ] + [
-            Row(f"{loss}, C = {last}: direction error", number(float(found[f"error {loss}"][-1, -1])))
-            for loss in LOG_SLOPES
+            *(Row(f"{loss}, C = {last}: {formula}", "{:.4f}, {:.4f}".format(*both)) for loss, both in seconds.items()),
+            *(Row(f"{loss}, C = {last}: direction error", end) for loss, end in ends.items()),
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.9))
-        top, bottom = figure.subplots(2, 1)
+        figure, (top, bottom) = panels(3.9, 2)
         ratios = np.array(sizes["ratios"], dtype=float)
         fine = np.geomspace(ratios[0], ratios[-1], 200)
         looks = ((style.GREEN, "-.", "^"), (style.BLUE, "-", "o"), (style.VERMILLION, "--", "s"))
@@ -127,12 +117,8 @@ class Losses(Figure):
             bottom.plot(found[f"steps {loss}"][shown], found[f"error {loss}"][shown], dashes, color=colour, label=loss)
         top.set_xscale("log")
         top.set_yscale("symlog", linthresh=1)
-        top.set_xlabel("C")
-        top.set_ylabel("p$_2$ in the limit")
-        bottom.set_xscale("log")
-        bottom.set_yscale("log")
-        bottom.set_xlabel("steps, C = 10")
-        bottom.set_ylabel("direction error")
+        set_axes(top, "C", "p$_2$ in the limit")
+        set_axes(bottom, "steps, C = 10", "direction error", log="xy")
         figure.align_ylabels([top, bottom])
         style.legend_above(top, 3)
         return figure

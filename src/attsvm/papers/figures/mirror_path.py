@@ -1,23 +1,23 @@
 """The path of W under mirror descent, which converges to the Att-SVM of its own p."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import mirror_path
-from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import draw_rings, longest, panels, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.rings import draw_rings, ring_steps
+from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own
+from attsvm.papers.judging import undecided, with_names
 from attsvm.plot import style
 from attsvm.svm import solve_svm
 from attsvm.training import train
-
-STEP = 0.1
-LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 
 PUBLISHED = {(1.75, 1500): 0.020407, (2.0, 2000): 0.010006, (3.0, 20_000): 0.003307}
 """Divergence from its own Att-SVM at the end of the published runs, by p and steps."""
@@ -26,29 +26,28 @@ PUBLISHED = {(1.75, 1500): 0.020407, (2.0, 2000): 0.010006, (3.0, 20_000): 0.003
 def _path(p: float, powers: list[float], steps: int) -> Arrays:
     problem, start = mirror_path()
     run = train(problem, optimizer=mirror_descent(learning_rate=STEP, p=p), init=start, steps=steps, record=120)
-    directions = np.stack([solve_svm(problem, run.selected, norm=power).direction for power in powers])
+    directions = [solve_svm(problem, run.selected, norm=power).direction for power in powers]
     weights = run.history["weights"]
     return {
         "steps": run.history["steps"],
         "entries": weights[:, 0, :2],
         "ray": directions[powers.index(p)][0, :2],
-        "divergence": np.stack(
-            [
-                bregman_divergence(direction, weights, power, axis=(-2, -1))
-                for direction, power in zip(directions, powers, strict=True)
-            ]
-        ),
-        "undecided": np.asarray(1 - run.probability.min() > 1e-6),
+        "divergence": divergences(directions, weights, powers),
+        "undecided": undecided(run.probability),
     }
 
 
-def _paths(sizes: Sizes, found: Arrays) -> list[np.ndarray]:
-    return [found[f"entries {p:g}"] for p in sizes["p"]]
+def draw_along_rays(
+    axis: Axes, powers: list[float], paths: Sequence[np.ndarray], rays: Sequence[np.ndarray], length: float
+) -> None:
+    """Draw the path of each p over the ray of its prediction, dotted."""
+    for p, path, ray, (colour, dashes) in zip(powers, paths, rays, LINES, strict=True):
+        end = length * ray / np.linalg.norm(ray)
+        axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
+        axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
 
 
 class MirrorPath(Figure):
-    """The path of W under mirror descent."""
-
     name = "mirror-path"
     paper = Paper.MIRROR_DESCENT
     order = 1
@@ -85,22 +84,21 @@ class MirrorPath(Figure):
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         powers = sizes["p"]
         final = np.stack([found[f"divergence {p:g}"][:, -1] for p in powers])
-        own = np.diagonal(final)
         # the same two entries of the direction make the ray, so the path must end along it, too
         off_ray = []
         for p in powers:
             end, ray = found[f"entries {p:g}"][-1], found[f"ray {p:g}"]
             off_ray.append(abs(end[0] * ray[1] - end[1] * ray[0]) / (np.linalg.norm(end) * np.linalg.norm(ray)))
         passed = {
-            "a path does not end at its direction": bool((own < sizes["divergence_below"]).all()),
-            "a path ends closer to another p's direction": bool((final.argmin(axis=1) == np.arange(len(powers))).all()),
-            "the two entries do not end along their ray": bool(max(off_ray) < sizes["sine_below"]),
+            "a path does not end at its direction": (np.diagonal(final) < sizes["divergence_below"]).all(),
+            "a path ends closer to another p's direction": nearest_own(final),
+            "the two entries do not end along their ray": max(off_ray) < sizes["sine_below"],
             "a run is undecided": not any(found[f"undecided {p:g}"] for p in powers),
         }
-        summary = ", ".join(f"{divergence:.1e} (p = {p:g})" for p, divergence in zip(powers, own, strict=True))
+        own = with_names(in_own(powers, final))
         return verdict(
             passed,
-            f"Directional Bregman divergence from its own Att-SVM at the end: {summary}. The two entries end within "
+            f"Directional Bregman divergence from its own Att-SVM at the end: {own}. The two entries end within "
             f"{np.degrees(np.arcsin(max(off_ray))):.1f}° of their ray.",
         )
 
@@ -115,29 +113,19 @@ class MirrorPath(Figure):
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 4.6))
-        plane, rates = figure.subplots(2, 1, height_ratios=(1.35, 1))
-        ends = np.stack([found[f"entries {p:g}"][-1] for p in sizes["p"]])
+        figure, (plane, rates) = panels(4.6, 2, height_ratios=(1.35, 1))
+        paths = [found[f"entries {p:g}"] for p in sizes["p"]]
+        steps = [found[f"steps {p:g}"] for p in sizes["p"]]
         # the slowest path is drawn completely; the others leave the picture along their rays
-        reach = 1.1 * np.linalg.norm(ends, axis=1).min()
+        reach = 1.1 * min(float(np.linalg.norm(path[-1])) for path in paths)
+        draw_along_rays(plane, sizes["p"], paths, [found[f"ray {p:g}"] for p in sizes["p"]], 2 * reach)
         for i, (p, (colour, dashes)) in enumerate(zip(sizes["p"], LINES, strict=True)):
-            path, ray = found[f"entries {p:g}"], found[f"ray {p:g}"]
-            end = 2 * reach * ray / np.linalg.norm(ray)
-            plane.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
-            plane.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
-            rates.plot(found[f"steps {p:g}"][1:], found[f"divergence {p:g}"][i, 1:], dashes, color=colour)
-        start = found[f"entries {sizes['p'][0]:g}"][0]
-        plane.plot(*start, "o", color=style.INK, markersize=3.5)
-        recorded = [(found[f"steps {p:g}"], found[f"entries {p:g}"]) for p in sizes["p"]]
-        longest = max((steps for steps, _ in recorded), key=lambda steps: int(steps[-1]))
-        draw_rings(plane, recorded, ring_steps(longest))
-        style.frame(plane, [path[np.linalg.norm(path, axis=1) < reach] for path in _paths(sizes, found)], 0.06)
-        plane.set_xlabel("W$_{11}$")
-        plane.set_ylabel("W$_{12}$")
-        rates.set_xscale("log")
-        rates.set_yscale("log")
-        rates.set_xlabel("steps")
-        rates.set_ylabel("Bregman divergence")
+            rates.plot(steps[i][1:], found[f"divergence {p:g}"][i, 1:], dashes, color=colour)
+        plane.plot(*paths[0][0], "o", color=style.INK, markersize=3.5)
+        draw_rings(plane, list(zip(steps, paths, strict=True)), ring_steps(longest(steps)))
+        style.frame(plane, [path[np.linalg.norm(path, axis=1) < reach] for path in paths], 0.06)
+        set_axes(plane, "W$_{11}$", "W$_{12}$")
+        set_axes(rates, "steps", "Bregman divergence", log="xy")
         style.legend_above(plane, 3)
         return figure
 

@@ -2,16 +2,16 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent, spectral_descent
+from attsvm.optimizers import Decaying, Optimizer, spectral_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import margin_ratios, undecided
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot.matrix import drawn_matrix, in_own_and_others
 from attsvm.problem import Problem
-from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.training import train
 
 NORMS = {
@@ -25,12 +25,7 @@ OWN = {"gradient descent": 0, "spectral, each head": 1, "spectral, fused heads":
 
 def _optimizer(name: str, steps: int) -> Optimizer:
     if name == "gradient descent":
-        quarters = [1e-2, 3e-3, 1e-3]
-        return normalized_gradient_descent(
-            lambda k: jnp.select([k < steps * part / 4 for part in (1, 2, 3)], quarters, 1e-4),
-            scope="all",
-            relative=True,
-        )
+        return limit_optimizer("factored", steps)
     # weight decay forgets the first steps
     return spectral_descent(Decaying(0.05, 100, 0.5), scope="fused" if "fused" in name else "heads", weight_decay=0.02)
 
@@ -55,19 +50,12 @@ def _ratios(name: str, case: dict[str, int], steps: int) -> Arrays:
         problem, attention="factored", rank=case["m"], optimizer=_optimizer(name, steps), steps=steps, record=[steps]
     )
     return {
-        "ratio": np.asarray(
-            [
-                [margin_ratio(problem[i], run.weights[i], run.selected[i], norm) for norm in NORMS]
-                for i in range(case["problems"])
-            ]
-        ),
-        "decided": (1 - run.probability).max(axis=(-2, -1)) <= 1e-6,
+        "ratio": margin_ratios(problem, run, NORMS),
+        "decided": ~undecided(run.probability, axes=2),
     }
 
 
 class MultiHead(Figure):
-    """Which joint norm of the heads each optimiser maximises the margin in."""
-
     name = "multi-head"
     paper = Paper.OURS
     order = 6.2
@@ -117,15 +105,15 @@ class MultiHead(Figure):
         in_own, others = in_own_and_others(found["ratio"], own)
         means, least = in_own.mean(axis=1), in_own.min(axis=1)
         passed = {
-            "a mean margin ratio in an optimiser's own norm is too small": bool(
-                (means > np.array(sizes["mean_above"])[own]).all()
-            ),
-            "a least margin ratio in an optimiser's own norm is too small": bool(
-                (least > np.array(sizes["least_above"])[own]).all()
-            ),
-            "on some problem the margin ratio is larger in another norm": bool((in_own > others).all()),
-            "a run is undecided": bool(found["decided"].all()),
-            "a margin ratio exceeds 1": bool(found["ratio"].max() <= 1 + 1e-6),
+            "a mean margin ratio in an optimiser's own norm is too small": (
+                means > np.array(sizes["mean_above"])[own]
+            ).all(),
+            "a least margin ratio in an optimiser's own norm is too small": (
+                least > np.array(sizes["least_above"])[own]
+            ).all(),
+            "on some problem the margin ratio is larger in another norm": (in_own > others).all(),
+            "a run is undecided": found["decided"].all(),
+            "a margin ratio exceeds 1": found["ratio"].max() <= 1 + 1e-6,
         }
         numbers = (
             f"{name} {mean:.3f} / {low:.3f}" for name, mean, low in zip(sizes["optimizers"], means, least, strict=True)

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.measures import correlation
 from attsvm.next_token import two_part_descent
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import numbers
 from attsvm.papers.token_instances import LOG_LOSS, attention_on_label, graph_instances
 from attsvm.plot import style
 from attsvm.svm import solve_svm
@@ -61,8 +61,6 @@ def _trained(case: str, n: int, T: int, K: int, d: int, number: int, seed: list[
 
 
 class NextTokenGlobal(Figure):
-    """Next-token prediction converges to the graph-SVM."""
-
     name = "next-token-global"
     paper = Paper.NEXT_TOKEN
     order = 1
@@ -100,12 +98,10 @@ class NextTokenGlobal(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("T", "K", "d", "instances")]
-        return joined(
-            {
-                case: piece(case, _trained, case, n, *shape, [sizes["seed"], place], sizes["steps"][case])
-                for place, (case, n) in enumerate(sizes["n"].items())
-            }
-        )
+        found = {}
+        for place, (case, n) in enumerate(sizes["n"].items()):
+            found[case] = piece(case, _trained, case, n, *shape, [sizes["seed"], place], sizes["steps"][case])
+        return joined(found)
 
     def judge(self, sizes: Sizes, arrays: Arrays) -> Verdict:
         cases = list(sizes["n"])
@@ -114,15 +110,13 @@ class NextTokenGlobal(Figure):
         apart = max(float(arrays[f"apart {case}"].max()) for case in cases)
         farthest = max(float(missing[case].max()) for case in cyclic)
         passed = {
-            "on an acyclic graph a run is off the graph-SVM": bool(
-                missing["acyclic"].max() <= sizes["below"]["acyclic"]
-            ),
+            "on an acyclic graph a run is off the graph-SVM": missing["acyclic"].max() <= sizes["below"]["acyclic"],
             "on a cyclic graph a run is off the graph-SVM": farthest <= sizes["below"]["cyclic"],
             "a cyclic part is off the finite minimiser": apart <= 1e-8,
             "steps of constant length are as near": all(
-                bool(np.median(arrays[f"plain {case}"]) >= 10 * np.median(missing[case])) for case in cyclic
+                np.median(arrays[f"plain {case}"]) >= 10 * np.median(missing[case]) for case in cyclic
             ),
-            "a finite part past the published ones is small": bool(arrays["finite past"].min() > 1),
+            "a finite part past the published ones is small": arrays["finite past"].min() > 1,
         }
         return verdict(
             passed,
@@ -147,7 +141,7 @@ class NextTokenGlobal(Figure):
                 rows.append(
                     Row(
                         f"{CASES[case]}: {name} after {sizes['steps'][case]:,} two-part steps, median / largest",
-                        f"{number(float(np.median(values)))} / {number(float(values.max()))}",
+                        numbers((np.median(values), values.max())),
                     )
                 )
         return rows
@@ -155,10 +149,8 @@ class NextTokenGlobal(Figure):
     def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:
         cases = list(sizes["n"])
         figure, axis = style.panel("1 − correlation with the graph-SVM", "", 0.42 * len(cases) + 1.2)
-        for name, label, colour, mark in (
-            ("plain", "constant length", style.VERMILLION, "x"),
-            ("missing", "two parts", style.BLUE, "o"),
-        ):
+        looks = (("plain", "constant length", style.VERMILLION, "x"), ("missing", "two parts", style.BLUE, "o"))
+        for name, label, colour, mark in looks:
             for place, case in enumerate(cases):
                 values = np.maximum(arrays[f"{name} {case}"], 1e-16)
                 heights = place + np.linspace(-0.2, 0.2, len(values))

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.losses import Loss
 from attsvm.measures import attention_of, correlation
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.papers.drawing import POINTS, diagonal
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import numbers, pooled
 from attsvm.papers.token_instances import attention_on_label, token_instance
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -87,8 +88,6 @@ def _growth(problem: Problem, some: np.ndarray, start: np.ndarray) -> np.ndarray
 
 
 class NextTokenLocal(Figure):
-    """With the squared loss the direction is that of the tokens kept."""
-
     name = "next-token-local"
     paper = Paper.NEXT_TOKEN
     order = 2
@@ -128,31 +127,24 @@ class NextTokenLocal(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "K", "d", "instances")]
-        return joined(
-            {
-                name: piece(name, _trained, name, *shape, [sizes["seed"], place], sizes["steps"])
-                for place, name in enumerate(sizes["embeddings"])
-            }
-        )
+        seeds = {name: [sizes["seed"], place] for place, name in enumerate(sizes["embeddings"])}
+        return joined({name: piece(name, _trained, name, *shape, seeds[name], sizes["steps"]) for name in seeds})
 
     def judge(self, sizes: Sizes, arrays: Arrays) -> Verdict:
-        kept, labels, differs, several = (
-            np.concatenate([arrays[f"{key} {name}"] for name in sizes["embeddings"]])
-            for key in ("kept", "labels", "differs", "several")
+        kept, labels, differs, several, once, twice = (
+            pooled(arrays, key, sizes["embeddings"])
+            for key in ("kept", "labels", "differs", "several", "once", "twice")
         )
         single = kept[~several & ~differs]
-        once, twice = (
-            np.concatenate([arrays[f"{key} {name}"] for name in sizes["embeddings"]]) for key in ("once", "twice")
-        )
         if len(kept) < 20 or not len(single) or not len(twice):
             return verdict({"fewer than 20 instances count": False}, "")
         nearer = kept[differs] > labels[differs]
         passed = {
-            "an instance that keeps its labels is off the graph-SVM": bool(single.min() > 0.99),
-            "all instances keep what the labels require": bool(differs.any()),
-            "an instance is nearer to the graph-SVM of the labels": bool(nearer.all()),
-            "the growth is off the graph-SVM with margins 1 and 2": bool(np.median(twice) > 0.999),
-            "the growth is near the graph-SVM with equal margins": bool(np.median(once) < 0.99),
+            "an instance that keeps its labels is off the graph-SVM": single.min() > 0.99,
+            "all instances keep what the labels require": differs.any(),
+            "an instance is nearer to the graph-SVM of the labels": nearer.all(),
+            "the growth is off the graph-SVM with margins 1 and 2": np.median(twice) > 0.999,
+            "the growth is near the graph-SVM with equal margins": np.median(once) < 0.99,
         }
         return verdict(
             passed,
@@ -173,29 +165,24 @@ class NextTokenLocal(Figure):
             for which, what in ((~several, "one token"), (several, "several tokens")):
                 if which.any():
                     summary = f"{name}: {int(which.sum())} that keep {what}, correlation, median / lowest"
-                    median, lowest = float(np.median(kept[which])), float(kept[which].min())
-                    rows.append(Row(summary, f"{number(median)} / {number(lowest)}"))
+                    rows.append(Row(summary, numbers((np.median(kept[which]), kept[which].min()))))
             once, twice = (arrays[f"{key} {name}"] for key in ("once", "twice"))
             if len(twice):
-                medians = " / ".join(number(1 - float(np.median(x))) for x in (twice, once))
-                summary = (
-                    f"{name}: growth of {len(twice)} that keep several, median 1 − correlation, margins 1 and 2 / equal"
-                )
-                rows.append(Row(summary, medians))
+                of_growth = f"{name}: growth of {len(twice)} that keep several"
+                medians = numbers(1 - np.median(x) for x in (twice, once))
+                rows.append(Row(f"{of_growth}, median 1 − correlation, margins 1 and 2 / equal", medians))
             if differs.any():
-                medians = " / ".join(number(float(np.median(x[differs]))) for x in (kept, labels))
+                medians = numbers(np.median(x[differs]) for x in (kept, labels))
                 summary = f"{name}: {int(differs.sum())} that keep other tokens, median correlation, kept / labels"
                 rows.append(Row(summary, medians))
         return rows
 
     def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:
         figure, axis = style.panel("1 − correlation, labels", "1 − correlation, kept tokens", 2.6, log=True)
-        marks = ((style.BLUE, "o"), (style.GREEN, "v"), (style.VERMILLION, "d"))
-        for name, (colour, mark) in zip(sizes["embeddings"], marks, strict=False):
+        for name, (colour, mark) in zip(sizes["embeddings"], POINTS, strict=False):
             x, y = (np.maximum(1 - arrays[f"{key} {name}"], 1e-8) for key in ("labels", "kept"))
             axis.plot(x, y, mark, color=colour, markersize=2.5, label=name)
-        ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), 1.0]
-        axis.plot(ends, ends, ":", color=style.INK, linewidth=0.6)
+        diagonal(axis)
         style.legend_above(axis, 2)
         return figure
 

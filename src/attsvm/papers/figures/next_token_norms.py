@@ -10,8 +10,10 @@ from attsvm.next_token import TokenGraph
 from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
 from attsvm.optimizers.transformations import Decaying
 from attsvm.pages.words import number
+from attsvm.papers.drawing import POINTS, diagonal
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import median_of, numbers
 from attsvm.papers.token_instances import LOG_LOSS, attention_on_label, graph_instances
 from attsvm.plot import style
 from attsvm.svm import solve_svm
@@ -87,8 +89,6 @@ def _off_cycle(graph: TokenGraph, vocabulary: np.ndarray, weights: np.ndarray) -
 
 
 class NextTokenNorms(Figure):
-    """Factors converge to the nuclear graph-SVM, mirror descent to the ℓp graph-SVM."""
-
     name = "next-token-norms"
     paper = Paper.NEXT_TOKEN
     order = 3
@@ -123,22 +123,13 @@ class NextTokenNorms(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        return joined(
-            {
-                f"{name} {graphs}": piece(
-                    f"{name}, {graphs}",
-                    _measured,
-                    name,
-                    graphs,
-                    tuple(sizes["sizes"]),
-                    sizes["instances"],
-                    [sizes["seed"], at],
-                    sizes["steps"],
-                )
-                for name in sizes["trained"]
-                for at, graphs in enumerate(sizes["below"])
-            }
-        )
+        shape, steps = (tuple(sizes["sizes"]), sizes["instances"]), sizes["steps"]
+        found = {}
+        for name in sizes["trained"]:
+            for at, graphs in enumerate(sizes["below"]):
+                seed = [sizes["seed"], at]
+                found[f"{name} {graphs}"] = piece(f"{name}, {graphs}", _measured, name, graphs, *shape, seed, steps)
+        return joined(found)
 
     def judge(self, sizes: Sizes, arrays: Arrays) -> Verdict:
         found = {key: _own_and_other(arrays, *key) for key in _cases(sizes)}
@@ -150,7 +141,7 @@ class NextTokenNorms(Figure):
         passed = {
             "on an acyclic graph a run is off the graph-SVM": worst["acyclic"] <= sizes["below"]["acyclic"],
             "on a cyclic graph mirror descent is off the graph-SVM": worst["cyclic"] <= sizes["below"]["cyclic"],
-            "another norm is nearer": all(bool((own < other).all()) for own, other in judged.values()),
+            "another norm is nearer": all((own < other).all() for own, other in judged.values()),
         }
         own, other = found["K and Q", "cyclic"]
         return verdict(
@@ -164,33 +155,23 @@ class NextTokenNorms(Figure):
         rows = []
         for name, graphs in _cases(sizes):
             own, other = _own_and_other(arrays, name, graphs)
-            median, largest = float(np.median(own)), float(own.max())
-            rows.append(
-                Row(f"{name}, {graphs}: 1 − correlation, median / largest", f"{number(median)} / {number(largest)}")
-            )
-            rows.append(
-                Row(
-                    f"{name}, {graphs}: nearest other norm, median; own norm nearer",
-                    f"{number(float(np.median(other)))}; {int((own < other).sum())} of {len(own)}",
-                )
-            )
+            nearer = f"{number(median_of(other))}; {int((own < other).sum())} of {len(own)}"
+            rows += [
+                Row(f"{name}, {graphs}: 1 − correlation, median / largest", numbers((np.median(own), own.max()))),
+                Row(f"{name}, {graphs}: nearest other norm, median; own norm nearer", nearer),
+            ]
         return rows
 
     def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:
         figure, axis = style.panel("1 − correlation, nearest other norm", "1 − correlation, own norm", 2.8, log=True)
-        looks = {
-            "K and Q": (style.BLUE, "o"),
-            "W, p = 1.75": (style.GREEN, "v"),
-            "W, p = 3": (style.VERMILLION, "d"),
-        }
+        looks = dict(zip((trained.name for trained in TRAINED), POINTS, strict=True))
         for name, graphs in _cases(sizes):
             colour, mark = looks[name]
             own, other = (np.maximum(x, 1e-12) for x in _own_and_other(arrays, name, graphs))
             fill = colour if graphs == "acyclic" else "none"
             label = f"{name}, {graphs}"
             axis.plot(other, own, mark, color=colour, markerfacecolor=fill, markersize=3, label=label)
-        ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), 1.0]
-        axis.plot(ends, ends, ":", color=style.INK, linewidth=0.6)
+        diagonal(axis)
         style.legend_above(axis, 2)
         return figure
 

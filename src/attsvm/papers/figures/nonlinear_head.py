@@ -1,6 +1,6 @@
 """Several tokens kept under a ReLU head, predicted by finite part and direction, by the direction, or by one token."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,17 +8,17 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
-from attsvm._utils.linear_algebra import softmax
 from attsvm.heads import MLP
-from attsvm.measures import direction_error
-from attsvm.pages.words import number
+from attsvm.measures import attention_of, direction_error
+from attsvm.papers.drawing import legend_over, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import median_of, numbers
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.svm import combined_prediction, solve_svm
-from attsvm.training import train
+from attsvm.training import Run, train
 
 DROPPED, KEPT = 1e-6, 1e-3
 """A run counts if no probability lies between these two."""
@@ -32,42 +32,40 @@ LINES = ((style.BLUE, "-"), (style.GREEN, "-."), (style.VERMILLION, "--"))
 DIMENSION_MARKS = ((style.BLUE, "v"), (style.GREEN, "o"), (style.VERMILLION, "d"), (style.PURPLE, "^"))
 
 
+def unit_vectors(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random vectors of length 1 along the last axis."""
+    draws = generator.standard_normal(shape)
+    return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
+
+
 def _candidates(
     n: int, T: int, d: int, number: int, seed: list[int], self_attention: bool
 ) -> tuple[Problem, MLP, np.ndarray]:
     """Problems without a linear head, their ReLU heads, and starts; at least one label of each problem is −1."""
     generator = np.random.default_rng(seed)
-
-    def unit(*shape: int) -> np.ndarray:
-        draws = generator.standard_normal(shape)
-        return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
-
     hidden = generator.standard_normal((number, d, d))
     hidden /= np.linalg.norm(hidden, axis=(-2, -1), keepdims=True)
     labels = generator.choice([-1.0, 1.0], size=(number, n))
     while (allplus := (labels > 0).all(axis=-1)).any():
         # as in the published comparison, problems whose labels are all +1 are left out
         labels[allplus] = generator.choice([-1.0, 1.0], size=(int(allplus.sum()), n))
-    tokens, queries = unit(number, n, T, d), unit(number, n, d)
+    tokens, queries = unit_vectors(generator, number, n, T, d), unit_vectors(generator, number, n, d)
     problem = Problem(tokens, labels=labels, queries=tokens[:, :, 0] if self_attention else queries)
     return problem, MLP(hidden), generator.uniform(-(d**-0.5), d**-0.5, size=(number, d, d))
 
 
-def _attention(problem: Problem, weights: np.ndarray) -> np.ndarray:
-    assert problem.queries is not None
-    logits = (problem.tokens @ (weights @ problem.queries.mT).mT[..., None])[..., 0]
-    return softmax(logits)
+def errors_of_runs_that_count(problem: Problem, run: Run) -> tuple[Arrays, np.ndarray]:
+    """Direction errors to each of :data:`PREDICTIONS`, and which runs are decided.
 
-
-def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int, self_attention: bool) -> Arrays:
-    """Direction errors of the decided and feasible candidates."""
-    problem, head, start = _candidates(n, T, d, number, seed, self_attention)
-    run = train(problem, head=head, init=start, steps=steps, record=40)
-    attention = _attention(problem, run.weights)
+    A run counts if it is decided, drops a token, and both Att-SVMs are feasible.
+    """
+    attention = attention_of(problem, run.weights)[..., 0, :]
     kept = attention > KEPT
-    undecided = (~kept & (attention > DROPPED)).any(axis=(-2, -1))
+    decided = ~(~kept & (attention > DROPPED)).any(axis=(-2, -1))
     # if nothing is dropped the weights converge, and have no direction
-    chosen = np.flatnonzero(~undecided & ~kept.all(axis=(-2, -1)))
+    chosen = np.flatnonzero(decided & ~kept.all(axis=(-2, -1)))
+    if not chosen.size:
+        raise ValueError("expected a run that is decided, got none")
     problem, attention, kept = problem[chosen], attention[chosen], kept[chosen]
     combined = combined_prediction(problem, run.weights[chosen], kept)
     single = solve_svm(problem, attention.argmax(axis=-1))
@@ -80,7 +78,21 @@ def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int, self
     }
     found["dropped"] = np.where(kept, 0.0, attention).max(axis=(-2, -1))[feasible]
     found["several"] = (kept.sum(axis=-1) > 1).any(axis=-1)[feasible]
-    return found | {"steps": run.history["steps"][1:], "candidates": np.asarray(number)}
+    return found | {"steps": run.history["steps"][1:]}, np.asarray(decided)
+
+
+def draw_errors(axis: Axes, found: Arrays, name: object) -> None:
+    """Draw the mean errors of the runs against the steps."""
+    for (key, label), (colour, dashes) in zip(PREDICTIONS.items(), LINES, strict=True):
+        axis.plot(found[f"steps {name}"], found[f"{key} {name}"].mean(axis=1), dashes, color=colour, label=label)
+    set_axes(axis, log="xy")
+
+
+def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int, self_attention: bool) -> Arrays:
+    """Direction errors of the decided and feasible candidates."""
+    problem, head, start = _candidates(n, T, d, number, seed, self_attention)
+    run = train(problem, head=head, init=start, steps=steps, record=40)
+    return errors_of_runs_that_count(problem, run)[0] | {"candidates": np.asarray(number)}
 
 
 def _dimension(
@@ -100,17 +112,7 @@ def _ends(found: Arrays, d: int) -> dict[str, np.ndarray]:
     return {name: found[f"{name} {d}"][-1] for name in PREDICTIONS}
 
 
-def _draw_lines(axis: Axes, found: Arrays, d: int) -> None:
-    for (name, label), (colour, dashes) in zip(PREDICTIONS.items(), LINES, strict=True):
-        axis.plot(found[f"steps {d}"], found[f"{name} {d}"].mean(axis=1), dashes, color=colour, label=label)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_title(f"d = {d}", pad=3)
-
-
 class NonlinearHead(CrossAndSelf):
-    """A nonlinear head keeps several tokens."""
-
     name = "nonlinear-head"
     paper = Paper.TRANSFORMERS
     order = 6
@@ -171,17 +173,17 @@ class NonlinearHead(CrossAndSelf):
                 mean[d]["combined"] < min(mean[d]["direction"], mean[d]["one token"]) for d in dims
             ),
             "in more than one run of 20 it has a larger error than the direction alone": all(
-                bool(np.mean(ends[d]["combined"] <= ends[d]["direction"] * (1 + 1e-9)) >= 0.95) for d in dims
+                np.mean(ends[d]["combined"] <= ends[d]["direction"] * (1 + 1e-9)) >= 0.95 for d in dims
             ),
             "the direction of the kept sets is no better than that of single tokens": all(
                 mean[d]["direction"] < mean[d]["one token"] for d in dims
             ),
             "the error does not fall over the run": all(
-                bool(found[f"combined {d}"][-1].mean() < 0.2 * found[f"combined {d}"][0].mean()) for d in dims
+                found[f"combined {d}"][-1].mean() < 0.2 * found[f"combined {d}"][0].mean() for d in dims
             ),
             "the error does not fall with the largest dropped probability": all(rank > 0.5 for rank in ranks.values()),
             "the most saturated runs are not close to the prediction": all(
-                errors.size > 0 and bool(np.median(errors) < sizes["error_below"]) for errors in saturated.values()
+                errors.size > 0 and np.median(errors) < sizes["error_below"] for errors in saturated.values()
             ),
         }
         summary = "; ".join(
@@ -198,15 +200,15 @@ class NonlinearHead(CrossAndSelf):
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for d in sizes["dims"]:
-            medians = " / ".join(number(float(np.median(end))) for end in _ends(found, d).values())
-            rows.append(Row(f"d = {d}: median error, combined / direction / one token", medians))
             several, accepted = found[f"several {d}"].mean(), float(found[f"accepted {d}"])
-            rows.append(
+            counted = f"d = {d}: random problems that count; share of them that keep several tokens"
+            rows += [
                 Row(
-                    f"d = {d}: random problems that count; share of them that keep several tokens",
-                    f"{accepted:.1%}; {several:.0%}",
-                )
-            )
+                    f"d = {d}: median error, combined / direction / one token",
+                    numbers(median_of(end) for end in _ends(found, d).values()),
+                ),
+                Row(counted, f"{accepted:.1%}; {several:.0%}"),
+            ]
         return rows
 
     def height(self, sizes: Sizes) -> float:
@@ -220,33 +222,22 @@ class NonlinearHead(CrossAndSelf):
         for i, d in enumerate(dims):
             axis = figure.add_subplot(grid[divmod(i, 2)], sharex=first, sharey=first)
             first = first or axis
-            _draw_lines(axis, found, d)
+            draw_errors(axis, found, d)
+            axis.set_title(f"d = {d}", pad=3)
             axis.tick_params(labelbottom=i >= len(dims) - 2, labelleft=i % 2 == 0)
             if i % 2 == 0:
                 axis.set_ylabel("direction error")
             if i >= len(dims) - 2:
                 axis.set_xlabel("steps")
         assert first is not None
-        handles, labels = first.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.2)
+        legend_over(figure, first, 3, columnspacing=1.2)
         scatter = figure.add_subplot(grid[rows, :])
         for d, (colour, mark) in zip(dims, DIMENSION_MARKS, strict=False):
-            errors = np.maximum(found[f"combined {d}"][-1], 1e-8)
-            scatter.plot(
-                np.maximum(found[f"dropped {d}"], 1e-60),
-                errors,
-                mark,
-                color=colour,
-                markersize=2,
-                alpha=0.5,
-                label=f"d = {d}",
-                markeredgewidth=0,
-            )
-        scatter.set_xscale("log")
-        scatter.set_yscale("log")
+            dropped, errors = np.maximum(found[f"dropped {d}"], 1e-60), np.maximum(found[f"combined {d}"][-1], 1e-8)
+            look: dict[str, Any] = {"color": colour, "markersize": 2, "alpha": 0.5, "markeredgewidth": 0}
+            scatter.plot(dropped, errors, mark, **look, label=f"d = {d}")
+        set_axes(scatter, "largest dropped probability", "direction error", log="xy")
         scatter.set_xticks([10.0**power for power in range(-60, 0, 10)])
-        scatter.set_xlabel("largest dropped probability")
-        scatter.set_ylabel("direction error")
         legend = scatter.legend(loc="upper left", handletextpad=0.2, markerscale=1.6)
         for handle in legend.legend_handles:
             if handle is not None:

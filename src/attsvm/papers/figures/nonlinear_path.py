@@ -13,8 +13,10 @@ from attsvm.heads import MLP, FunctionHead, Head, Quadratic
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.drawing import panels, set_axes
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import median_of
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.regularization import regularization_path
@@ -82,12 +84,10 @@ def _head(name: str, sizes: Sizes) -> Arrays:
     for seed in range(sizes["seed"], sizes["seed"] + sizes["problems"]):
         problem = random_problem(sizes["n"], sizes["T"], sizes["d"], seed)
         found.append(_one(problem, HEADS[name](sizes["d"], seed), sizes["steps"]))
-    return {key: np.stack([one[key] for one in found]) for key in found[0]}
+    return stacked(found)
 
 
 class NonlinearPath(Figure):
-    """Regularisation paths under nonlinear heads."""
-
     name = "nonlinear-path"
     paper = Paper.TOKEN_SELECTION
     order = 5
@@ -132,20 +132,20 @@ class NonlinearPath(Figure):
         passed = {
             "the condition holds on no problem, or on all": at_optimal.size > 0 and at_kept.size > 0,
             "a path is not solved where the condition holds": all(
-                bool(found[f"solved {name}"][holds[name], -1].all()) for name in heads
+                found[f"solved {name}"][holds[name], -1].all() for name in heads
             ),
             "a path does not select the optimal tokens where the condition holds": all(
-                bool(found[f"optimal {name}"][holds[name]].all()) for name in heads
+                found[f"optimal {name}"][holds[name]].all() for name in heads
             ),
-            "a path does not end at the Att-SVM of the optimal tokens": bool((at_optimal < sizes["error_below"]).all()),
+            "a path does not end at the Att-SVM of the optimal tokens": (at_optimal < sizes["error_below"]).all(),
             "a path is not solved where the condition fails": all(
-                bool(found[f"solved {name}"][~holds[name], -1].all()) for name in smooth
+                found[f"solved {name}"][~holds[name], -1].all() for name in smooth
             ),
             "several tokens are kept where no mixture is better, or one where a mixture is": all(
-                bool(((found[f"kept {name}"] > 1) == (found[f"constants {name}"] < 0)).all()) for name in smooth
+                ((found[f"kept {name}"] > 1) == (found[f"constants {name}"] < 0)).all() for name in smooth
             ),
-            "a path does not end at the Att-SVM of the kept sets": bool((at_kept < sizes["error_below"]).all()),
-            "a path with kept sets ends at the Att-SVM of single tokens": bool((at_single > 1e-4).all()),
+            "a path does not end at the Att-SVM of the kept sets": (at_kept < sizes["error_below"]).all(),
+            "a path with kept sets ends at the Att-SVM of single tokens": (at_single > 1e-4).all(),
         }
         return verdict(
             passed,
@@ -160,27 +160,19 @@ class NonlinearPath(Figure):
         for name in sizes["heads"]:
             constants, solved = found[f"constants {name}"], found[f"solved {name}"][:, -1]
             holds = np.min(constants, axis=1) > 0
-            rows.append(
-                Row(
-                    f"{name}: problems on which the condition holds; its smallest constant there",
-                    f"{holds.sum()} of {len(holds)}; {number(float(constants[holds].min(initial=np.inf)))}",
-                )
-            )
+            where = f"{name}: problems on which the condition holds; its smallest constant there"
+            smallest = number(float(constants[holds].min(initial=np.inf)))
+            rows.append(Row(where, f"{holds.sum()} of {len(holds)}; {smallest}"))
             if not holds.all():
                 rows.append(Row(f"{name}: paths solved where it fails", f"{solved[~holds].sum()} of {(~holds).sum()}"))
             apart = found[f"run to path {name}"]
-            rows.append(
-                Row(
-                    f"{name}: gradient descent of {sizes['steps']:,} steps to the path at equal norm: median direction "
-                    "error; runs farther than 0.1",
-                    f"{number(float(np.median(apart)))}; {np.sum(apart > 0.1)} of {len(apart)}",
-                )
-            )
+            to_path = f"{name}: gradient descent of {sizes['steps']:,} steps to the path at equal norm"
+            farther = f"{number(median_of(apart))}; {np.sum(apart > 0.1)} of {len(apart)}"
+            rows.append(Row(f"{to_path}: median direction error; runs farther than 0.1", farther))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 2.5))
-        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        figure, (left, right) = panels(2.5, 1, 2, sharex=True, sharey=True)
         for name, line in zip(HEADS, LINES, strict=True):
             if name not in sizes["heads"]:
                 continue
@@ -194,9 +186,7 @@ class NonlinearPath(Figure):
         right.set_title("condition fails", pad=3)
         left.set_ylabel("direction error of the path")
         for axis in (left, right):
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-            axis.set_xlabel("radius")
+            set_axes(axis, "radius", log="xy")
             axis.set_xticks(RADII[::2])
         handles = [line for axis in (left, right) for line in axis.get_legend_handles_labels()[0]]
         figure.legend(handles=handles, loc="outside upper center", ncols=3, columnspacing=1.2)

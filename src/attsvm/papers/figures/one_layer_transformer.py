@@ -6,15 +6,14 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.heads import MLP, ValueMLP
-from attsvm.measures import attention_of, direction_error
 from attsvm.pages.words import number
+from attsvm.papers.drawing import legend_over, outer_axes, panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.nonlinear_head import DROPPED, KEPT, LINES, PREDICTIONS
-from attsvm.papers.longer_steps import longer_steps
-from attsvm.plot import style
+from attsvm.papers.figures.nonlinear_head import PREDICTIONS, draw_errors, errors_of_runs_that_count, unit_vectors
+from attsvm.papers.judging import median_of, numbers
+from attsvm.papers.schedules import longer_steps
 from attsvm.problem import Problem
-from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
 
 
@@ -42,11 +41,6 @@ def _candidates(sizes: list[int], number: int, seed: int) -> tuple[Problem, Valu
     """Problems without a linear head, with labels of both signs, their heads, and starts of W."""
     n, T, d, width = sizes
     generator = np.random.default_rng(seed)
-
-    def unit(*shape: int) -> np.ndarray:
-        draws = generator.standard_normal(shape)
-        return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
-
     hidden = generator.standard_normal((number, width, d))
     hidden /= np.linalg.norm(hidden, axis=(-2, -1), keepdims=True)
     value = generator.normal(scale=d**-0.5, size=(number, d, d))
@@ -54,7 +48,8 @@ def _candidates(sizes: list[int], number: int, seed: int) -> tuple[Problem, Valu
     labels = generator.choice([-1.0, 1.0], size=(number, n))
     while (same := (labels == labels[:, :1]).all(axis=-1)).any():
         labels[same] = generator.choice([-1.0, 1.0], size=(int(same.sum()), n))
-    problem = Problem(unit(number, n, T, d), labels=labels, queries=unit(number, n, d))
+    tokens, queries = unit_vectors(generator, number, n, T, d), unit_vectors(generator, number, n, d)
+    problem = Problem(tokens, labels=labels, queries=queries)
     start = generator.uniform(-(d**-0.5), d**-0.5, size=(number, d, d))
     return problem, ValueMLP(value, MLP(hidden, output)), start
 
@@ -73,30 +68,11 @@ def _way(name: str, sizes: list[int], number: int, seed: int, steps: int) -> Arr
         steps=steps,
         record=30,
     )
-    attention = attention_of(problem, run.weights)[..., 0, :]
-    kept = attention > KEPT
-    decided = ~(~kept & (attention > DROPPED)).any(axis=(-2, -1))
-    chosen = np.flatnonzero(decided & ~kept.all(axis=(-2, -1)))
-    if not chosen.size:
-        raise ValueError("expected a run that is decided, got none")
-    problem, attention, kept = problem[chosen], attention[chosen], kept[chosen]
-    combined = combined_prediction(problem, run.weights[chosen], kept)
-    single = solve_svm(problem, attention.argmax(axis=-1))
-    feasible = (np.asarray(combined.solution.status) == "optimal") & (np.asarray(single.status) == "optimal")
-    weights = run.history["weights"][1:, chosen[feasible]]
-    predicted = (combined.weights, combined.solution.direction, single.direction)
-    found: Arrays = {
-        key: np.asarray(direction_error(weights, prediction[feasible], axis=(-2, -1)))
-        for key, prediction in zip(PREDICTIONS, predicted, strict=True)
-    }
-    found["dropped"] = np.where(kept, 0.0, attention).max(axis=(-2, -1))[feasible]
-    found["several"] = (kept.sum(axis=-1) > 1).any(axis=-1)[feasible]
-    return found | {"steps": run.history["steps"][1:], "decided": np.asarray(decided)}
+    found, decided = errors_of_runs_that_count(problem, run)
+    return found | {"decided": decided}
 
 
 class OneLayerTransformer(Figure):
-    """Attention, value matrix and MLP."""
-
     name = "one-layer-transformer"
     paper = Paper.TRANSFORMERS
     order = 6.5
@@ -141,7 +117,7 @@ class OneLayerTransformer(Figure):
         fixed = [name for name in FIXED_MLP if name in ways]
         ends = {name: {key: found[f"{key} {name}"][-1] for key in PREDICTIONS} for name in ways}
         mean = {name: {key: float(end.mean()) for key, end in ends[name].items()} for name in ways}
-        median = {name: float(np.median(ends[name]["combined"])) for name in ways}
+        median = {name: median_of(ends[name]["combined"]) for name in ways}
         several = {name: float(found[f"several {name}"].mean()) for name in ways}
         saturated = [ends[name]["combined"][found[f"dropped {name}"] < sizes["far_below"]] for name in fixed]
         passed = {
@@ -149,11 +125,11 @@ class OneLayerTransformer(Figure):
                 mean[name]["combined"] < min(mean[name]["direction"], mean[name]["one token"]) for name in fixed
             ),
             "with a fixed MLP, the most saturated runs are not close to the prediction": all(
-                errors.size > 0 and bool(np.median(errors) < sizes["error_below"]) for errors in saturated
+                errors.size > 0 and np.median(errors) < sizes["error_below"] for errors in saturated
             ),
             "with a fixed MLP, no run keeps several tokens": all(several[name] > 0 for name in fixed),
             "with a trained MLP and equal steps, W ends at the prediction": median[EQUAL] > 10 * median["W, V"],
-            "with longer steps of W, a run is not decided": bool(found[f"decided {FASTER}"].all()),
+            "with longer steps of W, a run is not decided": found[f"decided {FASTER}"].all(),
             "with longer steps of W, many runs keep several tokens": several[FASTER] <= 0.05,
             "with longer steps of W, it does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
         }
@@ -169,34 +145,23 @@ class OneLayerTransformer(Figure):
         for name in sizes["trained"]:
             ends = [found[f"{key} {name}"][-1] for key in PREDICTIONS]
             several = found[f"several {name}"]
-            means = " / ".join(number(float(end.mean())) for end in ends)
             of_several = " / ".join(number(float(end[several].mean())) if several.any() else "none" for end in ends)
             rows += [
-                Row(f"{name}: mean error, combined / direction / one token", means),
+                Row(f"{name}: mean error, combined / direction / one token", numbers(end.mean() for end in ends)),
                 Row(f"{name}: the same, runs that keep several tokens", of_several),
                 Row(f"{name}: random problems that count", f"{several.size / found[f'decided {name}'].size:.0%}"),
             ]
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.7))
-        axes = figure.subplots(2, 2, sharex=True, sharey=True)
+        figure, axes = panels(3.7, 2, 2, sharex=True, sharey=True)
         for axis in axes.flat[len(sizes["trained"]) :]:
             axis.set_axis_off()
         for axis, name in zip(axes.flat, sizes["trained"], strict=False):
-            for (key, label), (colour, dashes) in zip(PREDICTIONS.items(), LINES, strict=True):
-                axis.plot(
-                    found[f"steps {name}"], found[f"{key} {name}"].mean(axis=1), dashes, color=colour, label=label
-                )
-            axis.set_xscale("log")
-            axis.set_yscale("log")
+            draw_errors(axis, found, name)
             axis.set_title(TITLES[name], pad=3)
-        for axis in axes[:, 0]:
-            axis.set_ylabel("direction error")
-        for axis in axes[1]:
-            axis.set_xlabel("steps")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.2)
+        outer_axes(axes, "steps", "direction error")
+        legend_over(figure, axes[0, 0], 3, columnspacing=1.2)
         return figure
 
 

@@ -11,6 +11,7 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import median_of, undecided
 from attsvm.plot import style
 from attsvm.regularization import regularization_path
 from attsvm.selection import optimal_tokens
@@ -38,7 +39,7 @@ def _measured(sizes: Sizes) -> Arrays:
     return {
         "norm": lengths,
         "at_best": at_best,
-        "undecided": (1 - run.probability).max(axis=-1) > 1e-6,
+        "undecided": undecided(run.probability),
         "converged": np.stack([path.solved for path in followed], axis=1),
         "error run": np.asarray(direction_error(trained, solution.direction, axis=(-2, -1))),
         "error path": np.asarray(direction_error(weights, solution.direction, axis=(-2, -1))),
@@ -47,8 +48,6 @@ def _measured(sizes: Sizes) -> Arrays:
 
 
 class Path(Figure):
-    """The regularisation path and the training run."""
-
     name = "path"
     paper = Paper.OURS
     order = 2
@@ -76,7 +75,7 @@ class Path(Figure):
         ends = {name: float(found[name][-1].max()) for name in ("error run", "error path", "apart")}
         passed = {
             "a run is undecided": not found["undecided"].any(),
-            "a radius of a path did not converge": bool(found["converged"].all()),
+            "a radius of a path did not converge": found["converged"].all(),
             "a path does not end at the Att-SVM": ends["error path"] < sizes["error_below"],
             "a run does not end at the Att-SVM": ends["error run"] < sizes["error_below"],
             "a path and its run do not end in the same direction": ends["apart"] < sizes["error_below"],
@@ -97,9 +96,9 @@ class Path(Figure):
         middle = found["apart"].max(axis=0)
         return [
             Row("runs that end at the optimal tokens", f"{int(found['at_best'].sum())} of {sizes['seeds']}"),
-            Row("norm at the end: median", number(float(np.median(found["norm"][-1])))),
-            Row("run to path, largest error over the run: median", number(float(np.median(middle)))),
-            Row("run to path, at the end: median", number(float(np.median(found["apart"][-1])))),
+            Row("norm at the end: median", number(median_of(found["norm"][-1]))),
+            Row("run to path, largest error over the run: median", number(median_of(middle))),
+            Row("run to path, at the end: median", number(median_of(found["apart"][-1]))),
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:

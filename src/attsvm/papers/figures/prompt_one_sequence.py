@@ -8,9 +8,9 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
+from attsvm.papers.drawing import draw_rings, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.rings import draw_rings, ring_steps
 from attsvm.plot import style
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
@@ -52,13 +52,10 @@ def draw_paths(axis: Axes, steps: np.ndarray, paths: np.ndarray, directions: np.
     room = 0.08 * (high - low).max()
     axis.set_xlim(low[0] - room, high[0] + room)
     axis.set_ylim(low[1] - room, high[1] + room)
-    axis.set_xlabel("p$_1$")
-    axis.set_ylabel("p$_2$")
+    set_axes(axis, "p$_1$", "p$_2$")
 
 
 class PromptOneSequence(Figure):
-    """One sequence: a global and a local direction."""
-
     name = "prompt-one-sequence"
     paper = Paper.TOKEN_SELECTION
     order = 1
@@ -87,9 +84,9 @@ class PromptOneSequence(Figure):
         one, two = (found[f"selected {name}"] for name in EXAMPLES)
         largest = max(found[f"error {name}"].max() for name in EXAMPLES)
         passed = {
-            "a run does not end at its Att-SVM direction": bool(largest < sizes["error_below"]),
-            "a run with one attractor does not end at the best token": bool((one == 0).all()),
-            "with two attractors the runs do not end at both tokens": bool(set(two.tolist()) == {0, 1}),
+            "a run does not end at its Att-SVM direction": largest < sizes["error_below"],
+            "a run with one attractor does not end at the best token": (one == 0).all(),
+            "with two attractors the runs do not end at both tokens": set(two.tolist()) == {0, 1},
             "a run ends at a token that is not locally optimal": all(
                 found[f"locally_optimal {name}"][token] for name in EXAMPLES for token in found[f"selected {name}"]
             ),

@@ -9,9 +9,11 @@ from attsvm.datasets.papers import several_sequences
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
 from attsvm.pages.words import number
+from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.prompt_one_sequence import draw_paths
+from attsvm.papers.judging import pooled, with_names
 from attsvm.plot import style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
@@ -49,8 +51,6 @@ def _at(found: Arrays, name: str, step: float) -> int:
 
 
 class PromptSeveralSequences(Figure):
-    """Several sequences: direction, saturation and growth."""
-
     name = "prompt-several-sequences"
     paper = Paper.TOKEN_SELECTION
     order = 2
@@ -79,12 +79,12 @@ class PromptSeveralSequences(Figure):
         tenth = {name: found[f"error {name}"][_at(found, name, sizes["steps"] / 100)].max() for name in OPTIMIZERS}
         ratio = found["norm normalised GD"][-1].min() / found["norm GD"][-1].max()
         passed = {
-            "a run does not select the optimal tokens": all(found[f"at_best {name}"].all() for name in OPTIMIZERS),
-            "normalised GD does not end at the Att-SVM": bool(ends["normalised GD"] < sizes["error_below"]),
-            "GD's direction error does not fall over the last two decades": bool(ends["GD"] < tenth["GD"]),
-            "‖p‖ is not ten times larger under normalised GD": bool(ratio > 10),
+            "a run does not select the optimal tokens": pooled(found, "at_best", OPTIMIZERS).all(),
+            "normalised GD does not end at the Att-SVM": ends["normalised GD"] < sizes["error_below"],
+            "GD's direction error does not fall over the last two decades": ends["GD"] < tenth["GD"],
+            "‖p‖ is not ten times larger under normalised GD": ratio > 10,
         }
-        summary = ", ".join(f"{error:.1e} ({name})" for name, error in ends.items())
+        summary = with_names(ends)
         return verdict(
             passed, f"Direction error at the end: {summary}. ‖p‖ is {ratio:.3g} times larger under normalised GD."
         )
@@ -99,8 +99,7 @@ class PromptSeveralSequences(Figure):
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 5.4))
-        paths, probability, norm = figure.subplots(3, 1, height_ratios=(2, 1.1, 1.1))
+        figure, (paths, probability, norm) = panels(5.4, 3, height_ratios=(2, 1.1, 1.1))
         shown = found["steps normalised GD"] <= 300
         steps, of_prompt = (found[f"{key} normalised GD"][shown] for key in ("steps", "paths"))
         draw_paths(paths, steps, of_prompt, found["direction normalised GD"][None])
@@ -113,9 +112,7 @@ class PromptSeveralSequences(Figure):
                 axis.set_xscale("log")
         probability.set_ylabel("largest probability")
         probability.set_ylim(0, 1.03)
-        norm.set_yscale("log")
-        norm.set_ylabel("‖p‖")
-        norm.set_xlabel("steps")
+        set_axes(norm, "steps", "‖p‖", log="y")
         style.legend_above(probability, 2)
         return figure
 

@@ -9,11 +9,12 @@ from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error, margin
+from attsvm.papers.drawing import GRID_LINES, label
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.factored_paths import limit_optimizer
-from attsvm.papers.grid import GRID_LINES, label
+from attsvm.papers.judging import undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
@@ -25,9 +26,6 @@ BELOW = 1e-6
 
 ROOMY = 10
 """The smallest dimension in which the two ranks must differ clearly."""
-
-SATURATED = 1e-6
-"""Probability of the dropped tokens above which a run is undecided."""
 
 
 def _ranks(n: int, T: int, d: int, number: int, seed: int, self_attention: bool) -> Arrays:
@@ -63,13 +61,11 @@ def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int,
         "error": np.asarray(direction_error(run.weights, direction, axis=(-2, -1))),
         # the least norm with a margin of 1 in the direction of the run, over that of the Att-SVM
         "reached": 1 / (margin(problem, run.weights, run.selected, "nuclear") * value),
-        "undecided": np.asarray((1 - run.probability).max(axis=-1) > SATURATED),
+        "undecided": undecided(run.probability),
     }
 
 
 class Rank(CrossAndSelf):
-    """Rank of the Frobenius and nuclear solutions."""
-
     name = "rank"
     paper = Paper.TRANSFORMERS
     order = 2
@@ -143,14 +139,13 @@ class Rank(CrossAndSelf):
         lower = (found["nuclear"] <= found["frobenius"])[there]
         # in low dimensions both have nearly full rank
         roomy = there & (np.array(sizes["dims"]) >= ROOMY)
+        clearly_lower = (found["nuclear"] <= 0.8 * found["frobenius"])[roomy]
         passed = {
-            "in some case the nuclear solution has the larger mean rank": bool(lower.all()),
-            "a rank exceeds min(n, d)": bool((found["frobenius"] <= bound)[there].all()),
-            "the nuclear solutions are not clearly of lower rank": bool(
-                (found["nuclear"] <= 0.8 * found["frobenius"])[roomy].all() and roomy.any()
-            ),
+            "in some case the nuclear solution has the larger mean rank": lower.all(),
+            "a rank exceeds min(n, d)": (found["frobenius"] <= bound)[there].all(),
+            "the nuclear solutions are not clearly of lower rank": clearly_lower.all() and roomy.any(),
             "the norms disagree on which problems are feasible": not found["disagreeing"].any(),
-            "a solution is inaccurate": bool(found["gap"].max() <= 1e-8),
+            "a solution is inaccurate": found["gap"].max() <= 1e-8,
         }
         largest = np.nanmax(found["nuclear_largest"])
         summary = f"The largest rank of a nuclear solution is {largest:.0f}."
@@ -162,15 +157,13 @@ class Rank(CrossAndSelf):
         shares = _shares(sizes, found)
         needed = np.array([0.5 if m == 1 else 0.9 for m in sizes["columns"]["m"]])
         return {
-            "a value rises with m": bool((np.diff(value, axis=0) <= 1e-8).all() and np.isfinite(value[-1]).all()),
-            "a value is not the nuclear one exactly where the nuclear rank allows it": bool(
+            "a value rises with m": (np.diff(value, axis=0) <= 1e-8).all() and np.isfinite(value[-1]).all(),
+            "a value is not the nuclear one exactly where the nuclear rank allows it": (
                 ((value <= 1 + 1e-8) == free).all() and (value >= 1 - 1e-8).all()
             ),
-            "fewer runs of (K, Q) with m columns than stated end at the Att-SVM of this rank": bool(
-                (shares >= needed).all()
-            ),
-            "a run ends below the value of its Att-SVM": bool((found["columns reached"][decided] >= 1 - 1e-6).all()),
-            "more than one run in ten of (K, Q) with m columns is undecided": bool(decided.mean() >= 0.9),
+            "fewer runs of (K, Q) with m columns than stated end at the Att-SVM of this rank": (shares >= needed).all(),
+            "a run ends below the value of its Att-SVM": (found["columns reached"][decided] >= 1 - 1e-6).all(),
+            "more than one run in ten of (K, Q) with m columns is undecided": decided.mean() >= 0.9,
         }
 
     def _told(self, sizes: Sizes, found: Arrays) -> str:
@@ -183,22 +176,15 @@ class Rank(CrossAndSelf):
         for i, (n, T) in enumerate(sizes["shapes"]):
             j = len(sizes["dims"]) - 1
             ranks = " and ".join(f"{found[norm][i, j]:.2f} ({norm})" for norm in NORMS)
-            rows.append(
-                Row(
-                    f"n = {n}, T = {T}, d = {sizes['dims'][j]}: mean rank",
-                    f"{ranks}; {found['feasible'][i, j]:.0%} feasible",
-                )
-            )
+            feasible = f"{found['feasible'][i, j]:.0%} feasible"
+            rows.append(Row(f"n = {n}, T = {T}, d = {sizes['dims'][j]}: mean rank", f"{ranks}; {feasible}"))
         n, T, d = sizes["columns"]["shape"]
         for i, m in enumerate(sizes["columns"]["m"]):
             low, middle, high = np.quantile(found["columns value"][i], [0.1, 0.5, 0.9])
-            rows.append(
-                Row(
-                    f"n = {n}, T = {T}, d = {d}, rank at most {m}: value over the nuclear one, median (10-90 %); share "
-                    f"of runs that end there",
-                    f"{middle:.4f} ({low:.4f} to {high:.4f}); {_shares(sizes, found)[i]:.0%}",
-                )
-            )
+            value = f"n = {n}, T = {T}, d = {d}, rank at most {m}: value over the nuclear one, median (10-90 %)"
+            share = f"{_shares(sizes, found)[i]:.0%}"
+            spread = f"{middle:.4f} ({low:.4f} to {high:.4f})"
+            rows.append(Row(f"{value}; share of runs that end there", f"{spread}; {share}"))
         return rows
 
     def height(self, sizes: Sizes) -> float:

@@ -13,8 +13,11 @@ from attsvm.optimizers import (
     normalized_gradient_descent,
     steepest_descent,
 )
+from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.figures.bregman import LINES
+from attsvm.papers.judging import pooled
 from attsvm.plot import style
 from attsvm.theory import Law, mirror_descent_bound, observed_rates, predict_direction
 from attsvm.theory.laws import CLEAR
@@ -46,7 +49,6 @@ OTHERS: dict[str, Optimizer] = {
 """Their rates are measured, and no claim is made about them."""
 
 EVERY = {name: optimizer for name, (optimizer, _) in SLOW.items()} | FAST | OTHERS
-LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 RECORDS = 100
 SMALL = 0.01
 ROUNDING = 1e-9
@@ -130,14 +132,14 @@ class RatesOfConvergence(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         worst = max(_over_bound(SLOW[name][1], found, name) for name in sizes["constant"])
-        slow = np.concatenate([found[f"evidence {name}"] for name in sizes["constant"]])
-        fast = np.concatenate([found[f"evidence {name}"] for name in sizes["normalised"]])
+        slow = pooled(found, "evidence", sizes["constant"])
+        fast = pooled(found, "evidence", sizes["normalised"])
         passed = {
             "a run exceeds the bound": worst <= 1 + ROUNDING,
-            "AIC prefers the poly-log law for less than half of the runs with a constant step": bool(
+            "AIC prefers the poly-log law for less than half of the runs with a constant step": (
                 np.mean(slow < -CLEAR) > 0.5
             ),
-            "AIC does not prefer the power law for every normalised run": bool((fast > CLEAR).all()),
+            "AIC does not prefer the power law for every normalised run": (fast > CLEAR).all(),
         }
         return verdict(
             passed,
@@ -153,18 +155,12 @@ class RatesOfConvergence(Figure):
             power, polylog = (np.median(found[f"{law} {name}"], axis=-1) for law in Law)
             evidence = np.median(found[f"evidence {name}"])
             better = "k" if evidence > CLEAR else "log k" if evidence < -CLEAR else "neither"
-            rows.append(
-                Row(
-                    f"{name}: {measure}",
-                    f"k^{power[0]:.2f} [{power[1]:.2f}, {power[2]:.2f}]; "
-                    f"(log k)^{polylog[0]:.1f} [{polylog[1]:.1f}, {polylog[2]:.1f}]; AIC prefers {better}",
-                )
-            )
+            laws = "k^{:.2f} [{:.2f}, {:.2f}]; (log k)^{:.1f} [{:.1f}, {:.1f}]".format(*power, *polylog)
+            rows.append(Row(f"{name}: {measure}", f"{laws}; AIC prefers {better}"))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 4.4))
-        slow, fast = figure.subplots(2, 1)
+        figure, (slow, fast) = panels(4.4, 2)
         for name, (colour, dashes) in zip(sizes["constant"], LINES, strict=False):
             steps, error = found[f"steps {name}"], found[f"error {name}"]
             style.spread(slow, steps[1:], error[1:], colour, dashes, name)
@@ -176,8 +172,7 @@ class RatesOfConvergence(Figure):
         for name, (colour, dashes) in zip(sizes["normalised"], LINES, strict=False):
             style.spread(fast, found[f"steps {name}"][1:], found[f"error {name}"][1:], colour, dashes, name)
         for axis, title in ((slow, "constant step"), (fast, "normalised, constant length")):
-            axis.set_xscale("log")
-            axis.set_yscale("log")
+            set_axes(axis, log="xy")
             axis.set_title(title)
             axis.legend(loc="lower left")
         figure.supylabel("directional Bregman divergence", fontsize="medium")

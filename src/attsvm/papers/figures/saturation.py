@@ -11,18 +11,18 @@ from matplotlib.figure import SubFigure
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.papers.drawing import LINES, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.factored_paths import limit_optimizer
+from attsvm.papers.judging import median_of, numbers, undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
 NORMS = ("frobenius", "nuclear")
 PUBLISHED_STEPS = 2000
-SATURATED = 1e-6
 
 PENALTY = float(np.finfo(float).eps)
 """The weight of the published penalty ‖K‖² + ‖Q‖², which keeps (K, Q) finite once the gradient has vanished."""
@@ -34,7 +34,6 @@ WAYS = {"W": "frobenius", "per factor": "nuclear", "jointly": "nuclear"}
 """The ways to train, and the norm of the Att-SVM that each is claimed to converge to."""
 
 NAMES = {"W": "W", "per factor": "(K, Q), per factor", "jointly": "(K, Q), jointly"}
-LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."))
 
 
 @cache  # programs compiled for it are reused
@@ -64,7 +63,7 @@ def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, sel
     found: Arrays = {
         "steps": run.history["steps"],
         "probability": run.history["probability"].mean(axis=-1),
-        "undecided": (1 - run.probability).max(axis=-1) > SATURATED,
+        "undecided": undecided(run.probability),
     }
     for norm in NORMS:
         direction = np.nan_to_num(solve_svm(problem, run.selected, norm).direction)
@@ -77,8 +76,6 @@ def _published(found: Arrays, way: str) -> int:
 
 
 class Saturation(CrossAndSelf):
-    """Softmax and direction over steps: W and (K, Q)."""
-
     name = "saturation"
     paper = Paper.TRANSFORMERS
     order = 3
@@ -127,9 +124,9 @@ class Saturation(CrossAndSelf):
         if not all(some.any() for some in decided.values()):
             return Judged({"for one way of training no run is decided": False}, "")
         passed = {
-            "more than one run in 20 is undecided": all(bool(some.mean() >= 0.95) for some in decided.values()),
+            "more than one run in 20 is undecided": all(some.mean() >= 0.95 for some in decided.values()),
             "a softmax is not saturated after 2,000 steps": all(
-                bool(found[f"probability {way}"][_published(found, way)].mean() > 0.99) for way in WAYS
+                found[f"probability {way}"][_published(found, way)].mean() > 0.99 for way in WAYS
             ),
         }
         own, worst = {}, {}
@@ -137,13 +134,13 @@ class Saturation(CrossAndSelf):
             other = NORMS[1 - NORMS.index(norm)]
             row = _published(found, way)
             nearer = (found[f"to {norm} {way}"][row] < found[f"to {other} {way}"][row])[decided[way]]
-            passed[f"{NAMES[way]}: after 2,000 steps not closer to the {norm} solution"] = bool(nearer.mean() >= 0.95)
+            passed[f"{NAMES[way]}: after 2,000 steps not closer to the {norm} solution"] = nearer.mean() >= 0.95
             own[way] = found[f"to {norm} {way}"][-1][decided[way]]
             worst[way] = own[way].max()
         for way, below in sizes["error_below"].items():
-            passed[f"{NAMES[way]}: a decided run does not end at its Att-SVM"] = bool(worst[way] < below)
-        stalled = float(np.median(own["per factor"]))
-        passed["normalised per factor, (K, Q) converge, too"] = bool(stalled > 1e-3)
+            passed[f"{NAMES[way]}: a decided run does not end at its Att-SVM"] = worst[way] < below
+        stalled = median_of(own["per factor"])
+        passed["normalised per factor, (K, Q) converge, too"] = stalled > 1e-3
         return Judged(
             passed,
             f"Largest direction error of the decided runs at the end: {worst['W']:.1e} (W), {worst['jointly']:.1e} "
@@ -156,15 +153,10 @@ class Saturation(CrossAndSelf):
         for way in WAYS:
             decided = ~found[f"undecided {way}"]
             for name, at in ((f"{PUBLISHED_STEPS:,}", _published(found, way)), (f"{sizes['steps'][way]:,}", -1)):
-                errors = " / ".join(number(float(np.median(found[f"to {norm} {way}"][at][decided]))) for norm in NORMS)
-                published = PUBLISHED.get(way, ()) if at != -1 and sizes["published"] else ()
-                rows.append(
-                    Row(
-                        f"{NAMES[way]}, {name} steps: median to the Frobenius / nuclear solution",
-                        errors,
-                        " / ".join(map(number, published)),
-                    )
-                )
+                errors = numbers(median_of(found[f"to {norm} {way}"][at][decided]) for norm in NORMS)
+                published = numbers(PUBLISHED.get(way, ()) if at != -1 and sizes["published"] else ())
+                summary = f"{NAMES[way]}, {name} steps: median to the Frobenius / nuclear solution"
+                rows.append(Row(summary, errors, published))
             rows.append(Row(f"{NAMES[way]}: undecided", f"{int((~decided).sum())} of {sizes['runs']}"))
         return rows
 
@@ -179,12 +171,11 @@ class Saturation(CrossAndSelf):
             ("to nuclear", "error to nuclear"),
         )
         for axis, (key, label) in zip(axes, panels, strict=True):
-            for way, (colour, dashes) in zip(WAYS, LINES, strict=True):
+            for way, (colour, dashes) in zip(WAYS, LINES, strict=False):
                 steps, values = found[f"steps {way}"][1:], found[f"{key} {way}"][1:]
                 style.spread(axis, steps, values, colour, dashes, NAMES[way])
             axis.axvline(PUBLISHED_STEPS, color=style.INK, linewidth=0.6, linestyle=":")
-            axis.set_xscale("log")
-            axis.set_ylabel(label)
+            set_axes(axis, y=label, log="x")
             if key != "probability":
                 axis.set_yscale("log")
         axes[0].set_ylim(0, 1.03)

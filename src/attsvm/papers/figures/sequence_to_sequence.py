@@ -1,17 +1,17 @@
 """A query at every position: self-attention over whole sequences, and causal self-attention."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
-from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.factored_paths import limit_optimizer
+from attsvm.papers.judging import median_of, numbers, undecided, with_names
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.regularization import regularization_path
@@ -23,7 +23,6 @@ KINDS = ("whole", "causal")
 NORMS = {"combined": "frobenius", "factored": "nuclear"}
 NAMES = {"combined": "W", "factored": "(K, Q)"}
 LINES = {"whole": (style.BLUE, "-"), "causal": (style.VERMILLION, "--")}
-SATURATED = 1e-6
 
 
 def self_attention(n: int, T: int, d: int, seed: int, runs: int, causal: bool) -> Problem:
@@ -35,18 +34,14 @@ def self_attention(n: int, T: int, d: int, seed: int, runs: int, causal: bool) -
 
 def _run(kind: str, attention: str, n: int, T: int, d: int, seed: int, runs: int, steps: int) -> Arrays:
     problem = self_attention(n, T, d, seed, runs, kind == "causal")
-    if attention == "combined":
-        # the direction error falls like 1/‖W‖, so growing steps need fewer of them
-        optimizer = normalized_gradient_descent(lambda step: 0.1 * (1 + step / 100))
-    else:
-        optimizer = limit_optimizer(attention, steps)
+    optimizer = limit_optimizer(attention, steps)
     run = train(problem, attention=attention, steps=steps, record=60, seed=seed, optimizer=optimizer)
     solution = solve_svm(problem, run.selected, NORMS[attention])
     weights = run.history["weights"][1:]
     return {
         "steps": run.history["steps"][1:],
         "error": direction_error(weights, np.nan_to_num(solution.direction), axis=(-2, -1)),
-        "undecided": (1 - run.probability).max(axis=(-2, -1)) > SATURATED,
+        "undecided": undecided(run.probability, axes=2),
         "feasible": np.asarray(solution.status) == "optimal",
     }
 
@@ -67,8 +62,6 @@ def _path(kind: str, attention: str, n: int, T: int, d: int, seed: int, problems
 
 
 class SequenceToSequence(Figure):
-    """A query at every position: whole and causal sequences."""
-
     name = "sequence-to-sequence"
     paper = Paper.TRANSFORMERS
     order = 8
@@ -119,7 +112,8 @@ class SequenceToSequence(Figure):
         return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        passed, worst, left = {}, {}, 0
+        passed: dict[str, Any] = {}
+        worst, left = {}, 0
         needed = {"combined": 1.0, "factored": 0.9}
         for attention, name in NAMES.items():
             for kind in KINDS:
@@ -129,14 +123,14 @@ class SequenceToSequence(Figure):
                 ends = found[f"error {case}"][-1][decided]
                 worst[summary] = ends.max(initial=0.0)
                 there = np.mean(ends < sizes["error_below"][attention]) if ends.size else 0.0
-                passed[f"{summary}: decided runs do not end at their Att-SVM"] = bool(there >= needed[attention])
-                passed[f"{summary}: more than a tenth of the runs are undecided"] = bool(decided.mean() >= 0.9)
-                passed[f"{summary}: a selection is infeasible"] = bool(found[f"feasible {case}"][decided].all())
-                passed[f"{summary}: a path does not end at the Att-SVM"] = bool(
+                passed[f"{summary}: decided runs do not end at their Att-SVM"] = there >= needed[attention]
+                passed[f"{summary}: more than a tenth of the runs are undecided"] = decided.mean() >= 0.9
+                passed[f"{summary}: a selection is infeasible"] = found[f"feasible {case}"][decided].all()
+                passed[f"{summary}: a path does not end at the Att-SVM"] = (
                     found[f"path {case}"][-1].max() < sizes["path"]["error_below"]
                 )
-                passed[f"{summary}: a radius of a path is not solved"] = bool(found[f"solved {case}"].all())
-        summary = ", ".join(f"{error:.1e} ({case})" for case, error in worst.items())
+                passed[f"{summary}: a radius of a path is not solved"] = found[f"solved {case}"].all()
+        summary = with_names(worst)
         paths = max(float(found[f"path {kind} {attention}"][-1].max()) for kind in KINDS for attention in NORMS)
         return verdict(
             passed,
@@ -148,17 +142,14 @@ class SequenceToSequence(Figure):
         return [
             Row(
                 f"{kind}, {name}: median direction error at the end, runs / paths",
-                " / ".join(
-                    number(float(np.median(found[f"{key} {kind} {attention}"][-1]))) for key in ("error", "path")
-                ),
+                numbers(median_of(found[f"{key} {kind} {attention}"][-1]) for key in ("error", "path")),
             )
             for attention, name in NAMES.items()
             for kind in KINDS
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 3.5))
-        axes = figure.subplots(2, 2, sharey=True, sharex="col")
+        figure, axes = panels(3.5, 2, 2, sharey=True, sharex="col")
         radii = np.array(sizes["path"]["radii"])
         for row, (attention, name) in zip(axes, NAMES.items(), strict=True):
             for kind, (colour, dashes) in LINES.items():
@@ -167,9 +158,7 @@ class SequenceToSequence(Figure):
                 style.spread(row[1], radii, found[f"path {case}"], colour, dashes, kind, marker="o", markersize=3)
             row[0].set_ylabel(f"direction error, {name}")
         for axis, label in zip(axes[-1], ("steps", "radius / value"), strict=True):
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-            axis.set_xlabel(label)
+            set_axes(axis, label, log="xy")
         style.legend_above(axes[0, 0], 2)
         return figure
 

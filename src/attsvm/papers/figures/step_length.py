@@ -7,10 +7,10 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import spectral_descent
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, stacked, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import margin_ratios, undecided
 from attsvm.plot import style
-from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.training import train
 
 NORMS = {"spectral": (style.BLUE, "-"), "nuclear": (style.VERMILLION, "--"), "frobenius": (style.GREEN, ":")}
@@ -22,13 +22,10 @@ def _ratios(length: float, steps: int, n: int, T: int, d: int, problems: int, se
     problem = random_problem(n, T, d, seed, batch=(problems,))
     optimizer = spectral_descent(length, by_logit=True)
     run = train(problem, attention="factored", optimizer=optimizer, steps=steps, record=[3 * steps // 4, steps])
-    ratio = [
-        [margin_ratio(problem[i], run.weights[i], run.selected[i], norm) for norm in NORMS] for i in range(problems)
-    ]
     return {
-        "ratio": np.asarray(ratio),
+        "ratio": margin_ratios(problem, run, NORMS),
         "change": run.history["logit_change"].max(axis=0),
-        "decided": (1 - run.probability).max(axis=-1) <= 1e-6,
+        "decided": ~undecided(run.probability),
     }
 
 
@@ -41,8 +38,6 @@ def crossover(change: np.ndarray, ahead: np.ndarray) -> list[float]:
 
 
 class StepLength(Figure):
-    """Short and long spectral steps."""
-
     name = "step-length"
     paper = Paper.OURS
     order = 6
@@ -74,8 +69,7 @@ class StepLength(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "problems", "seed")]
-        each = [piece(f"{length:g}", _ratios, length, sizes["steps"], *shape) for length in sizes["lengths"]]
-        return {name: np.stack([found[name] for found in each]) for name in ("ratio", "change", "decided")}
+        return stacked([piece(f"{length:g}", _ratios, length, sizes["steps"], *shape) for length in sizes["lengths"]])
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         spectral, nuclear = found["ratio"][..., 0], found["ratio"][..., 1]
@@ -83,13 +77,11 @@ class StepLength(Figure):
         short = sizes["lengths"].index(SHORT)
         crossings = crossover(change, (spectral - nuclear).mean(axis=1))
         passed = {
-            "the mean spectral ratio of short steps is too small": bool(spectral[short].mean() > sizes["mean_above"]),
-            "after short steps the nuclear ratio is larger on some problem": bool(
-                (spectral[short] > nuclear[short]).all()
-            ),
-            "after long steps the spectral ratio is larger on some problem": bool((spectral[-1] < nuclear[-1]).all()),
+            "the mean spectral ratio of short steps is too small": spectral[short].mean() > sizes["mean_above"],
+            "after short steps the nuclear ratio is larger on some problem": (spectral[short] > nuclear[short]).all(),
+            "after long steps the spectral ratio is larger on some problem": (spectral[-1] < nuclear[-1]).all(),
             "the means do not cross once, above 1": len(crossings) == 1 and crossings[0] > SHORT,
-            "a run is undecided": bool(found["decided"].all()),
+            "a run is undecided": found["decided"].all(),
         }
         return verdict(
             passed,

@@ -10,7 +10,8 @@ from attsvm._utils.linear_algebra import softmax
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
+from attsvm.papers.drawing import set_axes
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
@@ -65,8 +66,6 @@ def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int, se
 
 
 class TokensKept(CrossAndSelf):
-    """Tokens kept under the head v'o − λ‖o‖²."""
-
     name = "tokens-kept"
     paper = Paper.TRANSFORMERS
     order = 7
@@ -102,23 +101,19 @@ class TokensKept(CrossAndSelf):
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
-        each = [
-            piece(f"lambda{curvature:g}", _kept, curvature, *arguments, self_attention) for curvature in sizes["lambda"]
-        ]
-        return {key: np.stack([arrays[key] for arrays in each]) for key in each[0]}
+        arguments.append(self_attention)
+        return stacked([piece(f"lambda{value:g}", _kept, value, *arguments) for value in sizes["lambda"]])
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         mean = found["kept"].mean(axis=1)
         rising = np.diff(found["kept"], axis=0)
         passed = {
-            "the mean number of tokens kept does not grow with λ": bool((np.diff(mean) > 0).all()),
-            "in more than one run of 20 a larger λ keeps fewer tokens": bool((rising >= 0).all(axis=0).mean() >= 0.95),
-            "λ = 0 keeps more than one token": sizes["lambda"][0] == 0 and bool((found["kept"][0] == 1).all()),
-            "the largest λ does not keep all": bool((found["kept"][-1] == sizes["T"]).all()),
-            "more than one run in ten keeps other tokens than the optimum": bool(found["same"].mean() >= 0.9),
-            "an attention differs from the optimum by more than stated": bool(
-                found["error"].max() < sizes["error_below"]
-            ),
+            "the mean number of tokens kept does not grow with λ": (np.diff(mean) > 0).all(),
+            "in more than one run of 20 a larger λ keeps fewer tokens": (rising >= 0).all(axis=0).mean() >= 0.95,
+            "λ = 0 keeps more than one token": sizes["lambda"][0] == 0 and (found["kept"][0] == 1).all(),
+            "the largest λ does not keep all": (found["kept"][-1] == sizes["T"]).all(),
+            "more than one run in ten keeps other tokens than the optimum": found["same"].mean() >= 0.9,
+            "an attention differs from the optimum by more than stated": found["error"].max() < sizes["error_below"],
         }
         return Judged(
             passed,
@@ -141,8 +136,7 @@ class TokensKept(CrossAndSelf):
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axis = figure.subplots()
-        axis.set_xlabel("λ")
-        axis.set_ylabel("tokens kept")
+        set_axes(axis, "λ", "tokens kept")
         curvatures = np.array(sizes["lambda"])
         name, kept = "after training", found["kept"]
         style.spread(axis, curvatures, kept, style.BLUE, "-", name, middle=np.mean, marker="o", markersize=3.5)

@@ -8,8 +8,10 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.pages.words import number
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.drawing import LINES
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
+from attsvm.papers.judging import numbers, pooled
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.regularization import penalty_path, regularization_path
@@ -29,7 +31,6 @@ LABELS = {
     "ℓ1.5": r"$\lambda\|W\|_{1.5}^{1.5}$",
     "ℓ3": r"$\lambda\|W\|_3^3$",
 }
-LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."), (style.PURPLE, ":"))
 # half the relative distance between the radii whose losses give the slope of the ball path
 STEP = 1e-4
 
@@ -65,12 +66,10 @@ def _one(seed: int, kind: str, sizes: Sizes) -> Arrays:
 
 def _kind(kind: str, sizes: Sizes) -> Arrays:
     found = [_one(seed, kind, sizes) for seed in range(sizes["seed"], sizes["seed"] + sizes["seeds"])]
-    return {key: np.stack([np.asarray(one[key]) for one in found]) for key in found[0]}
+    return stacked(found)
 
 
 class VanishingPenalty(Figure):
-    """Vanishing penalties compared with growing balls."""
-
     name = "vanishing-penalty"
     paper = Paper.TRANSFORMERS
     order = 1.5
@@ -99,12 +98,7 @@ class VanishingPenalty(Figure):
         "error_below": 1e-6,
         "kinds": list(KINDS),
     }
-    quick: ClassVar[Sizes] = {
-        **full,
-        "seeds": 1,
-        "log_penalties": [-30.0, -300.0, -1e4],
-        "kinds": ["W", "(K, Q)"],
-    }
+    quick: ClassVar[Sizes] = {**full, "seeds": 1, "log_penalties": [-30.0, -300.0, -1e4], "kinds": ["W", "(K, Q)"]}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         return joined({kind: piece(f"kind-{place}", _kind, kind, dict(sizes)) for place, kind in _named(sizes)})
@@ -122,8 +116,8 @@ class VanishingPenalty(Figure):
             relative = found[f"size {kind}"][:, -1] / -sizes["log_penalties"][-1]
             radius = max(radius, float(np.abs(relative - 1).max()))
         passed = {
-            "a penalty or a ball is not solved": all(bool(found[f"solved {kind}"].all()) for kind in kinds),
-            "a path does not select the optimal tokens": all(bool(found[f"optimal {kind}"].all()) for kind in kinds),
+            "a penalty or a ball is not solved": pooled(found, "solved", kinds).all(),
+            "a path does not select the optimal tokens": pooled(found, "optimal", kinds).all(),
             "a path does not end at the Att-SVM of its norm": own < sizes["error_below"],
             "a path ends at the Att-SVM of another norm": other > 1e-3,
             "the radius does not grow like log(1/λ)": radius < 0.05,
@@ -141,7 +135,7 @@ class VanishingPenalty(Figure):
         rows = []
         for place, kind in _named(sizes):
             errors = np.median(found[f"penalty {kind}"][:, :, place], axis=0)
-            shown = " / ".join(number(float(errors[k])) for k in (0, len(errors) // 2, -1))
+            shown = numbers(errors[k] for k in (0, len(errors) // 2, -1))
             rows.append(Row(f"{kind}: direction error at the largest, a middle and the smallest penalty", shown))
             grown = np.median(found[f"size {kind}"][:, -1]) / -sizes["log_penalties"][-1]
             rows.append(Row(f"{kind}: radius at the end over log(1/λ) times the value", number(float(grown))))

@@ -1,14 +1,40 @@
-"""Normalised steps that are longer for some parameters: figures in which one radius outgrows another."""
+"""Normalised steps whose directions converge, and steps with which one radius outgrows another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
 
-from attsvm.optimizers import Descent, LearningRate, Normalize, Optimizer, Scales, Transformation, chain
+from attsvm.optimizers import (
+    Descent,
+    LearningRate,
+    Normalize,
+    Optimizer,
+    Scales,
+    Transformation,
+    chain,
+    normalized_gradient_descent,
+)
 from attsvm.optimizers.chain import Context
 from attsvm.optimizers.scales import Tree
+
+
+@cache  # programs compiled for it are reused
+def limit_optimizer(attention: str, steps: int) -> Optimizer:
+    """The optimiser whose direction converges: growing steps for W, and steps relative to the joint norm for (K, Q).
+
+    The direction error of W falls like 1/‖W‖, so growing steps need fewer of them. The relative ones shrink by quarters
+    of the run, because the factors' norms grow until the logits' rounding makes every step a choice of one support
+    token.
+    """
+    if attention == "combined":
+        return normalized_gradient_descent(lambda step: 0.1 * (1 + step / 100))
+    ends = [steps * part / 4 for part in (1, 2, 3)]
+    return normalized_gradient_descent(
+        lambda step: jnp.select([step < end for end in ends], [1e-2, 3e-3, 1e-3], 1e-4), relative=True
+    )
 
 
 @dataclass(frozen=True)

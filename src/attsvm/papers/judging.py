@@ -1,0 +1,62 @@
+"""What criteria and tables share: which runs are decided, and numbers in sentences and rows."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.pages.words import number
+from attsvm.papers.figure import Arrays
+from attsvm.problem import Problem
+from attsvm.theory.margin_ratio import margin_ratio
+from attsvm.training import Run
+
+SATURATED = 1e-6
+"""A run is decided if it drops every other token: no dropped probability is above this."""
+
+
+def undecided(probability: Float[np.ndarray, "..."], axes: int = 1) -> Bool[np.ndarray, "..."]:
+    """Whether the largest probability of a sequence is below 1 by more than :data:`SATURATED`.
+
+    ``probability``: of :class:`attsvm.Run`. ``axes``: how many last axes belong to a run, 2 with several queries or
+    attention heads.
+    """
+    return np.asarray((1 - probability).max(axis=tuple(range(-axes, 0))) > SATURATED)
+
+
+def pooled(found: Arrays, key: str, cases: Iterable[object]) -> np.ndarray:
+    """All numbers ``"key case"`` of a measurement, of each of the cases, in one dimension."""
+    return np.concatenate([np.ravel(found[f"{key} {case}"]) for case in cases])
+
+
+def margin_ratios(problem: Problem, run: Run, norms: Iterable[str]) -> Float[np.ndarray, "problems norms"]:
+    """Margin ratio of each run of a batch in each norm."""
+    norms = list(norms)
+    return np.array(
+        [
+            [margin_ratio(problem[i], run.weights[i], run.selected[i], norm) for norm in norms]
+            for i in range(len(run.weights))
+        ]
+    )
+
+
+def median_of(values: Float[np.ndarray, "..."]) -> float:
+    return float(np.median(values))
+
+
+def numbers(values: Iterable[Any], between: str = " / ") -> str:
+    """Each value as pages write it."""
+    return between.join(number(float(value)) for value in values)
+
+
+def with_names(values: Mapping[str, float], between: str = ", ") -> str:
+    """Numbers of a sentence.
+
+    Examples
+    --------
+    >>> from attsvm.papers.judging import with_names
+    >>> with_names({"W": 1e-6, "(K, Q)": 2e-4})
+    '1.0e-06 (W), 2.0e-04 ((K, Q))'
+    """
+    return between.join(f"{value:.1e} ({name})" for name, value in values.items())
