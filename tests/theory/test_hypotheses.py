@@ -28,6 +28,13 @@ def failing(prediction):
     return [one.statement for one in prediction.hypotheses if one.holds is False]
 
 
+def named(prediction):
+    """The hypotheses by their names, of which no two are equal."""
+    found = {one.name: one for one in prediction.hypotheses}
+    assert len(found) == len(prediction.hypotheses)
+    return found
+
+
 @pytest.fixture(scope="module")
 def in_a_cone():
     """A problem, a start in the cone of its optimal tokens, and a learning rate that the theorem allows."""
@@ -45,8 +52,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     assert all(one.holds for one in proved.hypotheses)
     assert np.abs(run.weights - start).max() > 0
     assert "local convergence" in proved.source
-    by_statement = {one.statement: one for one in proved.hypotheses}
-    smooth = by_statement["the learning rate is at most 1/L"]
+    smooth = named(proved)["rate_of_loss"]
     assert smooth.number == pytest.approx(rate * attsvm.theory.lipschitz_constant(problem), rel=1e-12)
 
     def broken(name, **options):
@@ -99,7 +105,7 @@ def test_hypotheses_on_functions_of_the_user_are_not_checked():
     problem = random_problem(6, 5, 8, 0)
     run = attsvm.train(problem, loss=lambda m: (m - 1) ** 2, optimizer=gradient_descent(lambda k: 0.3), steps=200)
     assert (run.loss_name, run.schedule, run.learning_rate) == ("custom", "custom", None)
-    loss = attsvm.predict_direction(problem, run).hypotheses[6]
+    loss = named(attsvm.predict_direction(problem, run))["decreasing_loss"]
     assert loss.holds is None
     # samples show that it decreases over the scores, which are below 1, with this least slope
     gamma = attsvm.scores(problem)

@@ -69,7 +69,7 @@ def test_the_examples_of_the_paper_and_what_breaks_them(tmp_path):
     assert found.slack.tolist() == [False, False, True]
     assert not attsvm.theory.joint_conditions(joint_prompt(False), [1, 1, 1]).slack.any()
     found.save(tmp_path / "conditions.npz")
-    assert repr(attsvm.theory.JointConditions.load(tmp_path / "conditions.npz")) == repr(found)
+    assert repr(attsvm.theory.Conditions.load(tmp_path / "conditions.npz")) == repr(found)
     # equal tokens of opposite labels cannot be separated
     equal = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, labels=[1, -1])
     broken = attsvm.theory.joint_conditions(equal, [0, 0])

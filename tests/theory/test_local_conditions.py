@@ -108,7 +108,7 @@ def test_batches_files_and_refusals(tmp_path):
     moved = attsvm.train(problem[3], init=start, optimizer=rule, steps=1).weights - start
     assert 0 < np.linalg.norm(moved, axis=(-2, -1)).max() <= one.longest_step
     many.save(tmp_path / "cone.npz")
-    assert repr(attsvm.theory.LocalConditions.load(tmp_path / "cone.npz")) == repr(many)
+    assert repr(attsvm.theory.Conditions.load(tmp_path / "cone.npz")) == repr(many)
     with pytest.raises(attsvm.ProblemError, match=r"opening: expected a number between 0 and 0\.5, got 0\.7"):
         attsvm.theory.local_convergence_conditions(problem, selected, opening=0.7)
     with pytest.raises(attsvm.ProblemError, match="selected: expected one token per query, got sets"):

@@ -284,8 +284,8 @@ def test_the_radii_of_a_joint_run_say_relaxed_or_plain(reference, outgrows):
     )
     prediction = attsvm.predict_direction(problem, run, norm="frobenius")
     assert prediction.standing == "conjecture"  # of an optimizer of optax nothing is known
-    separable, best, settled = prediction.hypotheses[7:10]
-    assert all(one.holds for one in (separable, best, settled))
+    named = {one.name: one for one in prediction.hypotheses}
+    assert all(named[name].holds for name in ("separable", "best_for_head", "one_grows_faster"))
     slack = ~attsvm.solve_head(problem, run.selected).support
     assert slack.any()
     np.testing.assert_array_equal(prediction.relaxed, slack if outgrows == "head" else np.zeros_like(slack))

@@ -214,7 +214,7 @@ def _predicted(problem: "Problem", run: "Run") -> dict[str, Any]:
     import numpy as np
 
     from attsvm.theory import predict_direction
-    from attsvm.theory.hypotheses import written_hypotheses
+    from attsvm.theory.conditions import written_hypotheses
 
     found = predict_direction(problem, run)
     return {

@@ -2,23 +2,23 @@
 
 ``prediction`` returns the Att-SVM of a run (``joint`` for a trained head, ``penalised`` for a penalty), ``hypotheses``
 checks the theorems on it, and ``standing`` looks up what was measured.
-``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``, ``joint`` and
-``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
-converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one;
-``factors`` does the same for factors of a given size, and says whether they are a KKT point.
+``kinds`` classifies the selection at its end. ``feasibility``, ``global_conditions``, ``local_conditions``, ``joint``,
+``landscape`` and ``mixtures`` check the hypotheses of the theorems; each returns the ``conditions`` with their numbers.
+``rates`` measures how fast a run converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin
+with the best one; ``factors`` does the same for factors of a given size, and says whether they are a KKT point.
 """
 
-from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
+from attsvm.theory.conditions import Conditions, Hypothesis
 from attsvm.theory.factors import factor_ratio, kkt_ratio
-from attsvm.theory.feasibility import Feasibility, feasibility
-from attsvm.theory.hypotheses import Hypothesis
-from attsvm.theory.joint import JointConditions, joint_conditions
+from attsvm.theory.feasibility import feasibility
+from attsvm.theory.global_conditions import global_convergence_conditions
+from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
-from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
+from attsvm.theory.landscape import landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
-from attsvm.theory.local_conditions import LocalConditions, local_convergence_conditions
+from attsvm.theory.local_conditions import local_convergence_conditions
 from attsvm.theory.margin_ratio import margin_ratio
-from attsvm.theory.mixtures import MixtureConditions, mixture_conditions
+from attsvm.theory.mixtures import mixture_conditions
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
 from attsvm.theory.smoothness import lipschitz_constant
@@ -26,15 +26,10 @@ from attsvm.theory.standing import Standing
 
 __all__ = [
     "Classification",
-    "Feasibility",
-    "GlobalConditions",
+    "Conditions",
     "Hypothesis",
-    "JointConditions",
     "Kind",
-    "LandscapeConditions",
     "Law",
-    "LocalConditions",
-    "MixtureConditions",
     "Prediction",
     "Rate",
     "Rates",

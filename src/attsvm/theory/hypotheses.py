@@ -5,8 +5,7 @@ and for gradient descent on W with the token loss. Of keys and queries a theorem
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,82 +14,12 @@ from attsvm.optimizers import Limit
 from attsvm.problem import Problem
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
+from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.local_conditions import local_convergence_conditions
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A statement that a theorem or a measurement assumes, and whether it holds.
-
-    Attributes
-    ----------
-    statement : str
-    holds : bool, bool ndarray of shape (*batch_shape,), or None
-        None if it was not checked.
-    number : float, ndarray of shape (*batch_shape,), or None
-        What was found; None if there is no number.
-    unit : str
-        Of the number: "steps", "sequences", "logits"; empty for a pure number.
-
-    See Also
-    --------
-    attsvm.Prediction, attsvm.theory.GlobalConditions, attsvm.theory.JointConditions
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> run = attsvm.train(problem, steps=2000, penalty=0.1)
-    >>> for one in attsvm.predict_direction(problem, run).hypotheses[:2]:
-    ...     print(one)
-    the run made at least 2 steps: holds (2,000 steps)
-    the weights do not decay: holds (0)
-    """
-
-    statement: str
-    holds: bool | np.ndarray | None
-    number: float | np.ndarray | None = None
-    unit: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether it holds, in words."""
-        if self.holds is None:
-            return "not checked"
-        if np.ndim(self.holds):
-            return f"holds for {np.sum(self.holds)} of {np.size(self.holds)}"
-        return "holds" if self.holds else "does not hold"
-
-    def __str__(self) -> str:
-        if self.number is None or np.ndim(self.number):
-            return f"{self.statement}: {self.verdict}"
-        number = f"{self.number:,}" if self.unit and float(self.number).is_integer() else f"{self.number:.3g}"
-        return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
-
-
-def at_worst(statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
-    """A hypothesis for all trials together, with the least (or largest) number among those that decide."""
-    holds, number = np.broadcast_arrays(np.asarray(holds), np.asarray(number, np.float64))
-    deciding = number if holds.all() else number[~holds]
-    found = float(np.min(deciding) if least else np.max(deciding)) if deciding.size else None
-    return Hypothesis(statement, bool(holds.all()), found if found is not None and np.isfinite(found) else None, unit)
-
-
-def written_hypotheses(hypotheses: tuple[Hypothesis, ...]) -> list[dict[str, Any]]:
-    """Hypotheses of all trials together, as JSON-able data."""
-    return [
-        {"statement": one.statement, "holds": one.holds, "number": one.number, "unit": one.unit} for one in hypotheses
-    ]
-
-
-def read_hypotheses(written: list[dict[str, Any]]) -> tuple[Hypothesis, ...]:
-    """Read what :func:`written_hypotheses` wrote."""
-    return tuple(Hypothesis(**one) for one in written)
-
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
@@ -100,12 +29,12 @@ GRADIENT_FLOW = (
 )
 NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak (2024), Mechanics of Next Token Prediction with Self-Attention"
 
-NO_PENALTY, SAME_NORM = "no penalty is added to the loss", "the Att-SVM is in the norm of the steps"
-FULL_BATCH, NO_DECAY = "each step uses all sequences", "the weights do not decay"
-"""The statements that a measurement with mini-batches or decay replaces."""
-
 BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross_entropy", "token"})
 """The losses that are known to decrease, and whose slopes are bounded exactly."""
+
+RATE_OF_LOSS = "the learning rate is at most 1/L"
+RATE_OF_CONE = "the learning rate is at most that of the cone"
+IN_CONE = "the weights are in a cone that gradient descent does not leave"
 
 WIDER = 8
 """Cones that are tried, from the correlation of the weights up to the widest one."""
@@ -123,10 +52,10 @@ def of_training(run: Run, known: Limit, used: Norm) -> list[Hypothesis]:
     least = int(np.min(run.step))
     own = None if known.norm is None else bool(used == known.norm)
     return [
-        Hypothesis("the run made at least 2 steps", least >= 2, float(least), "steps"),
-        _zero(NO_PENALTY, run.penalty),
-        Hypothesis(SAME_NORM, own),
-        _zero(NO_DECAY, run.weight_decay),
+        Hypothesis("moved", "the run made at least 2 steps", least >= 2, float(least), "steps"),
+        _zero("no_penalty", "no penalty is added to the loss", run.penalty),
+        Hypothesis("same_norm", "the Att-SVM is in the norm of the steps", own),
+        _zero("no_decay", "the weights do not decay", run.weight_decay),
         _full_batch(run),
         of_schedule(run),
     ]
@@ -134,60 +63,63 @@ def of_training(run: Run, known: Limit, used: Norm) -> list[Hypothesis]:
 
 def of_schedule(run: Run) -> Hypothesis:
     """That the steps do not end: for constant ones, and for :class:`attsvm.optimizers.Decaying` by its power."""
-    statement = "the learning rates add up to infinity"
+    key, statement = "endless_steps", "the learning rates add up to infinity"
     decaying = re.match(r"Decaying\(.*power=([^,)]+)\)", run.schedule)
     if decaying:
-        return Hypothesis(statement, float(decaying[1]) <= 1, float(decaying[1]), "is the power of the decay")
-    return Hypothesis(statement, True if run.schedule.startswith("constant") else None)
+        return Hypothesis(key, statement, float(decaying[1]) <= 1, float(decaying[1]), "is the power of the decay")
+    return Hypothesis(key, statement, True if run.schedule.startswith("constant") else None)
 
 
-def _zero(statement: str, found: float | str | None) -> Hypothesis:
+def _zero(name: str, statement: str, found: float | str | None) -> Hypothesis:
     if isinstance(found, str) or found is None:
-        return Hypothesis(statement, None)
-    return Hypothesis(statement, found == 0, float(found))
+        return Hypothesis(name, statement, None)
+    return Hypothesis(name, statement, found == 0, float(found))
 
 
 def _full_batch(run: Run) -> Hypothesis:
+    key, statement = "full_batch", "each step uses all sequences"
     if isinstance(run.batch_size, str):
-        return Hypothesis(FULL_BATCH, None)
+        return Hypothesis(key, statement, None)
     size = None if run.batch_size is None else float(run.batch_size)
-    return Hypothesis(FULL_BATCH, run.batch_size is None, size, "" if size is None else "sequences in a step")
+    return Hypothesis(key, statement, run.batch_size is None, size, "" if size is None else "sequences in a step")
 
 
 def of_loss(problem: Problem, run: Run) -> Hypothesis:
     """That the loss decreases over the margins that the outputs can have; sampled for a loss of the user's own."""
-    statement = "the loss decreases over the scores of the tokens"
+    key, statement = "decreasing_loss", "the loss decreases over the scores of the tokens"
     known = run.loss_name in BUILT_IN
     # the outputs of other models have another range than the scores
     scored = run.head == "linear" and problem.head is not None and problem.num_classes is None
     if known or not scored or run.live_loss is None:
-        return Hypothesis(statement, True if known else None)
+        return Hypothesis(key, statement, True if known else None)
     gamma = np.asarray(scores(problem))
     finite = gamma[np.isfinite(gamma)]
     steepest = derivatives(run.live_loss, np.linspace(finite.min(), finite.max(), SAMPLES))[0].max()
     # samples can refute the statement, but not prove it
-    return Hypothesis(statement, False if steepest >= 0 else None, float(-steepest))
+    return Hypothesis(key, statement, False if steepest >= 0 else None, float(-steepest))
 
 
 def of_problem(problem: Problem, run: Run) -> Hypothesis:
     """That the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
-    return Hypothesis("the problem is that of the run", run.data_hash == problem.data_hash or None)
+    return Hypothesis("same_problem", "the problem is that of the run", run.data_hash == problem.data_hash or None)
 
 
 def separable(solution: Solution) -> Hypothesis:
     """That the Att-SVM is feasible, and its value."""
     statement = "the selected tokens can be separated from the others"
-    return at_worst(statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM")
+    return at_worst(
+        "separable", statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM"
+    )
 
 
 def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
     """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
     rows = [separable(solution)]
-    statement = "the selection is locally optimal"
+    key, statement = "locally_optimal", "the selection is locally optimal"
     if problem.num_classes is not None or problem.head is None:
-        return [*rows, Hypothesis(statement, None)]
+        return [*rows, Hypothesis(key, statement, None)]
     worse = better_support_tokens(problem, selected, solution.support).sum(axis=-1)
-    return [*rows, at_worst(statement, worse == 0, worse, "better support tokens", least=False)]
+    return [*rows, at_worst(key, statement, worse == 0, worse, "better support tokens", least=False)]
 
 
 def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
@@ -199,17 +131,22 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     plain = constant_rate(run, "gradient descent", known)
     # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
     change = run.history.get("logit_change", np.zeros(1))[-1]
-    moves = at_worst("the last step moved the logits, in spite of rounding", change > 0, change, "logits")
-    statements = (
-        "the learning rate is at most 1/L",
-        "the learning rate is at most that of the cone",
-        "the weights are in a cone that gradient descent does not leave",
+    moves = at_worst(
+        "last_step_moved", "the last step moved the logits, in spite of rounding", change > 0, change, "logits"
     )
+    unchecked = [
+        Hypothesis(name, statement, None)
+        for name, statement in (
+            ("rate_of_loss", RATE_OF_LOSS),
+            ("rate_of_cone", RATE_OF_CONE),
+            ("in_cone", IN_CONE),
+        )
+    ]
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
     same = of_problem(problem, run)
     if not (one_head and all(one.holds for one in (*so_far, plain, same, moves))):
-        return Theorem(source, (plain, same, moves, *(Hypothesis(one, None) for one in statements)))
+        return Theorem(source, (plain, same, moves, *unchecked))
     rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
@@ -238,9 +175,9 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
             plain,
             same,
             moves,
-            at_worst(statements[0], smooth <= 1, smooth, "rate · L", least=False),
-            at_worst(statements[1], best[1] <= 1, best[1], "rate over the largest", least=False),
-            at_worst(statements[2], best[0] >= 1, best[0], "norm over the radius of the cone"),
+            at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False),
+            at_worst("rate_of_cone", RATE_OF_CONE, best[1] <= 1, best[1], "rate over the largest", least=False),
+            at_worst("in_cone", IN_CONE, best[0] >= 1, best[0], "norm over the radius of the cone"),
         ),
     )
 
@@ -251,8 +188,10 @@ def mirror_descent(run: Run, known: Limit) -> Theorem:
         f"{MIRROR_DESCENT}: local convergence in direction",
         (
             constant_rate(run, "mirror descent", known),
-            Hypothesis("the learning rate is small enough (the paper states no number)", None),
-            Hypothesis("the weights are in a cone of the Bregman divergence (the paper states no size)", None),
+            Hypothesis("small_rate", "the learning rate is small enough (the paper states no number)", None),
+            Hypothesis(
+                "in_cone", "the weights are in a cone of the Bregman divergence (the paper states no size)", None
+            ),
         ),
     )
 
@@ -262,8 +201,8 @@ def gradient_flow() -> Theorem:
     return Theorem(
         f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularization path",
         (
-            Hypothesis("the steps are those of gradient flow, in continuous time", False),
-            Hypothesis("the singular vectors of K and Q are aligned with the data at the start", None),
+            Hypothesis("gradient_flow", "the steps are those of gradient flow, in continuous time", False),
+            Hypothesis("aligned", "the singular vectors of K and Q are aligned with the data at the start", None),
         ),
     )
 
@@ -271,10 +210,13 @@ def gradient_flow() -> Theorem:
 def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
     """Global convergence with the token loss on graphs without cycles, where the loss is convex in W."""
     plain = constant_rate(run, "gradient descent", known)
-    rows = [plain, of_problem(problem, run), Hypothesis("the token-priority graph has no cycles", not cyclic)]
-    statement = "the learning rate is at most 1/L"
+    rows = [
+        plain,
+        of_problem(problem, run),
+        Hypothesis("acyclic", "the token-priority graph has no cycles", not cyclic),
+    ]
     if not all(one.holds for one in (*so_far, *rows)):
-        return Theorem(f"{NEXT_TOKEN}: global convergence", (*rows, Hypothesis(statement, None)))
+        return Theorem(f"{NEXT_TOKEN}: global convergence", (*rows, Hypothesis("rate_of_loss", RATE_OF_LOSS, None)))
     canonical = problem.canonical
     # a log-sum-exp of logits in a range D‖Vz‖ has a second derivative of at most a quarter of its square
     weight = np.where(canonical.active, diameters(problem) ** 2 / 4, 0.0)
@@ -283,14 +225,14 @@ def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesi
     smooth = float(run.learning_rate) * np.linalg.eigvalsh(matrix)[..., -1]  # type: ignore[arg-type]
     return Theorem(
         f"{NEXT_TOKEN}: global convergence",
-        (*rows, at_worst(statement, smooth <= 1, smooth, "rate · L", least=False)),
+        (*rows, at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False)),
     )
 
 
 def constant_rate(run: Run, steps: str, known: Limit) -> Hypothesis:
     """That the steps are of a kind whose theorem is known, all of one length."""
-    statement = f"the steps are those of {steps} with a constant learning rate, not normalized"
+    key, statement = "constant_rate", f"the steps are those of {steps} with a constant learning rate, not normalized"
     if NOT_RECORDED in (run.schedule, run.learning_rate):
-        return Hypothesis(statement, None)
+        return Hypothesis(key, statement, None)
     rate = run.learning_rate if isinstance(run.learning_rate, float) else None
-    return Hypothesis(statement, known.steps == steps and run.schedule == "constant", rate, "learning rate")
+    return Hypothesis(key, statement, known.steps == steps and run.schedule == "constant", rate, "learning rate")

@@ -3,8 +3,7 @@
 The conditions are on labels, slack and swapped tokens.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -12,98 +11,17 @@ from jaxtyping import Bool, Float
 from attsvm._utils.checks import selection_of
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.results import Batched, Status, per_trial, plain
+from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_head, solve_svm
+from attsvm.theory.conditions import Conditions, Hypothesis, at_worst, conditions
 from attsvm.theory.feasibility import is_feasible
-from attsvm.theory.hypotheses import Hypothesis, at_worst
 from attsvm.theory.standing import rank_for
 from attsvm.theory.trained import Trained
 from attsvm.training import Run
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class JointConditions(Batched):
-    """The conditions under which head and attention, trained together, have known limits for a selection.
-
-    Attributes
-    ----------
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-        Whether all of :attr:`hypotheses` hold.
-    label_margin : float, or ndarray, shape (*batch_shape,)
-        Γ = 1/‖v‖ of the max-margin head v on the selected tokens; 0 if the labels are not separable.
-    slack : bool ndarray, shape (*batch_shape, n[, Q])
-        The labels that are no support vectors of the head. Their queries are relaxed if the head grows faster.
-    score_gap : float, or ndarray, shape (*batch_shape,)
-        The smallest 1 − y_i v'x_it over the other tokens of queries without slack. If it is positive, mixing a little
-        of another token into such a query reduces the label margin.
-    swap_ratio : float, or ndarray, shape (*batch_shape,)
-        The largest label margin after swapping the token of one query without slack, over Γ. It must be below 1.
-    certified : bool, or bool ndarray, shape (*batch_shape,)
-        Whether a bound shows that every mixture of the tokens of one query without slack reduces the label margin, in
-        proportion to the share of the other tokens. This is sufficient for the two numbers above.
-    relaxed_feasible, plain_feasible : bool, or bool ndarray, shape (*batch_shape,)
-        Whether the Att-SVM is feasible with the queries of labels with slack relaxed, and without.
-    head : Solution
-        The max-margin head.
-    solution : Solution
-        The relaxed Att-SVM.
-
-    See Also
-    --------
-    attsvm.theory.joint_conditions : Makes one.
-    attsvm.solve_head : The max-margin head.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.theory.joint_conditions(problem, attsvm.optimal_tokens(problem))
-    >>> found.slack, round(found.label_margin, 3)
-    (array([False,  True, False]), 0.813)
-    """
-
-    kind: ClassVar[str] = "joint conditions"
-
-    holds: bool | np.ndarray = per_trial()
-    label_margin: float | np.ndarray = per_trial()
-    slack: Bool[np.ndarray, "*queries"] = per_trial()
-    score_gap: float | np.ndarray = per_trial()
-    swap_ratio: float | np.ndarray = per_trial()
-    certified: bool | np.ndarray = per_trial()
-    relaxed_feasible: bool | np.ndarray = per_trial()
-    plain_feasible: bool | np.ndarray = per_trial()
-    head: Solution = per_trial()
-    solution: Solution = per_trial()
-
-    @property
-    def status(self) -> Status | np.ndarray:
-        """The status of the relaxed Att-SVM."""
-        status: Status | np.ndarray = self.solution.status
-        return status
-
-    @property
-    def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The hypotheses, in the order in which they are to be checked."""
-        feasible = self.relaxed_feasible
-        return (
-            Hypothesis("the label margin is positive", self.label_margin > 0, self.label_margin),
-            Hypothesis("the selected tokens can be separated from the others", feasible),
-            Hypothesis("the gap of the scores under the head is positive", self.score_gap > 0, self.score_gap),
-            Hypothesis(
-                "a swap of tokens reduces the label margin", self.swap_ratio < 1, self.swap_ratio, "of the margin"
-            ),
-        )
-
-    def _summary(self) -> str:
-        broken = "; ".join(str(one) for one in self.hypotheses if not one.holds)
-        return f"{broken or 'all hypotheses hold'}; {int(self.slack.sum())} labels with slack"
-
-    def _batch_summary(self) -> str:
-        return f"hold for {np.sum(self.holds)}"
-
-
-def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm = "frobenius") -> JointConditions:
+def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm = "frobenius") -> Conditions:
     """Check the conditions of joint training of the head v and the attention for a selection.
 
     Parameters
@@ -117,7 +35,26 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
 
     Returns
     -------
-    JointConditions
+    Conditions
+        With the relaxed Att-SVM as ``solution``, and the max-margin head as ``head``. The names of the hypotheses and
+        of their numbers:
+
+        - ``label_margin``: Γ = 1/‖v‖ of the max-margin head v on the selected tokens is positive; 0 if the labels are
+          not separable.
+        - ``relaxed_feasible``: the Att-SVM is feasible with the queries of labels with slack relaxed.
+        - ``score_gap``: the smallest 1 − y_i v'x_it over the other tokens of queries without slack is positive. Then
+          mixing a little of another token into such a query reduces the label margin.
+        - ``swap_ratio``: the largest label margin after swapping the token of one query without slack, over Γ, is
+          below 1.
+
+        Further numbers:
+
+        - ``slack``, shape (*batch_shape, n[, Q]): the labels that are no support vectors of the head. Their queries are
+          relaxed if the head grows faster.
+        - ``certified``: a bound shows that every mixture of the tokens of one query without slack reduces the label
+          margin, in proportion to the share of the other tokens. This is sufficient for ``score_gap`` and
+          ``swap_ratio``.
+        - ``plain_feasible``: the Att-SVM is feasible without relaxed queries.
 
     Raises
     ------
@@ -126,7 +63,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
 
     See Also
     --------
-    attsvm.theory.JointConditions : The result.
+    attsvm.theory.Conditions : The result.
     attsvm.solve_head
 
     Notes
@@ -150,7 +87,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     >>> import attsvm
     >>> from attsvm.datasets.papers import joint_prompt
     >>> attsvm.theory.joint_conditions(joint_prompt(True), [1, 1, 1])
-    JointConditions(all hypotheses hold; 1 labels with slack)
+    Conditions(all hypotheses hold)
     """
     check_is_problem(problem)
     used, selected = parse_norm(norm), selection_of(selected)
@@ -167,18 +104,23 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     bound = np.where(others, _mixture_bounds(problem, selected, head, used), 0.0).max(
         axis=(*(axis - 1 for axis in own), -1)
     )
-    feasible, plain_feasible = is_feasible(relaxed), is_feasible(solve_svm(problem, selected, norm=used))
-    return JointConditions(
-        holds=plain((margin > 0) & feasible & (gap > 0) & (swaps < 1)),
-        label_margin=plain(margin),
-        slack=slack,
-        score_gap=plain(np.where(solved, gap, 0.0)),
-        swap_ratio=plain(swaps),
-        certified=plain((margin > 0) & (bound < margin * (1 - 1e-9))),
-        relaxed_feasible=plain(feasible),
-        plain_feasible=plain(plain_feasible),
-        head=head,
-        solution=relaxed,
+    gap = np.where(solved, gap, 0.0)
+    return conditions(
+        (
+            Hypothesis("label_margin", "the label margin is positive", margin > 0, margin),
+            Hypothesis(
+                "relaxed_feasible", "the selected tokens can be separated from the others", is_feasible(relaxed)
+            ),
+            Hypothesis("score_gap", "the gap of the scores under the head is positive", gap > 0, gap),
+            Hypothesis("swap_ratio", "a swap of tokens reduces the label margin", swaps < 1, swaps, "of the margin"),
+        ),
+        {
+            "slack": slack,
+            "certified": (margin > 0) & (bound < margin * (1 - 1e-9)),
+            "plain_feasible": is_feasible(solve_svm(problem, selected, norm=used)),
+        },
+        relaxed,
+        head,
     )
 
 
@@ -271,9 +213,21 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
     separable = solved & is_feasible(solution)
     gap = least_score_gap(problem, run.selected, head, slack)
     rows = [
-        at_worst("the selected tokens can be separated, by the head and from the others", separable, head.value),
-        at_worst("the selected tokens are the best ones for the max-margin head", gap > 0, gap, "least gap of scores"),
         at_worst(
+            "separable",
+            "the selected tokens can be separated, by the head and from the others",
+            separable,
+            head.value,
+        ),
+        at_worst(
+            "best_for_head",
+            "the selected tokens are the best ones for the max-margin head",
+            gap > 0,
+            gap,
+            "least gap of scores",
+        ),
+        at_worst(
+            "one_grows_faster",
             "one radius, of head or attention, grows faster than the other, or no label has slack",
             settled,
             np.where(slack.any(axis=own), np.abs(trend), np.inf),

@@ -1,7 +1,6 @@
 """Conditions under which the training loss has no stationary point at finite weights."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
@@ -9,9 +8,9 @@ from scipy.sparse import csr_array, hstack, identity
 
 from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
-from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import optimal_tokens
-from attsvm.svm import Solution, solve_svm
+from attsvm.svm import solve_svm
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.smoothness import scores_of_queries
 
@@ -19,64 +18,7 @@ ORDERED = 1e-9
 """Logits are ordered like the scores if no difference is below minus this part of the largest."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LandscapeConditions(Batched):
-    """Whether the loss has no stationary point at finite weights, and why.
-
-    Attributes
-    ----------
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-        Whether one of the two conditions holds. Then the gradient is not zero at any weights.
-    all_support : bool, or bool ndarray, shape (*batch_shape,)
-        The condition of the papers: the optimal tokens are feasible, and every other token is a support token of their
-        Frobenius Att-SVM.
-    ordered : bool, or bool ndarray, shape (*batch_shape,)
-        Whether some weights order the logits of every query like its scores, and not all of them equally. This is
-        weaker than ``all_support``.
-    order : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
-        Such weights, the certificate of ``ordered``: the loss decreases along them everywhere. Zero if there are none.
-    solution : Solution
-        The Att-SVM of the optimal tokens.
-
-    See Also
-    --------
-    attsvm.theory.landscape_conditions : Makes one.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.theory.landscape_conditions(problem)
-    >>> found.all_support, found.ordered
-    (False, True)
-    """
-
-    kind: ClassVar[str] = "landscape conditions"
-
-    holds: bool | np.ndarray = per_trial()
-    all_support: bool | np.ndarray = per_trial()
-    ordered: bool | np.ndarray = per_trial()
-    order: np.ndarray = per_trial()
-    solution: Solution = per_trial()
-
-    @property
-    def status(self) -> Status | np.ndarray:
-        """The status of the Att-SVM."""
-        status: Status | np.ndarray = self.solution.status
-        return status
-
-    def _summary(self) -> str:
-        if self.all_support:
-            return "no stationary point: every token is a support token"
-        if self.ordered:
-            return "no stationary point: scores can be ordered"
-        return "not known: scores cannot be ordered"
-
-    def _batch_summary(self) -> str:
-        return f"no stationary point for {np.sum(self.holds)}; all tokens support for {np.sum(self.all_support)}"
-
-
-def landscape_conditions(problem: Problem) -> LandscapeConditions:
+def landscape_conditions(problem: Problem) -> Conditions:
     r"""Test two conditions under which the loss in W or p has no stationary point at finite weights.
 
     Parameters
@@ -86,7 +28,16 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
 
     Returns
     -------
-    LandscapeConditions
+    Conditions
+        With the Att-SVM of the optimal tokens. If the only hypothesis, ``no_stationary_point``, holds, one of the two
+        conditions does, and the gradient is not zero at any weights. The numbers:
+
+        - ``all_support``: the condition of the papers: the optimal tokens are feasible, and every other token is a
+          support token of their Frobenius Att-SVM.
+        - ``ordered``: some weights order the logits of every query like its scores, and not all of them equally. This
+          is weaker than ``all_support``.
+        - ``order``, of the shape of the weights: such weights, the certificate of ``ordered``: the loss decreases along
+          them everywhere. Zero if there are none.
 
     Raises
     ------
@@ -95,7 +46,7 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
 
     See Also
     --------
-    attsvm.theory.LandscapeConditions : The result.
+    attsvm.theory.Conditions : The result.
     attsvm.theory.global_convergence_conditions
 
     Notes
@@ -139,7 +90,12 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
     for index in np.ndindex(problem.batch_shape):
         order[index] = _order(problem[index] if index else problem)
     ordered = order.any(axis=tuple(range(-len(core), 0)))
-    return LandscapeConditions(plain(all_support | ordered), plain(all_support), plain(ordered), order, solution)
+    statement = "weights order the logits of every query like its scores, or every token is a support token"
+    return conditions(
+        (Hypothesis("no_stationary_point", statement, all_support | ordered),),
+        {"all_support": all_support, "ordered": ordered, "order": order},
+        solution,
+    )
 
 
 def _order(problem: Problem) -> np.ndarray:

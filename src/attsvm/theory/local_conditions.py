@@ -1,8 +1,7 @@
 """The cone around a locally optimal direction that gradient descent does not leave, computed from the data."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -12,9 +11,9 @@ from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
-from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import is_locally_optimal, selection_sets
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions
 from attsvm.theory.smoothness import LossName, extent, scores_of_queries
 
 WIDEST = 0.5
@@ -23,75 +22,6 @@ FRACTIONS = np.linspace(0.04, 0.96, 24)
 """Half-widths of the cones that are compared, relative to the widest one."""
 HALVINGS = 60
 DOUBLINGS = 80
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LocalConditions(Batched):
-    """A cone {W : ⟨W, D⟩ ≥ (1 − opening) ‖W‖ ‖D‖, ‖W‖ ≥ radius} that gradient descent does not leave.
-
-    D is the direction of the Att-SVM ``solution``.
-
-    Attributes
-    ----------
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-        Whether the selection is feasible and locally optimal, and there is such a cone.
-    locally_optimal : bool, or bool ndarray, shape (*batch_shape,)
-        Whether every support token scores strictly below the selected token.
-    opening : float, or ndarray, shape (*batch_shape,)
-        1 − the smallest correlation with D; 0 if there is no cone.
-    radius : float, or ndarray, shape (*batch_shape,)
-        The norm from which the cone is invariant; ∞ if there is no cone.
-    longest_step : float, or ndarray, shape (*batch_shape,)
-        The longest step along the negative gradient for which this is proved.
-    largest_rate : float, or ndarray, shape (*batch_shape,)
-        The largest learning rate of gradient descent for which it is: ``longest_step`` over a bound of the gradient in
-        the cone.
-    support_gap : float, or ndarray, shape (*batch_shape,)
-        The smallest difference of the scores of a selected token and a support token. It must be positive.
-    widest : float, or ndarray, shape (*batch_shape,)
-        Every opening below this has a finite radius.
-    solution : Solution
-        The Frobenius Att-SVM of the selection.
-
-    See Also
-    --------
-    attsvm.theory.local_convergence_conditions : Makes one.
-    attsvm.measures.in_cone : Whether weights are in such a cone.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.theory.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
-    >>> found.locally_optimal, round(found.support_gap, 3)
-    (True, 0.316)
-    """
-
-    kind: ClassVar[str] = "local conditions"
-
-    holds: bool | np.ndarray = per_trial()
-    locally_optimal: bool | np.ndarray = per_trial()
-    opening: float | np.ndarray = per_trial()
-    radius: float | np.ndarray = per_trial()
-    longest_step: float | np.ndarray = per_trial()
-    largest_rate: float | np.ndarray = per_trial()
-    support_gap: float | np.ndarray = per_trial()
-    widest: float | np.ndarray = per_trial()
-    solution: Solution = per_trial()
-
-    @property
-    def status(self) -> Status | np.ndarray:
-        """The status of the Att-SVM."""
-        status: Status | np.ndarray = self.solution.status
-        return status
-
-    def _summary(self) -> str:
-        if not self.holds:
-            return "no cone: the selection is not locally optimal" if not self.locally_optimal else "no cone"
-        return f"opening {self.opening:.3g} from norm {self.radius:.3g} on, steps up to {self.longest_step:.3g}"
-
-    def _batch_summary(self) -> str:
-        return f"cones for {np.sum(self.holds)}"
 
 
 class Tokens(NamedTuple):
@@ -114,7 +44,7 @@ class Tokens(NamedTuple):
 
 def local_convergence_conditions(
     problem: Problem, selected: Any, loss: LossName = "logistic", *, opening: float | None = None
-) -> LocalConditions:
+) -> Conditions:
     r"""Compute a cone around the Att-SVM direction of a locally optimal selection that gradient descent does not leave.
 
     Parameters
@@ -131,7 +61,23 @@ def local_convergence_conditions(
 
     Returns
     -------
-    LocalConditions
+    Conditions
+        Of a cone {W : ⟨W, D⟩ ≥ (1 − opening) ‖W‖ ‖D‖, ‖W‖ ≥ radius}, where D is the direction of ``solution``, the
+        Frobenius Att-SVM of the selection. The names of the hypotheses:
+
+        - ``locally_optimal``: the selection is feasible, and every support token scores strictly below the selected
+          token.
+        - ``radius``: there is a cone. Its number is the norm from which the cone is invariant; ∞ if there is none.
+
+        Further numbers:
+
+        - ``opening``: 1 − the smallest correlation with D; 0 if there is no cone.
+        - ``longest_step``: the longest step along the negative gradient for which this is proved.
+        - ``largest_rate``: the largest learning rate of gradient descent for which it is: ``longest_step`` over a bound
+          of the gradient in the cone.
+        - ``support_gap``: the smallest difference of the scores of a selected token and a support token. It must be
+          positive.
+        - ``widest``: every opening below this has a finite radius.
 
     Raises
     ------
@@ -140,7 +86,7 @@ def local_convergence_conditions(
 
     See Also
     --------
-    attsvm.theory.LocalConditions : The result.
+    attsvm.theory.Conditions : The result.
     attsvm.measures.in_cone, attsvm.classify
 
     Notes
@@ -210,16 +156,19 @@ def local_convergence_conditions(
     holds = np.isfinite(radius)
     step, rate = _steps(tokens, chosen, np.where(holds, radius, 1.0))
     gap = np.where(tokens.support, tokens.gap, np.inf).min(axis=(-3, -2, -1))
-    return LocalConditions(
-        holds=plain(holds),
-        locally_optimal=plain(optimal),
-        opening=plain(np.where(holds, chosen, 0.0)),
-        radius=plain(radius),
-        longest_step=plain(np.where(holds, step, 0.0)),
-        largest_rate=plain(np.where(holds, rate, 0.0)),
-        support_gap=plain(gap),
-        widest=plain(np.where(optimal, widest, 0.0)),
-        solution=solution,
+    return conditions(
+        (
+            Hypothesis("locally_optimal", "the selection is locally optimal", optimal),
+            Hypothesis("radius", "gradient descent does not leave a cone around the Att-SVM direction", holds, radius),
+        ),
+        {
+            "opening": np.where(holds, chosen, 0.0),
+            "longest_step": np.where(holds, step, 0.0),
+            "largest_rate": np.where(holds, rate, 0.0),
+            "support_gap": gap,
+            "widest": np.where(optimal, widest, 0.0),
+        },
+        solution,
     )
 
 

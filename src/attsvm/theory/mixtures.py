@@ -1,8 +1,7 @@
 """Whether a nonlinear head prefers one token of each sequence to all mixtures: the condition for the Att-SVM limit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -12,8 +11,8 @@ from attsvm.heads import Head, parse_head
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import HeadFunction
-from attsvm.results import Batched, Status, per_trial, plain
-from attsvm.svm import Solution, solve_svm
+from attsvm.svm import solve_svm
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions
 from attsvm.theory.feasibility import is_feasible
 from attsvm.training.attention import parse_attention
 from attsvm.training.setup import make_objective
@@ -25,66 +24,7 @@ _NEAR = 1e-6
 _LEAST_REST = 1e-12
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MixtureConditions(Batched):
-    """The conditions under which the regularisation path of any head converges to the Att-SVM of single tokens.
-
-    Attributes
-    ----------
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-        Feasible, and a positive constant.
-    feasible : bool, or bool ndarray, shape (*batch_shape,)
-        Whether some weights select the optimal tokens.
-    constant : float, or ndarray, shape (*batch_shape,)
-        The smallest of ``constants``.
-    constants : ndarray, shape (*batch_shape, n[, Q])
-        c_i, the smallest (y h(x_opt) − y h(Σ a_t x_t)) / (1 − a_opt) over all attention a of a query; ∞ for a query
-        with one token, and for padded queries.
-    mixture : ndarray, shape (*batch_shape, n[, Q], T)
-        The attention where it was found; that of the optimal token alone where the limit a_opt → 1 is smallest.
-    selected : int ndarray, shape (*batch_shape, n[, Q])
-        The optimal tokens, argmax_t y h(x_t); -1 for padded queries.
-    solution : Solution
-        The certificate of ``feasible``; its direction is the limit if the conditions hold.
-
-    See Also
-    --------
-    attsvm.theory.mixture_conditions : Makes one.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> found = attsvm.theory.mixture_conditions(problem)
-    >>> found.holds, found.selected
-    (True, array([3, 1, 0]))
-    """
-
-    kind: ClassVar[str] = "mixture conditions"
-
-    holds: bool | np.ndarray = per_trial()
-    feasible: bool | np.ndarray = per_trial()
-    constant: float | np.ndarray = per_trial()
-    constants: np.ndarray = per_trial()
-    mixture: np.ndarray = per_trial()
-    selected: np.ndarray = per_trial()
-    solution: Solution = per_trial()
-
-    @property
-    def status(self) -> Status | np.ndarray:
-        """The status of the Att-SVM."""
-        status: Status | np.ndarray = self.solution.status
-        return status
-
-    def _summary(self) -> str:
-        feasible = "feasible" if self.feasible else "infeasible"
-        return f"{'hold' if self.holds else 'do not hold'}: {feasible}, constant {self.constant:.3g}"
-
-    def _batch_summary(self) -> str:
-        return f"hold for {np.sum(self.holds)}"
-
-
-def mixture_conditions(problem: Problem, head: str | Head = "linear") -> MixtureConditions:
+def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditions:
     """Evaluate the conditions for the limit of the regularisation path under a head of any kind.
 
     If each query has a token with y h(x_opt) − y h(Σ a_t x_t) ≥ c (1 − a_opt) for all attention a and some c > 0, then
@@ -101,7 +41,17 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
 
     Returns
     -------
-    MixtureConditions
+    Conditions
+        Of the Att-SVM ``solution`` of the optimal tokens, whose direction is the limit if both hypotheses hold: it is
+        ``feasible``, and the ``constant`` is positive. Further numbers:
+
+        - ``constants``, shape (*batch_shape, n[, Q]): c_i, the smallest (y h(x_opt) − y h(Σ a_t x_t)) / (1 − a_opt)
+          over all attention a of a query; ∞ for a query with one token, and for padded queries. ``constant`` is the
+          smallest of them.
+        - ``mixture``, shape (*batch_shape, n[, Q], T): the attention where it was found; that of the optimal token
+          alone where the limit a_opt → 1 is smallest.
+        - ``selected``, shape (*batch_shape, n[, Q]): the optimal tokens, argmax_t y h(x_t); -1 for padded queries.
+
         A constant that is not positive proves that the condition fails, by its ``mixture``. A positive one is the
         smallest that a search from tokens, pairs and random mixtures found; it is exact for heads that are convex or
         concave, such as linear and quadratic ones.
@@ -113,7 +63,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
 
     See Also
     --------
-    attsvm.theory.MixtureConditions : The result.
+    attsvm.theory.Conditions : The result.
     attsvm.regularization_path
 
     References
@@ -125,8 +75,9 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> attsvm.theory.mixture_conditions(problem)
-    MixtureConditions(hold: feasible, constant 0.316)
+    >>> found = attsvm.theory.mixture_conditions(problem)
+    >>> found.holds, round(found.constant, 3)
+    (True, 0.316)
     >>> attsvm.theory.mixture_conditions(problem, attsvm.heads.Quadratic(1.0)).holds
     False
     """
@@ -157,15 +108,13 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
         constants, selected, mixtures = constants[..., 0], selected[..., 0], mixtures[..., 0, :]
     constant = constants.min(axis=tuple(range(len(batch), constants.ndim)))
     solution = solve_svm(problem, selected)
-    feasible = is_feasible(solution)
-    return MixtureConditions(
-        holds=plain(feasible & (constant > 0)),
-        feasible=plain(feasible),
-        constant=plain(constant),
-        constants=constants,
-        mixture=mixtures,
-        selected=selected,
-        solution=solution,
+    return conditions(
+        (
+            Hypothesis("feasible", "the optimal tokens can be separated from the others", is_feasible(solution)),
+            Hypothesis("constant", "each optimal token is better than every mixture", constant > 0, constant),
+        ),
+        {"constants": constants, "mixture": mixtures, "selected": selected},
+        solution,
     )
 
 

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 from attsvm.optimizers import Limit
 from attsvm.problem import Problem
 from attsvm.results import plain
-from attsvm.theory.hypotheses import BUILT_IN, Hypothesis, at_worst, constant_rate, of_problem
+from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_problem
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention
@@ -50,7 +51,9 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
     core = tuple(range(len(batch), point.ndim))
     away = _scaled(run.weights, np.asarray(run.log_scale)) - point
     rows = [
-        at_worst("the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False),
+        at_worst(
+            "stationary", "the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False
+        ),
         of_problem(problem, run),
     ]
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
@@ -58,6 +61,7 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
         rate = run.learning_rate if isinstance(run.learning_rate, float) else None
         rows += [
             at_worst(
+                "one_minimiser",
                 "2λ exceeds the curvature L of the loss, so there is one minimiser",
                 2 * run.penalty > smooth,
                 smooth / (2 * run.penalty),
@@ -70,11 +74,16 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
             together = rate * (smooth + 2 * run.penalty)
             rows.append(
                 at_worst(
-                    "the learning rate is below 2/(L + 2λ)", together < 2, together, "rate · (L + 2λ)", least=False
+                    "rate_of_loss",
+                    "the learning rate is below 2/(L + 2λ)",
+                    together < 2,
+                    together,
+                    "rate · (L + 2λ)",
+                    least=False,
                 )
             )
     else:
-        rows.append(Hypothesis("there is one minimiser", None))
+        rows.append(Hypothesis("one_minimiser", "there is one minimiser", None))
     return Minimiser(point, plain(np.sqrt(np.sum(away**2, axis=core))), tuple(rows))
 
 

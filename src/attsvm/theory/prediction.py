@@ -18,18 +18,8 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import hypotheses as known_theorems
-from attsvm.theory.hypotheses import (
-    NO_PENALTY,
-    SAME_NORM,
-    Hypothesis,
-    Theorem,
-    of_loss,
-    of_selection,
-    of_training,
-    read_hypotheses,
-    separable,
-    written_hypotheses,
-)
+from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypotheses
+from attsvm.theory.hypotheses import Theorem, of_loss, of_selection, of_training, separable
 from attsvm.theory.joint import joint_direction
 from attsvm.theory.penalised import Minimiser, penalised_minimiser
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Model, Standing, judge, known_limit, norm_for, rank_for
@@ -295,13 +285,14 @@ def _penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
             "whose parameters are all trained, and a loss that is known"
         )
         return Judgement(Standing.NONE, source, tuple(rows))
-    kept = [one for one in rows if one.statement not in (NO_PENALTY, SAME_NORM)]
+    kept = [one for one in rows if one.name not in ("no_penalty", "same_norm")]
     hypotheses = (*kept, *limit.hypotheses)
     source = "descent to the minimiser of loss plus penalty"
     if all(one.holds for one in hypotheses):
         return Judgement(Standing.PROVED, f"{source}: gradient descent on a convex function", hypotheses)
     # with decay the limit is another point, and steps on mini-batches do not settle in one
-    settles = all(one.holds is not False for one in (*kept, limit.hypotheses[0]))
+    stationary = [one for one in limit.hypotheses if one.name == "stationary"]
+    settles = all(one.holds is not False for one in (*kept, *stationary))
     return Judgement(Standing.CONJECTURE if settles else Standing.NONE, source, hypotheses)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.optimizers import Limit
-from attsvm.theory.hypotheses import FULL_BATCH, NO_DECAY, Hypothesis, Theorem
+from attsvm.theory.conditions import Hypothesis
+from attsvm.theory.hypotheses import Theorem
 from attsvm.training import Run
 
 
@@ -179,13 +180,13 @@ def judge(
     """Look for a theorem, then for a measurement.
 
     ``known``: the limit of steps of its length. ``used``: the norm of the Att-SVM. ``rows``: what any prediction
-    assumes. The rows on batches and decay may be replaced by a measurement with them.
+    assumes. The rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay.
     """
     of_theorem = theorem.hypotheses if theorem else ()
     hypotheses = (*rows, *of_theorem)
     if theorem and all(one.holds for one in hypotheses):
         return Judgement(Standing.PROVED, theorem.source, hypotheses)
-    others = [one for one in rows if one.statement not in (FULL_BATCH, NO_DECAY)]
+    others = [one for one in rows if one.name not in ("full_batch", "no_decay")]
     if any(one.holds is False for one in others):
         return Judgement(Standing.NONE, "nothing is predicted; the Att-SVM is for comparison", hypotheses)
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
@@ -198,8 +199,8 @@ def judge(
         source = f"such steps were measured to stay below 0.95: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
     within = _within(run, found)
-    replaced = {FULL_BATCH: bool(found.batch), NO_DECAY: found.decay > 0}
-    hypotheses = (*(one for one in rows if not replaced.get(one.statement)), *within, *of_theorem)
+    replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
+    hypotheses = (*(one for one in rows if not replaced.get(one.name)), *within, *of_theorem)
     if found.found is Found.RISING:
         return Judgement(Standing.CONJECTURE, f"below 0.95 and still rising: {found.text()}{more}", hypotheses)
     if all(one.holds for one in (*others, *within)):
@@ -237,18 +238,24 @@ def _within(run: Run, row: Row) -> list[Hypothesis]:
     enough = bool((made >= fewest).all())
     measured_with = []
     if row.batch:
-        measured_with.append(Hypothesis("batches of this size were measured", True, float(row.batch[0]), "sequences"))
+        measured_with.append(
+            Hypothesis("measured_batch", "batches of this size were measured", True, float(row.batch[0]), "sequences")
+        )
     if row.decay:
-        measured_with.append(Hypothesis(f"a weight decay of at most {row.decay:g}, as measured", True))
+        measured_with.append(
+            Hypothesis("measured_decay", f"a weight decay of at most {row.decay:g}, as measured", True)
+        )
     return [
         *measured_with,
         Hypothesis(
+            "measured_steps",
             f"the run made {fewest:,} to {most:,} steps, as measured",
             enough and bool((made <= most).all()),
             float(made.max() if enough else made.min()),
             "steps",
         ),
         Hypothesis(
+            "measured_change",
             f"a step changes a logit by {least:.2g} to {largest:.2g}, as measured",
             None if change is None else least <= change <= largest,
             change,

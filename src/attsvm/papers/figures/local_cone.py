@@ -18,7 +18,7 @@ from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.selection import is_locally_optimal, optimal_tokens
 from attsvm.svm import solve_svm
-from attsvm.theory import LocalConditions, local_convergence_conditions
+from attsvm.theory import Conditions, local_convergence_conditions
 from attsvm.training import train
 
 EVERY = 30
@@ -39,7 +39,7 @@ def _locally_optimal(problem: Problem, generator: np.random.Generator, tries: in
     return best
 
 
-def _border(cone: LocalConditions, count: int, generator: np.random.Generator) -> np.ndarray:
+def _border(cone: Conditions, count: int, generator: np.random.Generator) -> np.ndarray:
     """Weights on the border of the cone, of the length of its radius, in random directions."""
     axis = cone.solution.direction / cone.solution.value
     away = generator.standard_normal((count, *axis.shape))
@@ -49,7 +49,7 @@ def _border(cone: LocalConditions, count: int, generator: np.random.Generator) -
     return np.asarray(cone.radius * (c * axis + np.sqrt(1 - c * c) * away))
 
 
-def _left(problem: Problem, cone: LocalConditions, start: np.ndarray, steps: int) -> tuple[np.ndarray, ...]:
+def _left(problem: Problem, cone: Conditions, start: np.ndarray, steps: int) -> tuple[np.ndarray, ...]:
     """Whether a recorded point is outside the cone or nearer to zero than the start, and the errors of both ends."""
     log_spaced = np.unique(np.geomspace(EVERY, steps, 60).astype(int))
     record = [*range(EVERY), *(int(k) for k in log_spaced)]
