@@ -25,7 +25,7 @@ def steepest(rate=0.1, norm="linf"):
     return optimizers.steepest_descent(norm=norm, learning_rate=rate, relative=True)
 
 
-# each leaves its window of the floats within these steps; without exponents all but the last are non_finite
+# all but the last pass the border within these steps; without exponents they are non_finite
 GROWING = {
     "factors": ({"attention": "factored", "optimizer": FACTORS, "dtype": "float32"}, 20_000),
     "each factor": (
@@ -36,12 +36,7 @@ GROWING = {
         20_000,
     ),
     "momentum": ({"optimizer": optimizers.momentum(steepest()), "init": W}, 20_000),
-    "mirror, p = 1.0001": ({"optimizer": optimizers.mirror_descent(p=1.0001)}, 1000),
     "mirror, relative": ({"optimizer": optimizers.mirror_descent(p=3.0, relative=True), "init": W}, 60_000),
-    "long steps, factors": (
-        {"attention": "factored", "optimizer": optimizers.normalized_gradient_descent(1e300)},
-        1000,
-    ),
     "mini-batches": ({"optimizer": steepest(), "init": W, "batch_size": 2}, 8000),
     "shrinking": ({"optimizer": optimizers.steepest_descent(norm="linf", learning_rate=1e-3), "init": W * 1e-200}, 10),
 }
@@ -55,7 +50,7 @@ def test_a_run_of_any_length_ends_finite_and_resumes_bit_for_bit(problem, name, 
     assert run.log_scale != 0 or name == "shrinking"
     assert all(np.isfinite(x).all() for x in run.history.values())
     assert run.history["log_scale"][-1] == run.log_scale
-    # a part of the steps lies before the window is left
+    # a part of the steps lies before the border
     attsvm.train(problem, steps=steps // 8, **options).save(tmp_path / "run.npz")
     part = attsvm.Run.load(tmp_path / "run.npz")
     rest = {key: x for key, x in options.items() if key != "init"}
@@ -66,7 +61,7 @@ def test_a_run_of_any_length_ends_finite_and_resumes_bit_for_bit(problem, name, 
 
 
 def test_exponents_change_no_digit(problem, monkeypatch):
-    """The same steps with the exponent 0 and, in a small window, with others."""
+    """The same steps with the exponent 0 and, with a lower border, with others."""
     options = {"attention": "factored", "optimizer": FACTORS, "steps": 20_000}
     whole = attsvm.train(problem, **options)
     monkeypatch.setattr(engine.range, "half_range", lambda dtype: 100)
@@ -97,7 +92,7 @@ def test_the_direction_of_factors_still_converges_beyond_the_floats():
 
 
 def test_trials_have_exponents_of_their_own(problem):
-    init = np.stack([W, 1e250 * W, 1e308 * W, np.zeros((4, 4))])
+    init = np.stack([W, 1e150 * W, 1e153 * W, np.zeros((4, 4))])
     runs = attsvm.train(problem, optimizer=steepest(), init=init, steps=300)
     assert (runs.log_scale[1:3] > 0).all()
     assert (runs.log_scale[[0, 3]] == 0).all()
@@ -108,21 +103,30 @@ def test_trials_have_exponents_of_their_own(problem):
 
 
 def test_the_weights_of_mirror_descent_are_the_power_of_its_mirror_variable(problem):
-    for p in (1.0001, 3.0):
-        run = attsvm.train(problem, optimizer=optimizers.mirror_descent(p=p), steps=50)
+    for p, relative in ((1.1, False), (3.0, True)):
+        optimizer = optimizers.mirror_descent(p=p, relative=relative)
+        run = attsvm.train(problem, optimizer=optimizer, init=W, steps=50_000 if relative else 50)
+        assert (run.log_scale > 0) == relative
         mirror = run.optimizer_state["0"]
         kept = np.abs(run.weights) > 0
-        found = np.log(np.abs(run.weights[kept])) + run.log_scale
+        found = np.log(np.abs(run.weights[kept]))  # powers of two are taken out of both
         # the logarithm of a number near 1 has the absolute error eps
         np.testing.assert_allclose(found, np.log(np.abs(mirror[kept])) / (p - 1), rtol=1e-12, atol=1e-15 / (p - 1))
         assert (np.sign(run.weights[kept]) == np.sign(mirror[kept])).all()
 
 
-def test_polyaks_steps_stall_where_they_are_too_long_for_a_float(problem):
+def test_weights_that_would_leave_the_floats_end_a_trial_with_its_last_finite_weights(problem):
     base = random_problem(6, 8, 10, 0)
     for dtype in ("float64", "float32"):
         run = attsvm.train(base, optimizer=optimizers.polyak(target=0.0), steps=1000, dtype=dtype)
-        assert run.status == "stalled"
+        assert run.status == "non_finite"
+        assert np.isfinite(run.weights).all()
+    for optimizer in (
+        optimizers.mirror_descent(p=1.0001, learning_rate=1.0),
+        optimizers.normalized_gradient_descent(1e306),
+    ):
+        run = attsvm.train(problem, optimizer=optimizer, steps=1000)
+        assert (run.status, run.log_scale) == ("non_finite", 0)
         assert np.isfinite(run.weights).all()
     # a bound on their length keeps them going
     assert attsvm.train(base, optimizer=optimizers.polyak(longest=0.5), steps=1000).status == "finished"
@@ -153,19 +157,20 @@ def test_what_mirror_descent_cannot_represent_is_refused(problem):
         optimizers.mirror_descent(p=1.000000001)
     with pytest.raises(ProblemError, match=r"p: expected at least 1\.000345.*float32"):
         attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1.0001), steps=5, dtype="float32")
-    with pytest.raises(ProblemError, match=r"init: expected entries up to .* for p = 1000"):
-        attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1000.0), init=20 * W, steps=5)
+    run = attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1000.0), init=1e3 * W, steps=5)
+    assert (run.status, run.step) == ("non_finite", 0)
 
 
 def test_what_takes_no_exponents_refuses_a_run_that_has_them(problem):
-    run = attsvm.train(problem, optimizer=steepest(), init=1e300 * W, steps=500)
+    run = attsvm.train(problem, optimizer=steepest(), init=1e150 * W, steps=5000)
     assert run.log_scale > 0
     with pytest.raises(ProblemError, match="init: expected weights that are floats"):
         attsvm.train(problem, init=run, optimizer=optax.sgd(0.1), steps=5)
-    # a run that has come back below the largest float is taken
-    near = attsvm.train(problem, optimizer=steepest(1e-6), init=1e200 * W, steps=1)
+    # a run whose weights are floats is taken
+    near = attsvm.train(problem, optimizer=steepest(), init=1e150 * W, steps=200)
+    assert near.log_scale > 0
     taken = attsvm.train(problem, init=near, optimizer=optax.sgd(0.1), steps=0)
-    np.testing.assert_allclose(taken.weights, 1e200 * W, rtol=1e-5)
+    np.testing.assert_allclose(taken.weights, near.weights * np.exp(near.log_scale), rtol=1e-10)
 
 
 def test_the_change_of_the_logits_in_a_step_is_recorded(tmp_path):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.exponents import Weights, Window
 from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.limit import Limits
 from attsvm.optimizers.optimizer import GradientStep, Optimizer
@@ -118,10 +118,11 @@ class Chain(Rule):
         return self.rule.scale_free or any(part.normalizes for part in self.parts)
 
     @property
-    def degree(self) -> int | None:
-        """The sum of the degrees of all parts; None if one has none."""
-        degrees = [part.degree for part in self._all]
-        return None if None in degrees else sum(degree for degree in degrees if degree is not None)
+    def relative(self) -> bool:
+        """Whether the steps are proportional to the weights, which then grow exponentially."""
+        degrees = [part.degree for part in self.parts if part.degree is not None]
+        known = self.rule.state_degree is not None and len(degrees) == len(self.parts)
+        return known and self.scale_free and sum(degrees) == 1
 
     @property
     def heads_apart(self) -> bool:
@@ -136,19 +137,13 @@ class Chain(Rule):
         """Whether steps of the rule may run on several threads at once."""
         return self.rule.concurrent
 
-    def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
-        """Those of the rule, unless the gradient is normalized."""
-        normalized = any(part.normalizes for part in self.parts)
-        return largest if normalized else self.rule.gradient_sizes(largest, scales, numbers, value)
-
     def init(self, params: Tree) -> ChainState:
         return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
 
-    def check(self, largest: float, dtype: Any) -> None:
-        self.rule.check(largest, dtype)
-
-    def begin(self, weights: Weights) -> ChainState:
-        return ChainState(tuple(part.init(weights.params) for part in self.parts), self.rule.begin(weights))
+    def rescaled(self, state: ChainState, power: Array) -> ChainState:
+        """The state for weights multiplied by 2^power, shape (B,), of a chain that is :attr:`relative`."""
+        factor = jnp.exp2((self.rule.state_degree or 0.0) * power)
+        return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))
 
     def update(
         self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
@@ -157,23 +152,6 @@ class Chain(Rule):
         gradient, scales, states = self._transformed(gradient, state, params, numbers, scales)
         updates, of_rule = self.rule.follow(gradient, state.rule, params, numbers, scales, value)
         return updates, ChainState(states, of_rule)
-
-    def advance(
-        self,
-        gradient: Tree,
-        state: ChainState,
-        weights: Weights,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        window: Window,
-        degree: int,
-    ) -> tuple[Weights, Array, ChainState]:
-        gradient, scales, states = self._transformed(gradient, state, weights.params, numbers, scales)
-        moved, finite, of_rule = self.rule.advance(
-            gradient, state.rule, weights, numbers, scales, value, window, degree
-        )
-        return moved, finite, ChainState(states, of_rule)
 
     def _transformed(
         self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales

@@ -41,8 +41,8 @@ class Descent(ProportionalRule):
         return Lp(2.0)
 
     @property
-    def degree(self) -> int:
-        return 0
+    def state_degree(self) -> float:
+        return 0.0
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array

@@ -218,8 +218,8 @@ class MatrixSteps(ProportionalRule):
         return self.scope == "heads"
 
     @property
-    def degree(self) -> int:
-        return 0
+    def state_degree(self) -> float:
+        return 0.0
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array

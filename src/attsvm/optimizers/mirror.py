@@ -5,23 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
-from attsvm.optimizers.exponents import (
-    Weights,
-    Window,
-    half_range,
-    in_window,
-    nearly_largest,
-    outside,
-    power_of_two,
-    widest,
-)
 from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
@@ -35,13 +24,9 @@ Array = jax.Array
 
 
 class MirrorState(NamedTuple):
-    """The mirror variable ∇ψ(θ) = 2^exponent · mirror.
-
-    The steps are made on it, so an entry of θ too small for a float keeps its value.
-    """
+    """The mirror variable ∇ψ(θ). Steps are made on it, so an entry of θ too small for a float keeps its value."""
 
     mirror: Tree
-    exponent: Array
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class Mirror(Rule):
     Raises
     ------
     ProblemError
-        If p is out of range; in training, if the mirror variable of the initial weights exceeds the floats.
+        If p is out of range.
 
     See Also
     --------
@@ -95,19 +80,9 @@ class Mirror(Rule):
         return self.p / (self.p - 1.0)
 
     @property
-    def degree(self) -> int:
-        """0, of steps of the mirror variable in its own size."""
-        return 0
-
-    def check(self, largest: float, dtype: Any) -> None:
-        """Check that the floats can hold θ to half of its digits, and the mirror variable of the initial weights."""
-        self._check_digits(np.dtype(dtype))
-        if (self.p - 1.0) * largest > half_range(dtype):
-            most = 2.0 ** (half_range(dtype) / (self.p - 1.0))
-            raise ProblemError(
-                f"init: expected entries up to {most:.3g} for p = {self.p:g} in {np.dtype(dtype)}, got "
-                f"{2.0**largest:.3g}: their power p - 1, the mirror variable, is too large"
-            )
+    def state_degree(self) -> float:
+        """Return p − 1."""
+        return self.p - 1.0
 
     def _check_digits(self, dtype: Any) -> None:
         least = 1.0 + float(np.finfo(dtype).eps) ** 0.5
@@ -116,104 +91,34 @@ class Mirror(Rule):
 
     def init(self, params: Tree) -> MirrorState:
         """Compute the mirror variable sign(θ)|θ|^(p−1)."""
-        largest = next(iter(params.values()))
-        return self.begin(Weights(params, jnp.zeros(largest.shape[-1:], widest(np.int64))))
-
-    def begin(self, weights: Weights) -> MirrorState:
-        """Compute the mirror variable sign(θ)|θ|^(p−1) of weights of any size."""
-        return MirrorState(*_power(weights, self.p - 1.0, _floats(next(iter(weights.params.values())).dtype)))
+        self._check_digits(next(iter(params.values())).dtype)
+        return MirrorState({name: signed_power(x, self.p - 1.0) for name, x in params.items()})
 
     def update(
         self, gradient: Tree, state: MirrorState, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, MirrorState]:
         """θ⁺ − θ, and the next mirror variable."""
-        mirror = self._stepped(gradient, state.mirror, scales, None)
-        updates = {name: signed_power(z, self.q - 1.0) - params[name] for name, z in mirror.items()}
-        return updates, MirrorState(mirror, state.exponent)
+        mirror: Tree = {}
+        for group in scales.groups:
+            own = subtree(gradient, group.names)
+            factor = group.factor(own)
+            mirror |= {name: elementwise(_stepped, state.mirror[name], factor, g) for name, g in own.items()}
+        updates = {name: elementwise(self._moved, z, params[name]) for name, z in mirror.items()}
+        return updates, MirrorState(mirror)
 
     # scales that are marked as normalized are used as they are
     follow = update
-
-    def advance(
-        self,
-        gradient: Tree,
-        state: MirrorState,
-        weights: Weights,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        window: Window,
-        degree: int,
-    ) -> tuple[Weights, Array, MirrorState]:
-        """Make a step of the mirror variable, in its own size, and compute the weights from it."""
-        factor = power_of_two((degree - 1) * state.exponent, value.dtype) if degree != 1 else None
-        stepped = self._stepped(gradient, state.mirror, scales, factor)
-        floats = _floats(value.dtype)
-        low, high = _inside(self.q - 1.0, window)
-        largest = nearly_largest(stepped)
-        inside = (largest > jnp.maximum(low, 2.0**floats.low)) & (largest < jnp.minimum(high, 2.0**floats.high))
-        plain = jnp.all(inside & (state.exponent == 0) & (weights.exponent == 0))
-
-        def as_floats() -> tuple[Weights, Array, MirrorState]:
-            image = {name: elementwise(lambda x: signed_power(x, self.q - 1.0), z) for name, z in stepped.items()}
-            state_after = MirrorState(stepped, state.exponent)
-            return Weights(_moved_to(image, weights.params), weights.exponent), inside, state_after
-
-        def of_any_size() -> tuple[Weights, Array, MirrorState]:
-            mirror, finite = in_window(stepped, state.exponent, floats)
-            image, exponent = _power(mirror, self.q - 1.0, window)
-            same = jnp.where(exponent == weights.exponent, 1.0, 0.0).astype(value.dtype)
-            before = {name: x * same for name, x in weights.params.items()}
-            return Weights(_moved_to(image, before), exponent), finite, MirrorState(*mirror)
-
-        moved: tuple[Weights, Array, MirrorState] = jax.lax.cond(plain, as_floats, of_any_size)
-        return moved
-
-    def _stepped(self, gradient: Tree, mirror: Tree, scales: Scales, unit: Array | None) -> Tree:
-        stepped: Tree = {}
-        for group in scales.groups:
-            own = subtree(gradient, group.names)
-            factor = group.factor(own) if unit is None else group.factor(own) * unit
-            stepped |= {name: elementwise(_stepped_by, mirror[name], factor, g) for name, g in own.items()}
-        return stepped
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: MirrorState) -> Array:
         """Return ‖∇ψ(θ)‖_q of these parameters."""
         return norm_of(self.gradient_norm, subtree(state.mirror, names))
 
+    def _moved(self, mirror: Array, before: Array) -> Array:
+        return signed_power(mirror, self.q - 1.0) - before
 
-def _stepped_by(mirror: Array, factor: Array, gradient: Array) -> Array:
+
+def _stepped(mirror: Array, factor: Array, gradient: Array) -> Array:
     return settle(mirror - factor * gradient)
-
-
-def _moved_to(image: Tree, before: Tree) -> Tree:
-    """The image as a sum, which rounds as the updates of other rules do."""
-    return {name: elementwise(lambda x, y: settle(x + (y - x)), x, image[name]) for name, x in before.items()}
-
-
-def _inside(exponent: float, window: Window) -> tuple[Array, Array]:
-    """The sizes whose power is inside a window, drawn in by more than the rounding of their bounds."""
-    low, high = (jnp.exp2((bound + step) / exponent) for bound, step in ((window.low, 1.0), (window.high, -1.0)))
-    return low, high
-
-
-def _power(base: Weights, exponent: float, window: Window) -> Weights:
-    """Each entry's signed power, relative to the largest entry where that leaves the window."""
-    largest = nearly_largest(base.params)
-    low, high = _inside(exponent, window)
-    plain = (largest == 0) | ((base.exponent == 0) & (largest > low) & (largest < high))
-    positive = jnp.where(largest > 0, largest, 1.0)
-    # float64 in every training: in float32 the exponent would lose the scale of the weights
-    log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
-    new = jnp.where(plain, 0, outside(jnp.floor(log_size).astype(base.exponent.dtype), window))
-    unit = jnp.where(plain, 1.0, 1.0 / positive)
-    factor = jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype)
-    return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
-
-
-def _floats(dtype: Any) -> Window:
-    """The window of a mirror variable, which enters no softmax."""
-    return Window(-half_range(dtype), half_range(dtype))
 
 
 def mirror_descent(

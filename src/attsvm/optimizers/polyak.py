@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import jax
@@ -69,36 +68,10 @@ class Polyak(Rule):
         """True: the smaller the gradient, the longer the step."""
         return True
 
-    @property
-    def degree(self) -> int:
-        return 0
-
-    def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
-        """Zero where the gradient is so small that the step is too long for a float."""
-        top = reduce(jnp.maximum, [group.log for group in scales.groups])
-        excess = value - numbers["target"]
-        log_length = jnp.log(jnp.where(excess > 0, excess, 1.0)) - top
-        # a quarter of the largest float, in place of it, leaves room for the ratio of the norm to the largest entry
-        short = (numbers["longest"] < jnp.inf) | (log_length < float(np.log(np.finfo(value.dtype).max / 4)))
-        return {name: jnp.where(short, most, 0.0) for name, most in largest.items()}
-
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
         """−(L − L*)/‖g‖² g, or zero where the loss does not exceed L*."""
-        return self.in_units(gradient, state, params, numbers, scales, value, jnp.ones((), value.dtype))
-
-    def in_units(
-        self,
-        gradient: Tree,
-        state: Any,
-        params: Tree,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        unit: Array,
-    ) -> tuple[Tree, Any]:
-        """Return the same step times a power of two."""
         gradient, scales = regrouped(gradient, scales.resolved(gradient), "all")
         (group,) = scales.groups
         size = jnp.sqrt(sum_of_squares(gradient))
@@ -106,7 +79,7 @@ class Polyak(Rule):
         moves = (size > 0) & (excess > 0)
         # in logarithms: the gradient may be too small for a float where the excess of the loss is not
         log_length = jnp.log(jnp.where(moves, excess, 1.0)) - group.log - jnp.log(jnp.where(moves, size, 1.0))
-        length = unit * jnp.minimum(jnp.exp(log_length), numbers["longest"])
+        length = jnp.minimum(jnp.exp(log_length), numbers["longest"])
         factor = jnp.where(moves, -length / jnp.where(moves, size, 1.0), 0.0)
         return {name: factor * g for name, g in gradient.items()}, state
 

@@ -5,12 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from attsvm._utils.contractions import settle, settled_sum
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers.exponents import Weights, Window, in_window, power_of_two
 from attsvm.optimizers.scales import Scales, Tree
 
 Array = jax.Array
@@ -64,26 +61,12 @@ class Rule(ABC):
         return False
 
     @property
-    def degree(self) -> int | None:
-        """The degree to which updates are homogeneous in the weights; None if they are not, or it is not known.
+    def state_degree(self) -> float | None:
+        """The degree to which the state is homogeneous in the weights; None if it is not, or it is not known.
 
-        0: updates do not depend on the weights' size; 1: they are proportional to it. With a degree, training takes
-        powers of two out of weights that would overflow or underflow. Without one it ends there, ``non_finite``.
+        With a degree, relative steps can go on from weights and state that are multiplied by powers of two.
         """
         return None
-
-    def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
-        """The size of the gradient of each parameter; a trial whose sizes are all zero has stalled.
-
-        Parameters
-        ----------
-        largest : dict of str to Array, shape (B,)
-            The largest entry of each gradient, over exp(scale).
-        scales, numbers, value
-            As for :meth:`update`.
-        """
-        # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
-        return largest if self.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
 
     @property
     def heads_apart(self) -> bool:
@@ -107,26 +90,6 @@ class Rule(ABC):
     def init(self, params: Tree) -> Any:
         """State before the first step: any tree of arrays whose trailing axis holds the trials."""
         return ()
-
-    def check(self, largest: float, dtype: Any) -> None:
-        """Check that floats of this type can represent the state of the rule.
-
-        Parameters
-        ----------
-        largest : float
-            Logarithm to base 2 of the largest entry of the initial weights.
-        dtype : numpy.dtype
-
-        Raises
-        ------
-        ProblemError
-            If they cannot.
-        """
-        return None
-
-    def begin(self, weights: Weights) -> Any:
-        """State before the first step from weights of any size."""
-        return self.init(weights.params)
 
     @abstractmethod
     def update(
@@ -159,51 +122,6 @@ class Rule(ABC):
         """As :meth:`update`, for scales that transformations have changed."""
         return self.update(gradient, state, params, numbers, scales.resolved(gradient), value)
 
-    def in_units(
-        self,
-        gradient: Tree,
-        state: Any,
-        params: Tree,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        unit: Array,
-    ) -> tuple[Tree, Any]:
-        """As :meth:`follow`, with updates multiplied by a power of two, shape (B,).
-
-        A rule that multiplies its own factor, in place of each entry, rounds once where this method rounds twice.
-        """
-        updates, state = self.follow(gradient, state, params, numbers, scales, value)
-        return {name: unit * x for name, x in updates.items()}, state
-
-    def advance(
-        self,
-        gradient: Tree,
-        state: Any,
-        weights: Weights,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        window: Window,
-        degree: int,
-    ) -> tuple[Weights, Array, Any]:
-        """Make a step from weights of any size, if updates have this degree.
-
-        Returns
-        -------
-        weights : Weights
-        finite : Array, shape (B,)
-            Whether they are.
-        state : tree of Array
-        """
-        if degree == 1:
-            updates, state = self.follow(gradient, state, weights.params, numbers, scales, value)
-        else:
-            unit = settle(power_of_two((degree - 1) * weights.exponent, value.dtype))
-            updates, state = self.in_units(gradient, state, weights.params, numbers, scales, value, unit)
-        moved = {name: settled_sum(x, updates[name]) for name, x in weights.params.items()}
-        return *in_window(moved, weights.exponent, window), state
-
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
         """The size of some parameters, by which relative steps are multiplied, shape (B,).
 
@@ -233,16 +151,3 @@ class ProportionalRule(Rule):
     ) -> tuple[Tree, Any]:
         """As :meth:`update`: scales that are marked as normalized are used as they are."""
         return self.update(gradient, state, params, numbers, scales, value)
-
-    def in_units(
-        self,
-        gradient: Tree,
-        state: Any,
-        params: Tree,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        unit: Array,
-    ) -> tuple[Tree, Any]:
-        """Return updates of the gradient times a power of two."""
-        return self.update(gradient, state, params, numbers, scales.times(unit), value)

@@ -74,8 +74,8 @@ class Steepest(ProportionalRule):
         return True
 
     @property
-    def degree(self) -> int:
-        return 0
+    def state_degree(self) -> float:
+        return 0.0
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array

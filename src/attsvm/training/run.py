@@ -37,9 +37,9 @@ class Run(Result):
         "W" | "K", "Q" | "p" | "W", "p", and those of the head ("v" for a linear one), trained or not. The true values
         of k trained parameters of the attention are these times exp(log_scale/k).
     log_scale : float, or ndarray, shape (*batch_shape,)
-        0 as long as the largest entry of the weights is between about 1e-153 and 1e153 (1e-18 and 1e18 in float32).
-        Beyond, the weights stay at that border, where every softmax is saturated (or uniform), and their scale is kept
-        here. Thus their norm may exceed the range of floats.
+        0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). Under normalized steps
+        relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
+        kept here. Thus their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
         The token of largest logit, the lowest index on ties; -1 for padded queries.
     probability : ndarray, shape (*batch_shape, n[, Q])

@@ -12,12 +12,11 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of
-from attsvm.optimizers.exponents import half_range
 from attsvm.training.engine.attention_heads import fold
 from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
-from attsvm.training.engine.range import log_largest, range_of
+from attsvm.training.engine.range import range_of
 from attsvm.training.engine.trials import (
     LARGE_TRIAL,
     TrialData,
@@ -78,11 +77,7 @@ class Session:
             # in float64, which holds numbers that the type of the training may not
             start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
             exponent = setup.exponent[part]
-            size = _log_sizes(start)
-            rule.check(float(np.max(size + exponent)), dtype)
-            if self.program.takes_powers_out:
-                start, exponent = _of_about_one(start, size, exponent, dtype)
-            else:
+            if not self.program.keeps_exponent:
                 start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
                 exponent = np.zeros_like(exponent)
             moved = heads.separate({name: x.astype(dtype) for name, x in start.items()})
@@ -96,7 +91,7 @@ class Session:
             inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
             self.inputs.append(_on_device(inputs, previous, self.inputs[-1] if self.inputs else None))
             previous = inputs
-            self.states.append(self.program.start(moved, exponent, allowed))
+            self.states.append(self.program.start(moved, exponent))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
@@ -269,29 +264,12 @@ def _same(a: Any, b: Any) -> bool:
     return len(of_a) == len(of_b) and all(x is y for x, y in zip(of_a, of_b, strict=True))
 
 
-def _of_about_one(
-    trained: dict[str, np.ndarray], size: np.ndarray, exponent: np.ndarray, dtype: np.dtype[Any]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Take powers of two out of weights whose largest entry is outside a window that suits every problem.
-
-    ``size`` is that of :func:`_log_sizes`.
-    """
-    far = np.isfinite(size) & (np.abs(size) > half_range(dtype))
-    power = np.where(far, np.floor(np.where(far, size, 0.0)), 0.0).astype(np.int64)
-    return {name: np.ldexp(x, -power) for name, x in trained.items()}, exponent + power
-
-
 def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         whole = np.ldexp(x, exponent)
     if not np.isfinite(whole).all():
         raise ProblemError(
-            "init: expected weights that are floats, with log_scale = 0, got larger ones; a trained head, a penalty "
-            "and optimizers without a degree take no others"
+            "init: expected weights that are floats, with log_scale = 0, got larger ones; only normalized steps "
+            "relative to the weights, without a trained head or a penalty, take others"
         )
     return np.asarray(whole)
-
-
-def _log_sizes(trained: dict[str, np.ndarray]) -> np.ndarray:
-    """Logarithm to base 2 of the largest entry of each trial."""
-    return np.asarray(np.max([log_largest(x) for x in trained.values()], axis=0))

@@ -19,12 +19,12 @@ from attsvm._utils.contractions import (
     quick_to_compile,
     settled_sum,
 )
-from attsvm.optimizers import Rule, Scale, Scales, rescaled
-from attsvm.optimizers.exponents import Weights, in_window
+from attsvm.optimizers import Chain, Rule, rescaled
+from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective, Observation
-from attsvm.training.engine.range import Range
+from attsvm.training.engine.range import STEPS_BETWEEN_BORDERS, Range, half_range
 
 Array = jax.Array
 
@@ -72,17 +72,23 @@ class Program:
     batches: MiniBatches | None = None
     watches_gradient: bool = False
 
-    @property
-    def takes_powers_out(self) -> bool:
-        """Whether weights may overflow: the objective of large weights depends on their direction alone.
+    @cached_property
+    def relative(self) -> Chain | None:
+        """The rule, where its steps make the weights grow exponentially, and their direction alone matters then.
 
-        A trained head is not of this kind, nor is a penalty.
+        The objective of large weights depends on their direction alone, without a trained head or a penalty.
         """
-        return self.rule.degree is not None and not self.objective.head_names and not self.objective.penalized
+        simple = not self.objective.head_names and not self.objective.penalized
+        return self.rule if simple and isinstance(self.rule, Chain) and self.rule.relative else None
 
-    def start(self, trained: dict[str, AnyArray], exponent: AnyArray, allowed: Range) -> State:
+    @property
+    def keeps_exponent(self) -> bool:
+        """Whether weights may be larger than any float."""
+        return self.relative is not None
+
+    def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> State:
         """State before the first step, from 2^exponent · trained."""
-        arguments = trained, exponent, allowed
+        arguments = trained, exponent
         state: State = self._executable("_start", *arguments)(*arguments)
         return state
 
@@ -105,15 +111,12 @@ class Program:
     def _lock(self) -> Lock:
         return Lock()
 
-    def _start(self, trained: Parameters, exponent: Array, allowed: Range) -> State:
+    def _start(self, trained: Parameters, exponent: Array) -> State:
         num_trials = next(iter(trained.values())).shape[-1]
         status = jnp.full((num_trials,), RUNNING, jnp.int8)
         none = jnp.zeros((num_trials,), jnp.int64)
         idle = None if self.batches is None else none
-        if not self.takes_powers_out:
-            return State(trained, self.rule.init(trained), status, none, none, idle)
-        weights, _ = in_window(trained, exponent, allowed.window)
-        return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
+        return State(trained, self.rule.init(trained), status, none, exponent, idle)
 
     def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
         # traced once: for the shapes of the records, and in the loop
@@ -133,12 +136,31 @@ class Program:
             order = self.batches.renewed(order, inputs.key, number)
             return in_lanes(self._step(state, inputs, self.batches.take(inputs.data, order, number))), order
 
+        def steps(number: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+            if not self.keeps_exponent:
+                stepped: tuple[State, Array | None] = jax.lax.fori_loop(0, number, step, carry)
+                return stepped
+
+            def to_border(
+                carry: tuple[Array, tuple[State, Array | None]],
+            ) -> tuple[Array, tuple[State, Array | None]]:
+                left, (state, order) = carry
+                ahead = STEPS_BETWEEN_BORDERS - _number(state) % STEPS_BETWEEN_BORDERS
+                length = jnp.minimum(ahead, left)
+                state, order = jax.lax.fori_loop(0, length, step, (state, order))
+                # at fixed numbers of steps, so that a resumed run has the bits of one that was not interrupted
+                state = in_lanes(self._within_border(whole(state), inputs.range, length == ahead))
+                return left - length, (state, order)
+
+            _, moved = jax.lax.while_loop(lambda carry: carry[0] > 0, to_border, (number, carry))
+            return moved
+
         def segment(
             i: Array, carry: tuple[tuple[State, Array | None], Observation]
         ) -> tuple[tuple[State, Array | None], Observation]:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
-            state, order = jax.lax.fori_loop(0, length, step, (state, order))
+            state, order = steps(length, (state, order))
             records = jax.tree.map(partial(_put, i), records, observe(whole(state), inputs))
             return (state, order), records
 
@@ -155,10 +177,14 @@ class Program:
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
-        if self.takes_powers_out:
-            scales = self._of_true_weights(scales, state)
-        trained, exponent, finite, optimizer = self._moved(state, gradient, scales, value, inputs)
-        sizes = self.rule.gradient_sizes(largest, scales, inputs.numbers, value)
+        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, inputs.numbers, scales, value)
+        trained = {name: settled_sum(x, updates[name]) for name, x in state.trained.items()}
+        # a NaN is never below its limit
+        limits = inputs.range.limits
+        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
+        finite = reduce(jnp.logical_and, below)
+        # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
+        sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
         if not self.objective.defined_everywhere:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
@@ -184,34 +210,25 @@ class Program:
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
             state.steps + counted,
-            keep(exponent, state.exponent),
+            state.exponent,
             idle,
         )
 
-    def _moved(
-        self, state: State, gradient: Parameters, scales: Scales, value: Array, inputs: Inputs
-    ) -> tuple[Parameters, Array, Array, Any]:
-        """Parameters and exponents after a step, whether they are finite, and the state of the optimizer."""
-        numbers, (limits, window) = inputs.numbers, inputs.range
-        if self.takes_powers_out and self.rule.degree is not None:
-            weights = Weights(state.trained, state.exponent)
-            (trained, exponent), finite, optimizer = self.rule.advance(
-                gradient, state.optimizer, weights, numbers, scales, value, window, self.rule.degree
-            )
-            return trained, exponent, finite, optimizer
-        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, numbers, scales, value)
-        trained = {name: settled_sum(x, updates[name]) for name, x in state.trained.items()}
-        # a NaN is never below its limit
-        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
-        return trained, state.exponent, reduce(jnp.logical_and, below), optimizer
-
-    def _of_true_weights(self, scales: Scales, state: State) -> Scales:
-        """The scales of the gradient in 2^exponent · params, of logits that are a product of the params of a head."""
-        degree = len(state.trained) // self.objective.heads.parts - 1
-        if degree == 0:
-            return scales
-        added = degree * np.log(2.0) * state.exponent
-        return Scales(tuple(Scale(group.names, group.log + added.astype(group.log.dtype)) for group in scales.groups))
+    def _within_border(self, state: State, allowed: Range, looks: Array) -> State:
+        """The same weights with powers of two taken out of those beyond the border, where ``looks`` is true."""
+        assert self.relative is not None
+        # a state of a higher degree must not overflow before the weights do
+        degree = max(self.relative.rule.state_degree or 0.0, 1.0)
+        border = jnp.minimum(allowed.border, int(half_range(next(iter(state.trained.values())).dtype) / degree))
+        largest = over_all(jnp.maximum, state.trained, jnp.abs)
+        _, size = jnp.frexp(jnp.where(looks & (largest > 0), largest, 1.0))
+        power = jnp.maximum(size - border, 0)
+        factor = jnp.ldexp(jnp.ones_like(largest), -power)
+        return state._replace(
+            trained={name: elementwise(jnp.multiply, x, factor) for name, x in state.trained.items()},
+            optimizer=self.relative.rescaled(state.optimizer, -power),
+            exponent=state.exponent + power,
+        )
 
 
 def _put(i: Array, record: Array, x: Array) -> Array:

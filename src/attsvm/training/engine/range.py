@@ -6,20 +6,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.exponents import Window, half_range
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
 from attsvm.training.engine.objective import Objective
 
+STEPS_BETWEEN_BORDERS = 32
+"""After so many steps powers of two are taken out of weights that have grown beyond the border."""
+
 
 class Range(NamedTuple):
-    """The allowed sizes of the trained parameters; the trailing axis of each array holds the trials, or has length
-    1.
-    """
+    """Sizes of the trained parameters; the trailing axis of each array holds the trials, or has length 1."""
 
     # the largest allowed entry of each trained parameter, so that no logit and no output can overflow
     limits: dict[str, AnyArray]
-    window: Window  # the sizes of the attention's parameters that have the exponent 0
+    # the power of two above which powers of two are taken out of the attention's parameters; every softmax is saturated
+    border: AnyArray
 
 
 def range_of(
@@ -44,12 +45,15 @@ def range_of(
     if objective.head_names:
         outputs = products(of_head, data.tokens) + np.log2(heads.number)
         limits |= dict.fromkeys(objective.head_names, (longest - np.maximum(outputs, 0.0)) / len(objective.head_names))
-    # logits below a hundredth of the rounding error of 1 do not change a softmax
-    uniform = np.floor((np.log2(np.finfo(dtype).eps) - 7 - logits) / k)
-    low = np.minimum(-half_range(dtype) // k, uniform).astype(np.int64)
-    high = np.minimum(half_range(dtype) // k, np.floor(most) - 1).astype(np.int64)
+    # products of the parameters have squares that are floats, and relative steps of size 1 double them at most
+    border = np.minimum(half_range(dtype) // k, np.floor(most) - STEPS_BETWEEN_BORDERS - 1).astype(np.int64)
     limits = heads.spread({name: np.exp2(x).astype(dtype) for name, x in limits.items()})
-    return Range(limits, Window(heads.most(low), heads.least(high)))
+    return Range(limits, heads.least(border))
+
+
+def half_range(dtype: Any) -> int:
+    """The exponent of two whose square is still a float."""
+    return int(np.finfo(dtype).maxexp // 2 - 2)
 
 
 def check_range(problem: Problem, dtype: np.dtype[Any]) -> None:
