@@ -11,7 +11,9 @@ from attsvm.errors import ProblemError
 from attsvm.norms.base import SeveralAtOnce, prox_of_each
 from attsvm.norms.registry import NORMS
 
-MOST_STEPS = 60
+MOST_STEPS = np.finfo(float).bits
+"""The bracket of the root may be halved for each bit of a number."""
+
 TINY = float(np.finfo(float).tiny)
 
 CLOSE = 1e-9

@@ -14,6 +14,9 @@ Mask = Bool[np.ndarray, "*shape"]
 Product = Callable[[Vector], Vector]
 Check = Callable[[int, Vector, Vector], bool]
 
+FEW, FEWEST = 0.1, 20
+"""At most this share of the positive entries, but at least so many of them, are a small exchange."""
+
 
 class Stopped(Exception):
     """Ends the search from inside any of its loops. It is not an error."""

@@ -10,13 +10,10 @@ import contextlib
 
 import numpy as np
 
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Mask, Stopped, Vector
+from attsvm.svm.frobenius.bounded_program import FEW, BoundedProgram, Mask, Stopped, Vector
 
 BLOCK = 10
-"""Number of gradient steps in a block; the exchanged bounds are counted after each block."""
-
-FEW_EXCHANGES = 0.1
-"""Conjugate gradients take over when a block exchanges at most this share of the positive entries."""
+"""Gradient steps, or conjugate gradient steps, between two checks, which take a fraction of a step."""
 
 LONGEST_OUTSIDE = 20
 """Largest number of conjugate gradient steps outside of the bounds."""
@@ -26,8 +23,6 @@ REDUCTION = 0.1
 
 STEP_SAFETY = 1.05
 """The estimate of the largest eigenvalue, a lower bound, is multiplied by this."""
-
-CHECK = 5  # conjugate gradient steps between two checks
 
 
 class ProjectedGradient:
@@ -100,7 +95,7 @@ class ProjectedGradient:
             objective, first = reached, point
             reached = program.check(program.steps, point, image)
             before, positive = positive, point > 0
-            few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)
+            few = np.count_nonzero(before != positive) <= FEW * np.count_nonzero(positive)
             if reached if alone else few:
                 return
 
@@ -130,9 +125,9 @@ class ProjectedGradient:
                 if square <= REDUCTION**2 * first or count >= LONGEST_OUTSIDE:
                     break
                 continue
-            if count % CHECK == 0 or square <= REDUCTION**2 * first:
+            if count % BLOCK == 0 or square <= REDUCTION**2 * first:
                 self.point, self.image = point, image
-                if count % CHECK == 0 and program.check(program.steps, point, image):
+                if count % BLOCK == 0 and program.check(program.steps, point, image):
                     return True
                 # leave the face where the gradient of the active bounds points inside by more than that of the face
                 if self._pull_of_bounds(point, image, inside) > square:
