@@ -12,8 +12,8 @@ from attsvm.svm.certificate import FROBENIUS, certify
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius import choice
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Stopped
 from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Stopped
 from attsvm.svm.frobenius.proximal_pivoting import ProximalPivoting
 
 

@@ -75,12 +75,10 @@ class Lp(SeveralAtOnce):
 
     @property
     def left_invariant(self) -> bool:
-        """Return true for p = 2."""
         return self.p == 2
 
     @property
     def right_invariant(self) -> bool:
-        """Return true for p = 2."""
         return self.p == 2
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:

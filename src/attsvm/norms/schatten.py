@@ -38,7 +38,6 @@ class _OfSingularValues(SeveralAtOnce):
         return (U * change(xp, sigma)) @ Vt
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
-        """Compute the norm of one parameter in each trial, in JAX."""
         x = trials.only(self, tree)
         if x.ndim <= 2:
             return trials.size_of(self.of_vectors, tree)

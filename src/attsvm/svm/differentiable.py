@@ -239,7 +239,6 @@ class _Layer:
         return pulled
 
     def _own_norm(self, problem: Problem) -> Norm:
-        """The norm of the weights, which are a vector for a prompt."""
         return self.norm if problem.has_queries else self.norm.of_vectors
 
     def _sensitivities(

@@ -150,7 +150,6 @@ class PairMargins:
 def _equations(
     rows: PairRows, matrix: np.ndarray, inverse: np.ndarray, balance: Balance
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the equations of one head."""
     left, queries, of = rows.left[0], rows.queries[0], rows.query_of
     split = left.shape[1]
     # X and Z⁻¹ applied to the lifted rows: their left and right halves
@@ -181,7 +180,6 @@ def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, metho
 
 
 def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
-    """Solve one problem, given its multipliers in the Frobenius norm."""
     # the norm is that of these coordinates, so the weights are not restricted to the span of the data
     reduced = reduced_rows(constraints, left=False, right=False)
     unit, split = reduced.unit, constraints.weights_shape[0]
@@ -246,7 +244,6 @@ def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, 
 def _solve_fused(
     num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
 ) -> Answer:
-    """Solve one problem, given its multipliers in the Frobenius norm."""
     heads = split_heads(constraints, num_heads)[0]
     each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
     bases = spans(

@@ -18,6 +18,8 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
+from attsvm._utils.linear_algebra import lift
+
 Square = Float[np.ndarray, "K K"]
 Squares = Float[np.ndarray, "H K K"]
 Vector = Float[np.ndarray, " k"]
@@ -94,7 +96,7 @@ class MarginRows(Protocol):
         """Compute the adjoint, A*(λ)."""
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """Return Return, with L_a = lift(row a), the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
+        """Return, with L_a = lift(row a), the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
 
 
 class OneRow:
@@ -275,14 +277,6 @@ def nearest_multiple(whole: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarra
     factor = float(np.vdot(whole, x)) / (float(np.vdot(whole, whole)) or 1.0)
     rest = x - factor * whole
     return (factor, rest) if float(np.linalg.norm(rest)) <= NEAR * float(np.linalg.norm(x)) else None
-
-
-def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
-    """Build ½ [[0, C], [C', 0]]."""
-    number, rows, columns = corners.shape
-    lifted = np.zeros((number, rows + columns, rows + columns))
-    lifted[:, :rows, rows:], lifted[:, rows:, :rows] = 0.5 * corners, 0.5 * corners.mT
-    return lifted
 
 
 def _factored(equations: Square) -> tuple[Square, bool]:

@@ -100,7 +100,6 @@ class Constraints:
 
     @property
     def weights_shape(self) -> tuple[int, int]:
-        """Shape (d_k, d_q) of W."""
         return self.keys.shape[-1], self.queries.shape[-1]
 
     @cached_property

@@ -17,8 +17,7 @@ import numpy as np
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Stopped
-from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
+from attsvm.svm.frobenius.projected_gradient import BoundedProgram, ProjectedGradient, Stopped
 from attsvm.svm.frobenius.proximal_pivoting import Positions, ProximalPivoting
 from attsvm.svm.loop import Report
 from attsvm.svm.tolerances import ROUNDED

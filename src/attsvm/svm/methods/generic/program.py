@@ -101,7 +101,6 @@ class Program:
         return np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0])
 
     def row_matrices(self, chosen: np.ndarray) -> Matrices:
-        """Return some of the rows as matrices l z'."""
         return np.asarray(
             self.rows.left[0, chosen][:, :, None] * self.rows.queries[0, self.rows.query_of[chosen]][:, None, :]
         )
@@ -157,7 +156,6 @@ class Bounds:
 
     @property
     def gap(self) -> float:
-        """Return the relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
     def see(self, weights: Matrix, multipliers: Vector) -> float:

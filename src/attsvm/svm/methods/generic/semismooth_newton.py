@@ -127,7 +127,6 @@ class _ProximalPoints(Improvement):
         self.point = self.at(point.multipliers)
 
     def at(self, multipliers: Vector) -> _Point:
-        """Compute θ and its gradient."""
         program, sigma = self.program, self.sigma
         pulled = program.adjoint(multipliers)
         argument = self.center + sigma * pulled
@@ -202,7 +201,6 @@ class _Equations(Improvement):
         self.sigma = float(np.linalg.norm(bounds.weights) / pulled)
 
     def see(self) -> bool:
-        """Improve the bounds by W and λ."""
         self.bounds.see(self.weights, self.multipliers)
         return True
 

@@ -303,7 +303,6 @@ class _Places(NamedTuple):
     @classmethod
     @cache
     def of(cls, face: Face, d: int, c: int) -> "_Places":
-        """Return those of a norm."""
         i, j = np.arange(d)[:, None], np.arange(c)
         sums = i <= j
         inside = np.arange(d) < np.arange(c + 1)[:, None]
