@@ -116,7 +116,7 @@ def test_queries_without_a_choice_have_no_margin():
 
 def large_head(padding):
     """A head for which Gram matrices are less work, and its constraints."""
-    problem, allowed, _ = head(5, n=3, Q=8, T=8, d=300)
+    problem, allowed, _ = head(5, n=3, Q=8, T=8, d=600)
     if padding == "left":
         allowed = allowed[:, ::-1, ::-1]
     selected = selection(problem, allowed)

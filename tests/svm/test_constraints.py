@@ -48,7 +48,7 @@ CASES = [(seed, Q, sets) for seed in range(3) for Q in (None, 3) for sets in (Fa
 def layout(request, monkeypatch):
     """Small problems copy the tokens for each query, large ones share them: both must hold."""
     if request.param == "shared":
-        monkeypatch.setattr("attsvm.svm.constraints.constraints.UNROLLED_NUMBERS", 0)
+        monkeypatch.setattr("attsvm.svm.constraints.constraints.STORED_NUMBERS", 0)
 
 
 @pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)

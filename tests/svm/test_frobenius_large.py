@@ -39,7 +39,7 @@ def random_case(seed):
 def test_agrees_with_the_method_on_written_rows(seed, status, shared, monkeypatch):
     """With several queries a sequence, both where they share its tokens and where these are copied for each."""
     if shared:
-        monkeypatch.setattr("attsvm.svm.constraints.constraints.UNROLLED_NUMBERS", 0)
+        monkeypatch.setattr("attsvm.svm.constraints.constraints.STORED_NUMBERS", 0)
     problem, selected, relaxed = random_case(seed)
     large = attsvm.solve_svm(problem, selected, relaxed=relaxed, method="projected-gradient")
     small = attsvm.solve_svm(problem, selected, relaxed=relaxed, method="least-distance")
@@ -197,5 +197,5 @@ def test_projection_on_equalities_is_the_same_by_products(monkeypatch):
     constraints = Constraints.of(problem, selection_sets(problem, kept))
     weights = generator.standard_normal((8, 8))
     plain = constraints.project(weights)
-    monkeypatch.setattr("attsvm.svm.constraints.constraints.DENSE_EQUALITIES", 0)
+    monkeypatch.setattr("attsvm.svm.constraints.constraints.STORED_NUMBERS", 0)
     np.testing.assert_allclose(constraints.project(weights), plain, atol=1e-13)

@@ -221,7 +221,7 @@ def test_growing_rows_find_the_same_optimum(monkeypatch, p, num_queries):
     queries, selected = generator.normal(size=(*shape, 8)), generator.integers(0, 9, shape)
     problem = attsvm.Problem(tokens, queries=queries)
     plain = attsvm.solve_svm(problem, selected, norm=p)
-    monkeypatch.setattr(lp, "GROWN_ROWS", 100)
+    monkeypatch.setattr(lp, "STORED_NUMBERS", 100)
     grown = attsvm.solve_svm(problem, selected, norm=p)
     assert "growing" in grown.stats["why"]
     assert grown.status == plain.status == "optimal"
@@ -232,7 +232,7 @@ def test_growing_rows_find_the_same_optimum(monkeypatch, p, num_queries):
 def test_growing_rows_keep_sets_together(monkeypatch):
     tokens, queries, selected = random_instance(1, n=5, T=7, d=8)
     sets = one_hot(selected, 7) | one_hot((selected + 1) % 7, 7)
-    monkeypatch.setattr(lp, "GROWN_ROWS", 100)
+    monkeypatch.setattr(lp, "STORED_NUMBERS", 100)
     solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), sets, norm=3)
     assert Written(tokens, sets, queries).check(solution, 3) <= 1e-10
 

@@ -12,8 +12,8 @@ from attsvm.svm.certificate import FROBENIUS, certify
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius import choice
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Stopped
 from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Stopped
 from attsvm.svm.frobenius.proximal_pivoting import ProximalPivoting
 
 
@@ -96,7 +96,7 @@ def test_the_slower_schedule_solves_orders_that_can_hardly_be_kept():
 
 
 def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
-    monkeypatch.setattr(choice, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(choice, "STORED_NUMBERS", 1_000)
     monkeypatch.setattr(choice, "FEW_WEIGHTS", 10)
     monkeypatch.setattr(choice, "FIRST_STEPS", 20)
     problem, selected = ordered_pairs(1)
@@ -113,7 +113,7 @@ def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
 
 
 def test_where_pivoting_fails_the_rows_are_written_out_before_more_products(monkeypatch):
-    monkeypatch.setattr(choice, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(choice, "STORED_NUMBERS", 1_000)
     monkeypatch.setattr(choice, "FEW_WEIGHTS", 10)
     monkeypatch.setattr(choice, "FIRST_STEPS", 20)
     monkeypatch.setattr(DualSearch, "by_pivoting_or_ray", lambda search, start: (np.zeros(start.shape), None))

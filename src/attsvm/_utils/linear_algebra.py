@@ -56,6 +56,15 @@ def eigvalsh(matrices: Stack) -> Vectors:
     return np.asarray(values[None])
 
 
+def lift(blocks: Stack) -> Stack:
+    """[[0, B], [B', 0]] / 2, so that ⟨lift(B), X⟩ is ⟨B, X₁₂⟩ for symmetric X."""
+    count, rows, columns = blocks.shape
+    both = np.zeros((count, rows + columns, rows + columns))
+    both[:, :rows, rows:] = 0.5 * blocks
+    both[:, rows:, :rows] = both[:, :rows, rows:].mT
+    return both
+
+
 def orthonormal(matrices: Stack) -> Stack:
     """Orthonormal columns that span the columns of matrices with at least as many rows."""
     if len(matrices) != 1:

@@ -19,10 +19,7 @@ CLOSE = 1e-6
 """Relative error of an equality; the value of a norm may be an upper bound from a program."""
 
 BY_DIFFERENCES = 1e-4
-"""Relative error of an equality with a gradient that is computed by differences."""
-
-STEP = 1e-4
-"""The length of these differences, relative to the matrix."""
+"""The length of differences, relative to the matrix, and the relative error of an equality with such a gradient."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +305,7 @@ def _steepest_in_jax(case: _Case) -> Iterator[_Finding]:
 
 def _gradient(norm: Norm, x: np.ndarray) -> np.ndarray:
     """Return the gradient of N at x, by central differences."""
-    step = STEP * float(np.abs(x).max())
+    step = BY_DIFFERENCES * float(np.abs(x).max())
     units = step * np.eye(x.size).reshape(-1, *x.shape)
     ahead, behind = (norm.values(x + sign * units, x.ndim) for sign in (1, -1))
     return np.reshape((ahead - behind) / (2 * step), x.shape)

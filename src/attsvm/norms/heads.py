@@ -77,11 +77,9 @@ class JointNorm(Norm):
         return super().values(x, axes or (3 if self.num_heads is None else 2))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """Return the proximal map of one array, of the same shape."""
         return self.prox_of_heads(self._heads(x), step).reshape(x.shape)
 
     def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
-        """Compute X − prox(X, 1)."""
         return np.asarray(x - self.prox(x, 1.0))
 
     def _heads(self, x: np.ndarray) -> Heads:
@@ -121,7 +119,6 @@ class OfEachHead(JointNorm):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Return the norm of a head behind the words of the class."""
         return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
 
 
@@ -152,18 +149,15 @@ class SumOfHeads(OfEachHead):
 
     @property
     def dual(self) -> "MaxOfHeads":
-        """Return the largest dual norm of a head."""
         return MaxOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
         return float(self.of.values(x).sum())
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """Apply the proximal map of each head."""
         return proxes(self.of, x, step)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """Return √H times that of a head."""
         return float(np.sqrt(self.count(shape))) * self.of.frobenius_factor(self.each_shape(shape))
 
 
@@ -193,7 +187,6 @@ class MaxOfHeads(OfEachHead):
 
     @property
     def dual(self) -> "SumOfHeads":
-        """Return the sum of the dual norms of the heads."""
         return SumOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:

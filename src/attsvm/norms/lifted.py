@@ -51,7 +51,6 @@ class Lifted(SeveralAtOnce):
 
     @property
     def dual(self) -> Self:
-        """Return the dual norm of vectors, applied to the same sizes."""
         return type(self)(self.of.dual)
 
     @abstractmethod
@@ -73,17 +72,14 @@ class Lifted(SeveralAtOnce):
         return values_at_unit_scale(x, lambda matrices: self.of.values(self.sizes(matrices), 1))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """Apply the proximal map of the vector norm to the sizes."""
         return self.proxes(x, step, x.ndim)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """Compute the proximal points of several arrays in one call."""
         if axes == 1:
             return proxes(self.of_vectors, x, step, axes)
         return np.asarray(self.rebuilt(x, lambda sizes: proxes(self.of, sizes, step, 1)))
 
     def steepest(self, g: Any) -> Any:
-        """Return the steepest direction of the vector norm at the sizes."""
         if g.ndim == 1:
             return self.of_vectors.steepest(g)
         return self.rebuilt(g, self.of.steepest)
@@ -93,14 +89,12 @@ class Lifted(SeveralAtOnce):
         raise ProblemError(f"norm: {self.name}: JAX cannot take a matrix apart into its {self.what}")
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
-        """Compute the norm of one parameter in each trial, in JAX."""
         x = trials.only(self, tree)
         if x.ndim <= 2:
             return trials.size_of(self.of_vectors, tree)
         return trials.size_of(self.of, {"": self.apart(x, trials)[0]})
 
     def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
-        """Compute the steepest direction in each trial, in JAX."""
         xp = trials.jnp
         sizes, put = self.apart(gradient, trials)
         largest = trials.over_entries(xp.maximum, sizes)
@@ -142,7 +136,6 @@ class OnSingularValues(Lifted):
     right_invariant = True
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """Return the singular values."""
         return np.linalg.svd(x, compute_uv=False)
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
@@ -219,7 +212,6 @@ class OnRows(Lifted):
         return self.of
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """Return the lengths of the rows."""
         return np.asarray(np.sqrt(np.vecdot(x, x)))
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
@@ -268,7 +260,6 @@ class OnColumns(Lifted):
     left_invariant = True
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """Return the lengths of the columns."""
         return np.asarray(np.sqrt((x * x).sum(axis=-2)))
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:

@@ -11,7 +11,9 @@ from attsvm.errors import ProblemError
 from attsvm.norms.base import SeveralAtOnce, prox_of_each
 from attsvm.norms.registry import NORMS
 
-MOST_STEPS = 60
+MOST_STEPS = np.finfo(float).bits
+"""The bracket of the root may be halved for each bit of a number."""
+
 TINY = float(np.finfo(float).tiny)
 
 CLOSE = 1e-9
@@ -73,12 +75,10 @@ class Lp(SeveralAtOnce):
 
     @property
     def left_invariant(self) -> bool:
-        """Return true for p = 2."""
         return self.p == 2
 
     @property
     def right_invariant(self) -> bool:
-        """Return true for p = 2."""
         return self.p == 2
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:

@@ -138,7 +138,6 @@ class DualOwl(_Ordered):
 
     @property
     def dual(self) -> Owl:
-        """Return the OWL norm."""
         return Owl(self.weights)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:

@@ -199,7 +199,6 @@ class MissingNorm(Norm):
         raise self._missing("value", "")
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """Raise MissingPiece, like :meth:`value`."""
         raise self._missing("value", "")
 
     def _missing(self, piece: str, consequence: str) -> MissingPiece:

@@ -18,7 +18,6 @@ class Wrapper(Norm):
 
     @property
     def name(self) -> str:
-        """Return the name of the norm inside."""
         return self.of.name
 
     def __post_init__(self) -> None:
@@ -26,7 +25,6 @@ class Wrapper(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Return a shape that the norm can measure."""
         return sample_shape(self.of)
 
     @property
@@ -76,7 +74,6 @@ class Scaled(Wrapper):
 
     @property
     def dual(self) -> "Scaled":
-        """Return N* divided by c."""
         return Scaled(self.of.dual, 1 / self.factor)
 
     def value(self, x: Any, axes: int = 2) -> Any:
@@ -86,7 +83,6 @@ class Scaled(Wrapper):
         return self.factor * self.of.values(x, axes)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """Apply that of N with the step c·step."""
         return self.of.prox(x, self.factor * step)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
@@ -94,24 +90,21 @@ class Scaled(Wrapper):
         return proxes(self.of, x, self.factor * step, axes)
 
     def steepest(self, g: Any) -> Any:
-        """Divide that of N by c."""
         return self.of.steepest(g) / self.factor
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
-        """Multiply that of N by c."""
+        """Compute the norm of all entries in each trial, in JAX."""
         return self.factor * trials.size_of(self.of, tree)
 
     def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
-        """Divide that of N by c."""
+        """Compute the steepest direction in each trial, in JAX."""
         return trials.steepest(self.of, gradient) / self.factor
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """Multiply that of N by c."""
         return self.factor * self.of.frobenius_factor(shape)
 
     @property
     def of_vectors(self) -> Norm:
-        """Return the same multiple of N for vectors."""
         return scaled(self.of.of_vectors, self.factor)
 
     @classmethod

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from attsvm._utils.linear_algebra import singular_values
-from attsvm.norms.base import Norm, SeveralAtOnce
+from attsvm.norms.base import USUAL_EXPONENT, Norm, SeveralAtOnce
 from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
-
-USUAL = 1e150
-"""No sum of singular values overflows if all entries are below this."""
 
 
 class _OfSingularValues(SeveralAtOnce):
@@ -41,7 +38,6 @@ class _OfSingularValues(SeveralAtOnce):
         return (U * change(xp, sigma)) @ Vt
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
-        """Compute the norm of one parameter in each trial, in JAX."""
         x = trials.only(self, tree)
         if x.ndim <= 2:
             return trials.size_of(self.of_vectors, tree)
@@ -55,9 +51,8 @@ class _OfSingularValues(SeveralAtOnce):
         if axes == 1:
             return self.of_vectors.values(x, axes)
         matrices = np.asarray(x, dtype=np.float64)
-        if (
-            np.maximum.reduce(np.abs(matrices), axis=None, initial=0.0) < USUAL
-        ):  # LAPACK scales matrices of small numbers itself
+        # LAPACK scales matrices of small numbers itself
+        if np.maximum.reduce(np.abs(matrices), axis=None, initial=0.0) < 2.0**USUAL_EXPONENT:
             return self._reduce(singular_values(matrices))
         return values_at_unit_scale(matrices, lambda matrices: self._reduce(singular_values(matrices)))
 

@@ -21,8 +21,7 @@ VIOLATION_ALLOWED = 1e-9
 RIGID = VIOLATION_ALLOWED / 5
 """The same of equalities and rows with right side 0 in the methods, which scaling cannot repair."""
 
-EPS = float(np.finfo(float).eps)
-UNIT = EPS / 2
+UNIT = float(np.finfo(float).epsneg)
 """Relative error of one rounded operation."""
 
 CONTRADICTION = 1e-6

@@ -19,7 +19,9 @@ from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import VIOLATION_ALLOWED
 from attsvm.svm.constraints.constraints import check_relaxed
+from attsvm.svm.methods.registry import Settings
 from attsvm.svm.solve import solve_svm
+from attsvm.svm.tolerances import FAILED
 from attsvm.svm.variants.active_set import Rows, Sensitivity, sensitivity
 
 __all__ = ["STATUSES", "DifferentiableSolution", "solve"]
@@ -27,12 +29,6 @@ __all__ = ["STATUSES", "DifferentiableSolution", "solve"]
 Array = jax.Array
 AnyArray = np.ndarray | Array
 Arrays = dict[str, Any]
-
-TOLERANCE = 1e-10
-"""Of the gap. Newton's method on the active set goes on from there."""
-
-LARGEST_GAP = 1e-8
-"""Of an optimal solution, as in :func:`attsvm.solve_svm`."""
 
 STATUSES = (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE, Status.DEGENERATE)
 """The meaning of the numbers in :attr:`DifferentiableSolution.status`."""
@@ -195,9 +191,10 @@ class _Layer:
         except ProblemError:  # a number is not finite
             return tuple(x.astype(shape.dtype) for x, shape in zip((weights, value, status, dual), shapes, strict=True))
         relaxed = self.constant("relaxed")
-        found = solve_svm(problem, self.constant("selected"), self.norm, relaxed=relaxed, tol=TOLERANCE)
+        # Newton's method on the active set goes on from there
+        found = solve_svm(problem, self.constant("selected"), self.norm, relaxed=relaxed, tol=FAILED)
         weights[...], value[...], dual[...] = found.direction, found.value, found.dual.reshape(dual.shape)
-        status[(np.asarray(found.gap) <= LARGEST_GAP) & (np.asarray(found.violation) <= VIOLATION_ALLOWED)] = OPTIMAL
+        status[(np.asarray(found.gap) <= Settings.tol) & (np.asarray(found.violation) <= VIOLATION_ALLOWED)] = OPTIMAL
         status[np.asarray(found.status) == Status.INFEASIBLE] = INFEASIBLE
         # Newton's method on the active set replaces the answer by a more precise one
         for index, at in self._sensitivities(problem, weights, status, dual):
@@ -242,7 +239,6 @@ class _Layer:
         return pulled
 
     def _own_norm(self, problem: Problem) -> Norm:
-        """The norm of the weights, which are a vector for a prompt."""
         return self.norm if problem.has_queries else self.norm.of_vectors
 
     def _sensitivities(

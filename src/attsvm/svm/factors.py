@@ -25,6 +25,7 @@ from attsvm.svm.constraints.heads import split_heads
 from attsvm.svm.constraints.rows import PairRows, UnitRows, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Watch
+from attsvm.svm.methods.predictor_corrector import raised
 from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
 
 Proof = Callable[[np.ndarray], float | None]
@@ -115,9 +116,6 @@ def one_by_one(
 
 WHY = "the norm is a semidefinite program with rows of rank one"
 
-NEAR = 0.1
-"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
-
 
 class PairMargins:
     """The rows of the heads one after the other.
@@ -130,10 +128,6 @@ class PairMargins:
         self.right: Vector = np.concatenate([each.right[0] for each in unit])
         self.equality: Bool[np.ndarray, " m"] = np.concatenate([each.equality[0] for each in unit])
         self._ends = np.cumsum([len(each.right[0]) for each in unit])[:-1]
-
-    def inside(self, multipliers: Vector) -> Vector:
-        """Raise multipliers of the Frobenius norm so that an interior-point method can start at them."""
-        return np.where(self.equality, multipliers, np.maximum(multipliers, NEAR * np.abs(multipliers).max()))
 
     def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
         return np.concatenate([rows.apply(corner[None])[0] for rows, corner in zip(self._rows, corners, strict=True)])
@@ -156,7 +150,6 @@ class PairMargins:
 def _equations(
     rows: PairRows, matrix: np.ndarray, inverse: np.ndarray, balance: Balance
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the equations of one head."""
     left, queries, of = rows.left[0], rows.queries[0], rows.query_of
     split = left.shape[1]
     # X and Z⁻¹ applied to the lifted rows: their left and right halves
@@ -187,12 +180,11 @@ def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, metho
 
 
 def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
-    """Solve one problem, given its multipliers in the Frobenius norm."""
     # the norm is that of these coordinates, so the weights are not restricted to the span of the data
     reduced = reduced_rows(constraints, left=False, right=False)
     unit, split = reduced.unit, constraints.weights_shape[0]
     rows, balance = PairMargins([reduced.rows], [unit]), Diagonal(sum(constraints.weights_shape))
-    start = rows.inside(unit.gather(multipliers)[0])
+    start = raised(unit.gather(multipliers)[0], rows.equality)
     limit = settings.max_steps or elliptope.MAX_STEPS
     found = largest_margin(rows, balance, start, split, max_steps=limit, report=settings.report)
     spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
@@ -252,7 +244,6 @@ def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, 
 def _solve_fused(
     num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
 ) -> Answer:
-    """Solve one problem, given its multipliers in the Frobenius norm."""
     heads = split_heads(constraints, num_heads)[0]
     each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
     bases = spans(
@@ -271,7 +262,7 @@ def _solve_fused(
     # one step more is expensive in large problems
     good_gap = max(elliptope.GOOD_GAP, TARGET * settings.tol)
     limit = settings.max_steps or elliptope.MAX_STEPS
-    found = largest_margin(rows, balance, rows.inside(start), split, good_gap, limit, settings.report)
+    found = largest_margin(rows, balance, raised(start, rows.equality), split, good_gap, limit, settings.report)
     # back from the span of the data
     corners = bases[0] @ found.matrices[:, :split, split:] @ bases[1].T
     parts = np.split(found.multipliers, np.cumsum([len(one.unit.position) for one in each])[:-1])

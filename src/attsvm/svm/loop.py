@@ -17,10 +17,6 @@ Report = Callable[[int, float], bool]
 """Called with the step and the relative gap; a true return value stops a solver."""
 
 
-FINEST = 1e-13
-"""The smallest relative gap that methods other than those of the Frobenius norm try to reach."""
-
-
 class Stop(NamedTuple):
     """When the iteration of a problem ends.
 

@@ -13,8 +13,8 @@ from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
-from attsvm.svm.frobenius.bounded_program import Stopped
 from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.frobenius.projected_gradient import Stopped
 from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000

@@ -25,11 +25,9 @@ class SymmetricBlocks:
         self._ends = np.cumsum([len(block.rows) for block in self._blocks])[:-1]
 
     def densities(self, free: Vector) -> list[Square]:
-        """Return the matrix of each block."""
         return [block.matrix(own) for block, own in zip(self._blocks, np.split(free, self._ends), strict=True)]
 
     def collect(self, matrix: Square) -> Vector:
-        """Return the coordinates of the blocks."""
         return np.concatenate(
             [
                 block.factors * sum(matrix[start + block.rows, start + block.columns] for start in block.starts)
@@ -38,7 +36,6 @@ class SymmetricBlocks:
         )
 
     def spread(self, free: Vector) -> Square:
-        """Return the matrix with these blocks."""
         matrix = np.zeros((self._size, self._size))
         for block, density in zip(self._blocks, self.densities(free), strict=True):
             for start in block.starts:
@@ -46,7 +43,6 @@ class SymmetricBlocks:
         return matrix
 
     def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
-        """Compute it from the entries above the diagonal."""
         parts = []
         for block in self._blocks:
             whole = 0.0
@@ -57,7 +53,6 @@ class SymmetricBlocks:
         return np.concatenate(parts)
 
     def equations(self, matrices: Squares, inverses: Squares) -> Square:
-        """Return Sum products of the entries of X and Z⁻¹ over heads and places first."""
         own = [_crossed(block, block, matrices, inverses) for block in self._blocks]
         if len(own) == 1:
             return own[0]
@@ -66,7 +61,6 @@ class SymmetricBlocks:
         return np.block([[own[0], mixed], [mixed.T, own[1]]])
 
     def above(self, sums: Vector) -> Vector:
-        """Return the largest numbers of the places of a block."""
         each = []
         for block in self._blocks:
             largest = np.max([sums[start : start + block.size] for start in block.starts], axis=0)

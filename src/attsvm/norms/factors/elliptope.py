@@ -18,15 +18,22 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
+from attsvm._utils.linear_algebra import lift
+
 Square = Float[np.ndarray, "K K"]
 Squares = Float[np.ndarray, "H K K"]
 Vector = Float[np.ndarray, " k"]
+
+EPS = float(np.finfo(float).eps)
 
 GOOD_GAP = 1e-13
 """The relative gap at which the iteration ends."""
 
 NEARLY_OPTIMAL = 1e-7
 """Below this gap, the iteration ends when rounding stops its progress."""
+
+NEAR = 1e-6
+"""Factors of a matrix prove a bound for another one if this is a multiple of it, up to this part of its length."""
 
 MAX_STEPS = 60
 PATIENCE = 2
@@ -89,7 +96,7 @@ class MarginRows(Protocol):
         """Compute the adjoint, A*(λ)."""
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """Return Return, with L_a = lift(row a), the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
+        """Return, with L_a = lift(row a), the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
 
 
 class OneRow:
@@ -265,12 +272,11 @@ class _Step:
         return 1 / max(falls[0], 1e-3), 1 / max(falls[1], 1e-3)
 
 
-def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
-    """Build ½ [[0, C], [C', 0]]."""
-    number, rows, columns = corners.shape
-    lifted = np.zeros((number, rows + columns, rows + columns))
-    lifted[:, :rows, rows:], lifted[:, rows:, :rows] = 0.5 * corners, 0.5 * corners.mT
-    return lifted
+def nearest_multiple(whole: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray] | None:
+    """Return the factor of the multiple of an array nearest to x, and the rest of x; None if the rest is not small."""
+    factor = float(np.vdot(whole, x)) / (float(np.vdot(whole, whole)) or 1.0)
+    rest = x - factor * whole
+    return (factor, rest) if float(np.linalg.norm(rest)) <= NEAR * float(np.linalg.norm(x)) else None
 
 
 def _factored(equations: Square) -> tuple[Square, bool]:
@@ -286,7 +292,7 @@ def _factored(equations: Square) -> tuple[Square, bool]:
     try:
         factored = scipy.linalg.cho_factor(equations, check_finite=False)
     except np.linalg.LinAlgError:
-        equations[np.diag_indices_from(equations)] *= 1 + len(equations) * np.finfo(float).eps
+        equations[np.diag_indices_from(equations)] *= 1 + len(equations) * EPS
         factored = scipy.linalg.cho_factor(equations, overwrite_a=True, check_finite=False)
     return factored
 

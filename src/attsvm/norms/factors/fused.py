@@ -42,7 +42,6 @@ class FusedKeysQueries(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Return a shape that the norm can measure."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -73,12 +72,10 @@ class DualFusedKeysQueries(Norm):
 
     @property
     def dual(self) -> FusedKeysQueries:
-        """Return the norm of the products."""
         return FusedKeysQueries()
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Return a shape that the norm can measure."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -160,7 +157,6 @@ class DualFusedHeads(JointNorm):
 
     @property
     def dual(self) -> FusedHeads:
-        """Return the norm of the products."""
         return FusedHeads(num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:

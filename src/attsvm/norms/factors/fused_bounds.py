@@ -9,15 +9,21 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.norms.factors.blocks import SymmetricBlocks
-from attsvm.norms.factors.elliptope import Balance, MarginPair, OneRow, Square, Squares, Vector, largest_margin
-from attsvm.norms.factors.gamma2 import EPS
+from attsvm.norms.factors.elliptope import (
+    EPS,
+    Balance,
+    MarginPair,
+    OneRow,
+    Square,
+    Squares,
+    Vector,
+    largest_margin,
+    nearest_multiple,
+)
 from attsvm.norms.heads import Heads
 
 FLOORS = 1e-8, 1e-10, 1e-12
 """Eigenvalues of a density are raised to these, relative to the largest, before they divide; the best bound counts."""
-
-NEAR = 1e-6
-"""Factors are used for weights if they multiply to a multiple of them, up to this part of their length."""
 
 MOST_ENTRIES = 3000
 """With more entries, factors of given weights are found by mirror ascent: the equations have an unknown for each."""
@@ -28,13 +34,6 @@ BALANCED = 1e-7
 
 STEP = 2.0
 """Of mirror ascent, relative to the gradient; it diverges from 4 on."""
-
-NEGLIGIBLE = 1e-14
-"""Singular values below this, relative to the largest, are left out."""
-
-SMALLEST = 1e-9
-"""Eigenvalues of densities are raised to this, relative to the largest. The factors divide by their square roots, and
-multiply to the weights up to about ε/SMALLEST."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,10 @@ class Factors:
     def __call__(self, x: np.ndarray) -> float | None:
         """Return the bound for weights (H, d_k, d_q), or (H d_k, d_q), that are nearly a multiple of the products."""
         whole = self.left @ self.right.mT
-        x = x.reshape(whole.shape)
-        square = float(np.vdot(whole, whole))
-        factor = float(np.vdot(whole, x)) / (square or 1.0)
-        rest = x - factor * whole
-        if not float(np.linalg.norm(rest)) <= NEAR * float(np.linalg.norm(x)):
+        nearest = nearest_multiple(whole, x.reshape(whole.shape))
+        if nearest is None:
             return None
+        factor, rest = nearest
         lacking = (2 if self.tied else 1) * float(np.linalg.norm(rest, 2, axis=(-2, -1)).sum())
         return float(abs(factor) * self.size * (1 + EPS * (4 + whole.shape[-1]))) + lacking
 
@@ -186,7 +183,7 @@ def spans(
 
 def _span(vectors: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d r"]:
     U, sigma, _ = np.linalg.svd(vectors, full_matrices=False)
-    rank = int((sigma > NEGLIGIBLE * sigma[0]).sum())
+    rank = int((sigma > sum(vectors.shape) * EPS * sigma[0]).sum())
     return np.eye(len(U)) if rank == len(U) else np.asarray(U[:, :rank])
 
 
@@ -218,6 +215,7 @@ def balanced(weights: Heads, tied: bool) -> Factors:
 def _root(log: Square) -> tuple[Square, Square]:
     """Return the square root of the density with this logarithm, up to its trace, and the inverse of the root."""
     values, vectors = np.linalg.eigh(log)
-    values = np.maximum(np.exp(values - values[-1]), SMALLEST)
+    # the factors divide by the roots of the eigenvalues, and multiply to the weights up to about ε over the smallest
+    values = np.maximum(np.exp(values - values[-1]), FLOORS[0])
     values /= values.sum()
     return (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T

@@ -7,19 +7,11 @@ import numpy as np
 import scipy
 
 from attsvm.norms.base import Norm
-from attsvm.norms.factors.elliptope import Diagonal, OneRow, Square, Vector, largest_margin
+from attsvm.norms.factors.elliptope import EPS, GOOD_GAP, Diagonal, OneRow, Square, Vector, largest_margin
 from attsvm.norms.lp import Lp
-
-EPS = float(np.finfo(float).eps)
-
-GOOD_GAP = 1e-13
-"""The relative gap at which the search for the best factors ends."""
 
 CAREFUL_FROM = 1e-11
 """With a larger gap, a second search takes shorter steps."""
-
-NEGLIGIBLE = 1e-14
-"""Singular values below this, relative to the largest, are left out of the factors and added to the bound."""
 
 SMALLEST = 1e-13
 """Entries of a diagonal are raised to this, relative to the largest, before they divide."""
@@ -183,7 +175,8 @@ FAST, CAREFUL = _Pace(0.0, 0.99, 0.0, 30), _Pace(1.0, 0.9, 0.3, 80)
 def _least_rows(matrix: np.ndarray) -> float:
     """Return the bound of the best factors of a matrix without rows or columns of zeros."""
     U, sigma, Vt = np.linalg.svd(matrix, full_matrices=False)
-    rank = int((sigma > NEGLIGIBLE * sigma[0]).sum())
+    # what rounding errors leave out of the factors is added to the bound
+    rank = int((sigma > sum(matrix.shape) * EPS * sigma[0]).sum())
     left, right = U[:, :rank] * np.sqrt(sigma[:rank]), Vt[:rank].T * np.sqrt(sigma[:rank])
     found, lower = _best_factors(left, right, FAST)
     if found.upper - lower > CAREFUL_FROM * found.upper:

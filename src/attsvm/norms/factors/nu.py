@@ -1,17 +1,19 @@
 """ν, the norm whose unit ball is spanned by the sign matrices s t', and its dual, the norm from ℓ∞ to ℓ1."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attsvm.norms.base import Norm
-from attsvm.norms.factors.gamma2 import EPS, Gamma2
+from attsvm.norms.factors.elliptope import EPS, nearest_multiple
+from attsvm.norms.factors.gamma2 import Gamma2
 from attsvm.norms.factors.sign_cuts import Atoms, largest_in_dual_ball, most_over_signs
 from attsvm.norms.lp import Lp
 
-GROTHENDIECK = 1.7822139781913692
-"""π/(2 ln(1 + √2)): ν is at most this times γ2."""
+GROTHENDIECK = math.pi / (2 * math.log(1 + math.sqrt(2))) * (1 + 4 * EPS)
+"""ν is at most this times γ2."""
 
 MOST_SIGNS = 16
 """Both norms are exact for matrices with at most this many rows or columns: the signs on that side are enumerated."""
@@ -22,9 +24,6 @@ MOST_ENTRIES = 400
 PATIENCE = 3
 """Rounds of cuts that may leave the value as it is, before it counts as found. Of matrices that are sums of few sign
 matrices, the proof that it is the least one takes many more."""
-
-NEAR = 1e-6
-"""Atoms are used for a matrix if they sum to a multiple of it up to this part of its length."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,9 @@ class DualNu(Norm):
 
 def bound_by_atoms(atoms: Atoms, x: np.ndarray) -> float | None:
     """Bound ν(x) by the size of the multiple of the atoms nearest to x plus a bound on ν of the rest."""
-    whole = atoms.sum
-    square = float(np.vdot(whole, whole))
-    factor = float(np.vdot(whole, x)) / (square or 1.0)
-    rest: np.ndarray = np.abs(x - factor * whole)
-    if not float(np.linalg.norm(rest)) <= NEAR * np.linalg.norm(x):
+    nearest = nearest_multiple(atoms.sum, x)
+    if nearest is None:
         return None
-    lacking = min(float(rest.sum()), GROTHENDIECK * float(np.linalg.norm(rest)))
+    factor, rest = nearest
+    lacking = min(float(np.abs(rest).sum()), GROTHENDIECK * float(np.linalg.norm(rest)))
     return float(abs(factor) * atoms.size * (1 + EPS * (4 + len(atoms.coefficients))) + lacking)

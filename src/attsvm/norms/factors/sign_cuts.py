@@ -11,10 +11,7 @@ from jaxtyping import Bool, Float
 Vector = Float[np.ndarray, " k"]
 
 GOOD_GAP = 1e-11
-"""The relative gap at which no more cuts are added."""
-
-CUT_BY = 1e-10
-"""A cut is added if it is violated by this much."""
+"""The relative gap at which no more cuts are added, and the violation from which a cut is."""
 
 MOST_ROUNDS = 100
 FEWEST_CUTS = 60
@@ -151,7 +148,7 @@ class _Cuts:
         values, s, t = best_signs(self.at(point), self.most)
         if self.gain @ point > self.lower * values[0]:
             self.best, self.lower = point / values[0], float(self.gain @ point) / values[0]
-        deep = values > 1 + CUT_BY
+        deep = values > 1 + GOOD_GAP
         s, t = s[deep], t[deep]
         self.left, self.right = np.concatenate([self.left, s]), np.concatenate([self.right, t])
         atoms = (s[:, :, None] * t[:, None, :]).reshape(len(s), s.shape[1] * t.shape[1])

@@ -11,18 +11,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.svm.tolerances import DEPENDENT, EPS
 
 Weights = Float[np.ndarray, "*batch d_k d_q"]
 TokenValues = Float[np.ndarray, "*batch n Q T"]
 TokenMask = Bool[np.ndarray, "*batch n Q T"]
 
+SMALL_NUMBERS = 30_000
+"""With at most this many numbers in the rows of a problem, Newton's and the simplex method are the fastest."""
 
-UNROLLED_NUMBERS = 50_000
-"""The keys are copied for each query if the copies have at most this many numbers."""
-
-
-DENSE_EQUALITIES = 100_000
-"""The rows of the equalities are stored if they have at most this many numbers."""
+STORED_NUMBERS = 100_000
+"""Rows with at most this many numbers in a problem are written out. Above, products with their factors are faster."""
 
 MOST_PROJECTION_STEPS = 1_000
 """Largest number of conjugate gradient steps if the rows are not stored."""
@@ -32,9 +31,6 @@ LENGTHS = 1e-90, 1e90
 
 ALL_TOKENS = (-3, -2, -1)
 """The axes (n, Q, T)."""
-
-ROUNDING = 4 * float(np.finfo(float).eps)
-"""Largest residual of the equalities, relative to the weights."""
 
 
 class Rows(NamedTuple):
@@ -83,7 +79,7 @@ class Constraints:
             equality = sets & ~first
         picks = first.astype(np.float64)  # a product with the one-hot selection picks the reference exactly
         n, Q, T = sets.shape[-3:]
-        if Q > 1 and n * Q * T * keys.shape[-1] <= UNROLLED_NUMBERS:
+        if Q > 1 and n * Q * T * keys.shape[-1] <= STORED_NUMBERS:
             differences = keys[..., None, :, :] - picks[..., None, :] @ keys[..., None, :, :]
             return cls(
                 _join(differences, -4),
@@ -104,7 +100,6 @@ class Constraints:
 
     @property
     def weights_shape(self) -> tuple[int, int]:
-        """Shape (d_k, d_q) of W."""
         return self.keys.shape[-1], self.queries.shape[-1]
 
     @cached_property
@@ -271,19 +266,19 @@ class Constraints:
         if self.batch_shape:
             return np.stack([self[i].project(weights[i]) for i in range(self.batch_shape[0])])
         equality = self.equality & (self.norms > 0)
-        if np.count_nonzero(equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
+        if np.count_nonzero(equality) * math.prod(self.weights_shape) > STORED_NUMBERS:
             return self._project_by_products(weights, equality)
         equalities = self.rows(equality).matrix
         flat = weights.reshape(-1)
         for _ in range(2):  # the second projection removes the rounding error of the first
-            flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=1e-13)[0]
+            flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=DEPENDENT)[0]
         return flat.reshape(weights.shape)
 
     def _project_by_products(self, weights: Weights, equality: TokenMask) -> Weights:
         """Project by conjugate gradients on the multipliers of the equalities, without storing their rows."""
         inverse = np.where(equality, 1 / np.where(equality, self.norms, 1.0), 0.0)
         residual = self.apply(weights) * inverse
-        least = (ROUNDING * np.linalg.norm(weights)) ** 2
+        least = (4 * EPS * np.linalg.norm(weights)) ** 2  # rounding errors of A(W)
         direction, square = residual, float(np.vdot(residual, residual))
         for _ in range(MOST_PROJECTION_STEPS):
             if square <= least:

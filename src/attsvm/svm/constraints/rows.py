@@ -50,14 +50,6 @@ class UnitRows(NamedTuple):
             equality = constraints.flat(constraints.equality)[:, position] & there
         return cls(there, right, equality, norms, position)
 
-    def keep(self, problems: Chosen) -> "UnitRows":
-        return self._replace(
-            there=self.there[problems],
-            right=self.right[problems],
-            equality=self.equality[problems],
-            norms=self.norms[problems],
-        )
-
     def spread(self, multipliers: RowVector, shape: tuple[int, ...]) -> TokenValues:
         """Multipliers of the unit rows as multipliers of the original rows, in an array of shape (N, n, Q, T)."""
         spread = np.zeros((len(multipliers), math.prod(shape)))
@@ -99,14 +91,6 @@ class Reduced(NamedTuple):
     # key_basis, query_basis: orthonormal columns; None if the coordinates are the original ones
     key_basis: Float[np.ndarray, "N D_k d_k"] | None
     query_basis: Float[np.ndarray, "N D_q d_q"] | None
-
-    def keep(self, problems: Chosen) -> "Reduced":
-        return Reduced(
-            self.rows.keep(problems),
-            self.unit.keep(problems),
-            None if self.key_basis is None else self.key_basis[problems],
-            None if self.query_basis is None else self.query_basis[problems],
-        )
 
     def expand(self, weights: Block) -> Float[np.ndarray, "N D_k D_q"]:
         """Weights in the original coordinates."""
@@ -256,9 +240,6 @@ class Selection(NamedTuple, Generic[P]):
 
     products: P
     unit: UnitRows
-
-    def keep(self, problems: Chosen) -> "Selection[P]":
-        return Selection(self.products.keep(problems), self.unit.keep(problems))
 
 
 def dense_selection(constraints: Constraints) -> Selection[DenseRows]:

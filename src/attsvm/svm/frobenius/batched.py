@@ -12,20 +12,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.frobenius.least_distance import ROUNDING, SHORTFALL
+from attsvm.svm.frobenius.least_distance import ROUNDING
 from attsvm.svm.frobenius.pivoting import exchange
-
-MAX_EXCHANGES = 8
-"""Largest number of exchanges. Nine problems in ten need at most four."""
+from attsvm.svm.methods.registry import CACHED
+from attsvm.svm.tolerances import FINEST
 
 POWER_STEPS, GUESSING_STEPS = 2, 16
 """Products for the largest eigenvalue and for the guess: a third of the exchanges from a solution with a ridge."""
 
 MOST_ROWS = 2.0
 """With more rows per unknown than this, the guess is rarely right and is not tried."""
-
-CHUNK_NUMBERS = 120_000
-"""Numbers in the Gram matrices of problems taken together: more would not fit into the processor's cache."""
 
 
 class Batch(NamedTuple):
@@ -43,7 +39,7 @@ def solve_batch(constraints: Constraints) -> Batch:
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
     if most > MOST_ROWS * math.prod(constraints.weights_shape):
         return unsolved(constraints)
-    length = max(1, CHUNK_NUMBERS // (most + 1) ** 2)
+    length = max(1, CACHED // (most + 1) ** 2)  # the Gram matrices of one chunk
     parts = [_solve_chunk(constraints[first : first + length]) for first in range(0, N, length)]
     return parts[0] if len(parts) == 1 else Batch(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
@@ -68,7 +64,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
     if constraints.equality is not None:
         free = np.take_along_axis(constraints.flat(constraints.equality), position, axis=-1) & there
     grams = _grams(constraints, position, there)
-    unit, _, exchanges = exchange(grams, right, _guess(grams, right, free), MAX_EXCHANGES, free)
+    unit, _, exchanges = exchange(grams, right, _guess(grams, right, free), free)
     done = np.isfinite(unit).all(axis=-1)
     # from unit rows to the original ones: λ = μ/‖row‖
     multipliers = np.zeros(norms.shape)
@@ -155,7 +151,7 @@ def _solved(
     slack = constraints.flat(constraints.apply(weights)) / norms - right
     flat = weights.reshape(len(weights), -1)
     allowed = ROUNDING * np.maximum(1.0, np.sqrt(np.vecdot(flat, flat)))[:, None]
-    lowest = -np.where(right > 0, np.minimum(allowed, SHORTFALL * right), allowed)
+    lowest = -np.where(right > 0, np.minimum(allowed, FINEST * right), allowed)
     # μ's = 0: rows with a multiplier have no slack, the others are not violated
     kept = (slack >= lowest) & ((np.abs(slack) <= allowed) | ~active)
     return np.asarray((kept | ~there).all(axis=-1))

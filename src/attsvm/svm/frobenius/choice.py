@@ -5,37 +5,32 @@ import math
 import numpy as np
 
 from attsvm.svm.certificate import FROBENIUS, certify, unattainable
-from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.constraints import STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.batched import solve_batch, unsolved
 from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.frobenius.least_distance import solve_rows
+from attsvm.svm.frobenius.pivoting import FEW_ROWS
 from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
 from attsvm.svm.methods.registry import Candidate, Settings
 from attsvm.svm.threads import threads_for
+from attsvm.svm.tolerances import EPS, FAILED
 
 ROWS, PRODUCTS, PIVOTING = "least-distance", "projected-gradient", "proximal-pivoting"
 METHODS = (ROWS, PRODUCTS)
 """Names of the methods that a user can force."""
 
-SMALL_ROWS = 100_000
-"""Rows with at most this many numbers per problem are stored. Above, products with keys and queries are faster."""
-
-DENSE_ROWS = 4_000_000
-"""Rows with at most this many numbers are stored if the other method did not reach the last digits."""
+DENSE_NUMBERS = 4_000_000
+"""Rows with at most this many numbers are written out if no other method reached the last digits."""
 
 FEW_WEIGHTS = 200
-"""With at most this many weights, rows are stored up to ``DENSE_ROWS``: products would be needed in thousands."""
-
-MOST_TOGETHER = 500
-"""Batches are solved by batched pivoting first if problems have at most this many rows each, for rows of any size."""
+"""With at most this many weights, rows are stored up to ``DENSE_NUMBERS``: products would be needed in thousands."""
 
 FIRST_STEPS, MAX_STEPS = 1_000, 50_000
 """Products of a large problem before its active rows are found by pivoting, and in all if the caller sets no limit."""
 
-GOOD_GAP, LAST_DIGITS = 2e-15, (1e-10, 1e-15)
-"""The target of the gap, multiplied by the value if that is above 1: about the smallest gap that rounding allows. And
-a gap, and a gap relative to the value on unit rows, below which no other method is tried."""
+GOOD_GAP = 8 * EPS
+"""The target of the gap, multiplied by the value if that is above 1: about the smallest gap that rounding allows."""
 
 WARM_SLACK = 1e-3  # with initial weights, the search starts with the rows whose relative slack is below this
 
@@ -54,7 +49,7 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     if not constraints.batch_shape:
         return solve_one(constraints, settings, method is not None)
     flat = constraints.with_one_axis()
-    found = solve_batch(flat) if method != PRODUCTS and rows <= MOST_TOGETHER else unsolved(flat)
+    found = solve_batch(flat) if method != PRODUCTS and rows <= FEW_ROWS else unsolved(flat)
     ray = np.zeros(len(found.done), bool)
     used, why = ROWS, "many problems: their active rows are found together"
     for k in np.flatnonzero(~found.done):
@@ -68,13 +63,13 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
 
 def _is_large(rows: int, weights: int) -> bool:
     """Tell whether products with keys and queries are faster than writing out the rows, for this number of weights."""
-    return rows * weights > (SMALL_ROWS if weights > FEW_WEIGHTS else DENSE_ROWS)
+    return rows * weights > (STORED_NUMBERS if weights > FEW_WEIGHTS else DENSE_NUMBERS)
 
 
 def _most_rows(constraints: Constraints) -> int:
     """Count the rows of the largest problem, or an upper bound that already shows that all problems are small."""
     bound = math.prod(constraints.inequality.shape[-3:])
-    if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
+    if bound * math.prod(constraints.weights_shape) <= STORED_NUMBERS:
         return bound  # without reading the masks
     return constraints.most_rows
 
@@ -119,7 +114,7 @@ def _solve_large(constraints: Constraints, settings: Settings, forced: bool) -> 
             candidate = answer(pivoted, ray, PIVOTING, text)
             if _is_settled(constraints, candidate, search):
                 return candidate
-        if constraints.most_rows * math.prod(constraints.weights_shape) <= DENSE_ROWS:
+        if constraints.most_rows * math.prod(constraints.weights_shape) <= DENSE_NUMBERS:
             why = "the products lose too many digits: the rows are written out"
             return _solve_rows(constraints, settings, forced, why)
         if search.running:
@@ -136,7 +131,7 @@ def _is_settled(constraints: Constraints, candidate: Candidate, search: DualSear
     # ‖row‖‖W‖ of the rows on average, weighted by their multipliers
     average = np.vdot(done.dual, constraints.norms) / (np.vdot(done.dual, constraints.right) or 1.0)
     unit_value = float(done.value * average)
-    return bool(done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * unit_value) and done.violation <= LAST_DIGITS[0])
+    return bool(done.gap <= max(FAILED, 4 * EPS * unit_value) and done.violation <= FAILED)
 
 
 def _start(products: DualProducts, settings: Settings) -> tuple[TokenValues, bool]:

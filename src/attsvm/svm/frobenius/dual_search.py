@@ -17,13 +17,10 @@ import numpy as np
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Stopped
-from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
+from attsvm.svm.frobenius.projected_gradient import BoundedProgram, ProjectedGradient, Stopped
 from attsvm.svm.frobenius.proximal_pivoting import Positions, ProximalPivoting
 from attsvm.svm.loop import Report
-
-ALLOWED = 1e-12
-"""Conditions of pivoting that are violated by less than this, relative to the largest right side, count as met."""
+from attsvm.svm.tolerances import ROUNDED
 
 POLISHED = 1e-11
 """Below this gap, multiplied by the value, a search without progress may end."""
@@ -99,7 +96,7 @@ class DualSearch:
                 return start, ray
         return self.by_pivoting(start, start > 0 if start.any() else self.products.asked), None
 
-    def by_pivoting(self, start: TokenValues, inside: TokenMask, allowed: TokenValues | float = ALLOWED) -> TokenValues:
+    def by_pivoting(self, start: TokenValues, inside: TokenMask, allowed: TokenValues | float = ROUNDED) -> TokenValues:
         """Return the multipliers with the smallest gap that proximal pivoting reaches.
 
         ``inside``, ``allowed``: as in :class:`ProximalPivoting`.
@@ -144,7 +141,7 @@ class DualSearch:
         program = BoundedProgram(times, weight * asked, products.bounded, products.there, check, end - self.steps)
         if by_pivoting:
             self._turn_ends = self.limit
-            ray = ProximalPivoting(program, block, ALLOWED).solve(start, products.asked)
+            ray = ProximalPivoting(program, block, ROUNDED).solve(start, products.asked)
         else:
             # the second term has an eigenvalue as large as the first
             scale = float(np.vdot(asked, start)) or 1.0

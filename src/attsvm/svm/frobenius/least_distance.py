@@ -23,22 +23,11 @@ from scipy.optimize import nnls
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import Rows
 from attsvm.svm.frobenius.pivoting import block_pivoting
-
-EPS = float(np.finfo(float).eps)
-
-DEPENDENT = 1e-13
-"""Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
-after its projection on the equalities."""
-
-SUSPICIOUS = 1e-6
-"""With a residual below this the problem may be infeasible."""
+from attsvm.svm.tolerances import DEPENDENT, EPS, FINEST
 
 PADDING, ROUNDING = 32 * EPS, 16 * EPS
 """Rounding error of a margin, relative to ‖w‖, that is added to the right sides; and one that no method would improve.
 Without the padding, rows of very different lengths end with margins that are too small."""
-
-SHORTFALL = 1e-13
-"""Largest violation of a margin, relative to its right side, that needs no further attempt."""
 
 
 class LeastDistance(NamedTuple):
@@ -113,7 +102,8 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
         u, residual = nnls(system, target, maxiter=10 * (m + 10))
     except RuntimeError:  # it cycles
         return nothing
-    if residual <= SUSPICIOUS:
+    # the residual is 1/√(1 + ‖w‖²): from the root of the bound on, w may be a rounding error of no w at all
+    if residual <= 1 / math.sqrt(FARKAS_BOUND):
         ray = _ray(G, h > 0)
         if ray is not None:
             return LeastDistance(np.zeros(D), ray, True)
@@ -149,7 +139,7 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
     allowed = ROUNDING * max(1.0, math.sqrt(point @ point))
     if np.count_nonzero((slack > allowed) & (multipliers > 0)):
         return False
-    most = np.minimum(allowed, SHORTFALL * h)
+    most = np.minimum(allowed, FINEST * h)
     np.copyto(most, allowed, where=h == 0)
     return bool(np.count_nonzero(slack >= -most) == len(h))  # False for NaN
 

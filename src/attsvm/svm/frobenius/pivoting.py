@@ -15,8 +15,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dposv, dpotrf, dtrtrs
 from scipy.optimize import nnls
 
-TOLERANCE = 1e-12
-"""Violations below this, relative to the largest right side, are ignored."""
+from attsvm.svm.tolerances import EPS, ROUNDED
+
+FEW_ROWS = 500
+"""With at most this many rows, pivoting alone is the fastest method."""
 
 RIDGE, SMALL = 0.3, 0.2
 """The first guess is where the solution without bounds, for K with a ridge of this part of the mean diagonal, is above
@@ -26,11 +28,8 @@ the ridge, rows that are nearly parallel have large multipliers of both signs th
 SINGULAR = 1e-7
 """A pivot below this, relative to the largest, shows that K may be singular."""
 
-EPS = 4 * float(np.finfo(float).eps)
-"""Added to the diagonal, relative to it."""
-
 MAX_EXCHANGES = 15
-"""Limit for one problem. Random problems with 20 to 300 rows need at most seven; otherwise the exchanges cycle."""
+"""Random problems with 20 to 300 rows need at most seven exchanges; otherwise they cycle."""
 
 Vector = Float[np.ndarray, " m"]
 Mask = Bool[np.ndarray, " m"]
@@ -64,7 +63,7 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Vector, free: Mask | N
         condition[inside] = solved
         if free is not None:
             condition[free] = 0.0
-        broken = condition < -TOLERANCE
+        broken = condition < -ROUNDED
         if not np.count_nonzero(broken):
             pivots = factor.diagonal()
             if failed or np.minimum.reduce(pivots) <= SINGULAR * np.maximum.reduce(pivots):
@@ -102,7 +101,6 @@ def exchange(
     grams: Float[np.ndarray, "N m m"],
     right: Float[np.ndarray, "N m"],
     inside: Bool[np.ndarray, "N m"],
-    most_exchanges: int,
     free: Bool[np.ndarray, "N m"] | None = None,
 ) -> tuple[Float[np.ndarray, "N m"], Bool[np.ndarray, "N m"], Int[np.ndarray, " N"]]:
     """Solve many programs from a guess of their positive multipliers; all violated entries change sides each time.
@@ -110,10 +108,10 @@ def exchange(
     Returns the multipliers, NaN where they are not found, the positive entries, and the number of exchanges.
     """
     multipliers, inside = np.full(right.shape, np.nan), inside.copy()
-    allowed = -TOLERANCE * np.max(np.abs(right), axis=-1, keepdims=True, initial=0.0)
+    allowed = -ROUNDED * np.max(np.abs(right), axis=-1, keepdims=True, initial=0.0)
     exchanges = np.zeros(len(right), int)
     left = np.arange(len(right))
-    for _ in range(most_exchanges):
+    for _ in range(MAX_EXCHANGES):
         exchanges[left] += 1
         whole = len(left) == len(right)
         own, guess = (grams, inside) if whole else (grams[left], inside[left])
@@ -152,7 +150,7 @@ def _on_face(
     system = grams[np.arange(len(grams))[:, None, None], place[:, :, None], place[:, None, :]]
     system *= there[:, :, None] & there[:, None, :]
     diagonal = np.einsum("nii->ni", system)
-    diagonal *= 1 + EPS  # rows that depend on each other must not divide by 0
+    diagonal *= 1 + 4 * EPS  # rows that depend on each other must not divide by 0
     diagonal += ~there
     values = np.linalg.solve(system, (np.take_along_axis(right, place, axis=-1) * there)[..., None])[..., 0]
     np.put_along_axis(solved, place, values * there, axis=-1)

@@ -1,5 +1,9 @@
 """Large quadratic programs under bounds: projected gradient steps and conjugate gradients alternate.
 
+The program is min ½μ'Kμ − h'μ over 0 ≤ μ ≤ C, by products with K alone. The dual of a Frobenius Att-SVM has the Gram
+matrix K of its unit rows, h the right sides, and no upper bound. With slack variables the upper bound of a row is C
+times its norm. Multipliers of equalities are free.
+
 Accelerated projected gradient with restarts determines which bounds are active; it runs while a block of steps still
 exchanges many bounds. Conjugate gradients on the free entries then converge to high accuracy. They run while the
 entries stay within the bounds and the residual on the free entries is larger than that of the active bounds. If they
@@ -7,16 +11,18 @@ leave the bounds, the step is projected and shortened until the objective decrea
 """
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Mask, Stopped, Vector
+Vector = Float[np.ndarray, "*shape"]
+Mask = Bool[np.ndarray, "*shape"]
+Product = Callable[[Vector], Vector]
+Check = Callable[[int, Vector, Vector], bool]
 
 BLOCK = 10
-"""Number of gradient steps in a block; the exchanged bounds are counted after each block."""
-
-FEW_EXCHANGES = 0.1
-"""Conjugate gradients take over when a block exchanges at most this share of the positive entries."""
+"""Gradient steps, or conjugate gradient steps, between two checks, which take a fraction of a step."""
 
 LONGEST_OUTSIDE = 20
 """Largest number of conjugate gradient steps outside of the bounds."""
@@ -27,7 +33,55 @@ REDUCTION = 0.1
 STEP_SAFETY = 1.05
 """The estimate of the largest eigenvalue, a lower bound, is multiplied by this."""
 
-CHECK = 5  # conjugate gradient steps between two checks
+FEW, FEWEST = 0.1, 20
+"""At most this share of the positive entries, but at least so many of them, are a small exchange."""
+
+
+class Stopped(Exception):
+    """Ends the search from inside any of its loops. It is not an error."""
+
+
+class BoundedProgram:
+    """min ½μ'Kμ − h'μ over 0 ≤ μ ≤ C, and the number of products with K.
+
+    ``product``: maps μ to Kμ, where K is symmetric and positive semidefinite. ``linear``: h. ``bounded``, ``there``:
+    entries that must not be negative, and entries that exist; all other entries stay 0. ``check``: called regularly
+    with (steps, μ, Kμ); returns True if μ is accurate enough. It may raise :class:`Stopped`. ``limit``: largest number
+    of products with K. ``upper``: C, one for each entry; None for ∞.
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        linear: Vector,
+        bounded: Mask,
+        there: Mask,
+        check: Check,
+        limit: int,
+        upper: Vector | None = None,
+    ) -> None:
+        self._product, self.linear, self.bounded, self.there = product, linear, bounded, there
+        self.check, self.limit, self.upper = check, limit, upper
+        self.steps = 0
+        self.all_bounded = bool((bounded == there).all())
+
+    def times(self, vector: Vector) -> Vector:
+        """Multiply by K. Raises :class:`Stopped` if the number of products is at its limit."""
+        if self.steps >= self.limit:
+            raise Stopped
+        self.steps += 1
+        return self._product(vector)
+
+    def objective(self, point: Vector, image: Vector) -> float:
+        """Compute ½μ'Kμ − h'μ."""
+        return float(0.5 * np.vdot(point, image) - np.vdot(point, self.linear))
+
+    def clip(self, point: Vector) -> Vector:
+        """Project a point on the bounds, in place."""
+        np.maximum(point, 0.0, out=point, where=True if self.all_bounded else self.bounded)
+        if self.upper is not None:
+            np.minimum(point, self.upper, out=point, where=self.bounded)
+        return point
 
 
 class ProjectedGradient:
@@ -100,7 +154,7 @@ class ProjectedGradient:
             objective, first = reached, point
             reached = program.check(program.steps, point, image)
             before, positive = positive, point > 0
-            few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)
+            few = np.count_nonzero(before != positive) <= FEW * np.count_nonzero(positive)
             if reached if alone else few:
                 return
 
@@ -130,9 +184,9 @@ class ProjectedGradient:
                 if square <= REDUCTION**2 * first or count >= LONGEST_OUTSIDE:
                     break
                 continue
-            if count % CHECK == 0 or square <= REDUCTION**2 * first:
+            if count % BLOCK == 0 or square <= REDUCTION**2 * first:
                 self.point, self.image = point, image
-                if count % CHECK == 0 and program.check(program.steps, point, image):
+                if count % BLOCK == 0 and program.check(program.steps, point, image):
                     return True
                 # leave the face where the gradient of the active bounds points inside by more than that of the face
                 if self._pull_of_bounds(point, image, inside) > square:

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
-from attsvm.svm.frobenius.bounded_program import BoundedProgram, Mask, Stopped, Vector
 from attsvm.svm.frobenius.pivoting import MAX_EXCHANGES
+from attsvm.svm.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Stopped, Vector
+from attsvm.svm.tolerances import EPS
 
 Positions = Int[np.ndarray, " m"]
 Block = Callable[[Positions, Positions], Float[np.ndarray, "m k"]]
@@ -33,11 +34,6 @@ LOWER, HIGHER, HIGHEST = 0.1, 5.0, 1e3
 
 MOST_STEPS = 60
 """Limit for the number of steps, with those that pivoting did not find."""
-
-GROWTH = 0.1
-"""An exchange adds at most this share of the positive entries, or 20: the most violated ones."""
-
-EPS = float(np.finfo(float).eps)
 
 
 class ProximalPivoting:
@@ -121,7 +117,7 @@ class ProximalPivoting:
             short = np.flatnonzero(slack < -(self._allowed + 4 * EPS * np.linalg.norm(point)))
             if not (low.any() or high.any() or len(short)):
                 return point, inside, at_upper, False
-            most = max(20, int(GROWTH * len(inside)))
+            most = max(FEWEST, int(FEW * len(inside)))
             # few rows at a time: one row often makes its neighbours hold, too
             if len(short) > most:
                 short = short[np.argpartition(slack[short], most)[:most]]

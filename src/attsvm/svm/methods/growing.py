@@ -10,15 +10,13 @@ from jaxtyping import Float
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Point
+from attsvm.svm.tolerances import ROUNDED
 
 MOST_ROWS = 1_500
 """With more rows than this, methods that store the square of their number work on a growing set."""
 
 ROUGH = 1e-3
 """The relative gap at which a round looks for missing rows; most rounds end there."""
-
-ROUNDING = 1e-12
-"""Violations of unit rows below this part of the right side are rounding errors."""
 
 
 class Grown(NamedTuple):
@@ -74,7 +72,7 @@ def growing_rows(
         point = solve(some, tol, None if max_steps is None else max(1, max_steps - steps), point)
         steps += int(point.steps[0])
         room, length = slack(point.weights, chosen)
-        allowed = np.where(constraints.margin_mask, max(0.1 * tol, ROUNDING) * right / unit, RIGID * length)
+        allowed = np.where(constraints.margin_mask, max(0.1 * tol, ROUNDED) * right / unit, RIGID * length)
         missing = watched & ~chosen & (room < -allowed)
         if stopped() or (max_steps is not None and steps >= max_steps):
             break

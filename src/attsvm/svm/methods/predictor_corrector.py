@@ -50,6 +50,12 @@ class Equations(Protocol[S]):
         """Return μ after a step of these lengths."""
 
 
+def raised(multipliers: np.ndarray, equality: np.ndarray) -> np.ndarray:
+    """Return multipliers of at least a tenth of the largest, to start inside the cone; those of equalities as given."""
+    least = 0.1 * np.max(np.abs(multipliers), axis=-1, keepdims=True)
+    return np.where(equality, multipliers, np.maximum(multipliers, least))
+
+
 def predictor_corrector(equations: Equations[S]) -> tuple[S, Lengths]:
     """Return a step and its lengths."""
     mu = equations.mu

@@ -93,8 +93,8 @@ class Candidate(NamedTuple):
         )
 
 
-CACHED = 1_000_000
-"""Numbers in arrays that are computed together: more would not fit into the processor's cache."""
+CACHED = 400_000
+"""Numbers in the largest array of problems that are solved together: with more, the processor's cache is too small."""
 
 
 def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
@@ -103,14 +103,13 @@ def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
     return np.asarray(constraints.asks_margin & ~np.logical_or.reduce(impossible, axis=-1))
 
 
-def chunks(chosen: Bool[np.ndarray, " N"], numbers: int, most_numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:
+def chunks(chosen: Bool[np.ndarray, " N"], numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:
     """Indices of the chosen problems, as many at a time as stay in the processor's cache, but at least one.
 
-    ``numbers``: numbers that one problem stores. ``most_numbers``: numbers that the problems of a chunk may store; 0
-    for one problem at a time.
+    ``numbers``: numbers in the largest array of one problem.
     """
     index = np.flatnonzero(chosen)
-    length = max(1, most_numbers // max(1, numbers))
+    length = max(1, CACHED // max(1, numbers))
     for first in range(0, len(index), length):
         yield index[first : first + length]
 

@@ -9,18 +9,13 @@ import scipy.linalg
 from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
-from attsvm.norms.base import proxes
 from attsvm.problem import Canonical
-from attsvm.svm.certificate import FROBENIUS
-
-SMALLEST = 1e-6
-"""Slacks of unit rows below this, relative to ‖W‖, count as zero, and so do multipliers, relative to ‖A*(λ)‖."""
+from attsvm.svm.certificate import FROBENIUS, SUPPORT_SLACK
+from attsvm.svm.methods.generic.program import DIFFERENCE, slope_of_prox
+from attsvm.svm.tolerances import EPS
 
 SMALLEST_PIVOT = 1e-11
 """Gram matrices of unit rows with a smaller reciprocal condition number count as singular."""
-
-STEP = 1e-6
-"""Of the differences of prox, relative to the largest entry."""
 
 LARGEST_ERROR = 1e-6
 """Derivatives with differences of one step and of twice the step agree to this, relative to them."""
@@ -29,9 +24,7 @@ LARGEST_KINK = 1e-3
 """Forward and backward differences of prox that differ by more are not those of a differentiable function."""
 
 NEWTON_STEPS = 8
-
-SMALLEST_CHANGE = 1e-10
-"""Newton's method ends after a change of the weights below this, relative to them."""
+"""Newton's method converges quadratically, or not at all."""
 
 
 class Rows(NamedTuple):
@@ -142,9 +135,9 @@ def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.nda
     weights, lam = found.weights, found.multipliers
     idle = rows.take(~is_active)
     size = np.linalg.norm(weights)
-    slack_left = idle.apply(weights) - idle.required > SMALLEST * idle.lengths * size
+    slack_left = idle.apply(weights) - idle.required > SUPPORT_SLACK * idle.lengths * size
     size = np.linalg.norm(active.adjoint(lam))
-    pulls = active.free | (lam * active.lengths > SMALLEST * size)
+    pulls = active.free | (lam * active.lengths > SUPPORT_SLACK * size)
     return found if slack_left.all() and pulls.all() else found._replace(adjoint=None)
 
 
@@ -177,7 +170,7 @@ def _general(norm: Norm, rows: Rows, weights: np.ndarray, multipliers: np.ndarra
 
     for _ in range(NEWTON_STEPS):
         at = weights + step * rows.adjoint(multipliers)
-        jacobian, kink = _of_prox(norm, at, step, STEP)
+        jacobian, kink = slope_of_prox(norm, at, step)
         adjoint = system(jacobian)
         residual = np.concatenate(
             [(weights - norm.prox(at, step)).ravel(), (rows.apply(weights) - rows.required) / lengths]
@@ -187,24 +180,13 @@ def _general(norm: Norm, rows: Rows, weights: np.ndarray, multipliers: np.ndarra
             return given
         weights = weights - change[:size].reshape(weights.shape)
         multipliers = multipliers - change[size:] / (lengths * step)
-        if np.linalg.norm(change[:size]) <= SMALLEST_CHANGE * scale:
+        if np.linalg.norm(change[:size]) <= np.sqrt(EPS) * scale:  # the next change is a rounding error
             break
     else:
         return given
     found = Sensitivity(rows, weights, multipliers, adjoint)
-    coarser, _ = _of_prox(norm, at, step, 2 * STEP)
+    coarser, _ = slope_of_prox(norm, at, step, 2 * DIFFERENCE)
     return found if _agree(found, found._replace(adjoint=system(coarser))) else found._replace(adjoint=None)
-
-
-def _of_prox(norm: Norm, at: np.ndarray, step: float, relative: float) -> tuple[np.ndarray, float]:
-    """The Jacobian of prox by central differences, and by how much the differences on both sides are apart."""
-    h = relative * float(np.max(np.abs(at)))
-    moves = h * np.eye(at.size).reshape(at.size, *at.shape)
-    centre = norm.prox(at, step)
-    above, below = proxes(norm, at + moves, step), proxes(norm, at - moves, step)
-    kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
-    jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
-    return 0.5 * (jacobian + jacobian.T), kink
 
 
 def _agree(first: Sensitivity, second: Sensitivity) -> bool:

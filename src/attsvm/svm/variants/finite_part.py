@@ -15,6 +15,7 @@ from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
+from attsvm.svm.tolerances import DEPENDENT
 
 SUMS_TO_ONE = 1e-6
 """How far the sum of the probabilities of a query may differ from 1."""
@@ -241,7 +242,7 @@ def _least(constraints: Constraints, ratios: np.ndarray) -> tuple[np.ndarray, fl
     matrix, places = rows.matrix[rows.equality], rows.position[rows.equality]
     goal = ratios.reshape(-1)[places] / constraints.norms.reshape(-1)[places]
     try:
-        flat = np.linalg.lstsq(matrix, goal, rcond=1e-13)[0]
+        flat = np.linalg.lstsq(matrix, goal, rcond=DEPENDENT)[0]
     except np.linalg.LinAlgError:  # the residual shows that these are no solution
         flat = np.zeros(matrix.shape[1])
     weights = flat.reshape(constraints.weights_shape)

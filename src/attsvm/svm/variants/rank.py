@@ -11,24 +11,36 @@ from scipy.optimize import minimize
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear
+from attsvm.svm.certificate import SUPPORT_SLACK
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.rows import Reduced, reduced_rows
+from attsvm.svm.loop import Stop
+from attsvm.svm.methods.generic.program import MOST_UNKNOWNS
 from attsvm.svm.methods.registry import Candidate, Settings, undecided
+from attsvm.svm.methods.semidefinite.face import LEAST_FREEDOM
 from attsvm.svm.threads import threads_for
-
-MAX_UNKNOWNS = 250
-"""Above this size it is not tried."""
-
-MAX_STEPS = 12
+from attsvm.svm.tolerances import FINEST, ROUNDED
 
 NEAR = 1e-2
 """Violation below which Newton's method is tried, and residual below which it updates the set of held rows."""
 
-CONVERGED = 1e-13
-"""Residual at which the iteration ends, for weights of size 1."""
+CONVERGED = 1e-8
+"""Violation at which multipliers have converged, and largest residual of G V = U at a local minimum U S V'."""
 
-TURN = 1e-10
-"""Added to the equations, which are singular because U and V can be rotated together without changing U V'."""
+NEGLIGIBLE = 1e-9
+"""Singular values below this, relative to the first, are no part of the rank."""
+
+MIXED_STARTS, RANDOM_STARTS = 8, 16
+"""Starts from random mixtures of the factors of the nuclear solution, and from random factors.
+
+A mixture leads to the lowest minimum about twice as often on most problems, but never on some.
+"""
+
+ROUND_STEPS = 100
+"""Largest number of steps of L-BFGS between two updates of the multipliers."""
+
+STIFFER = 4.0
+"""The violation has to fall by this factor in each round; otherwise the penalty grows by it."""
 
 
 def solve_at_rank(
@@ -68,11 +80,11 @@ def solve_at_rank(
     corner = U.size
     size = corner + V.size
     before = np.inf
-    for _ in range(MAX_STEPS):
+    for _ in range(Stop(FINEST).max_steps):
         own, own_left, own_queries = full[held], left[held], queries[held]
         count = len(own)
         # with more rows than unknowns the equations have no solution in general
-        if not 0 < count <= size or size + count > MAX_UNKNOWNS:
+        if not 0 < count <= size or size + count > MOST_UNKNOWNS:
             return None
         # the residual of the three equations, with G = A*(λ) over the held rows
         pull = (own_left * own[:, None]).T @ own_queries
@@ -86,13 +98,13 @@ def solve_at_rank(
             return None
         if error <= NEAR:
             # rows outside the set that are violated enter, rows with λ < 0 leave
-            short = np.vecdot(left @ U, queries @ V) < right - np.maximum(10 * error, 1e-12)
+            short = np.vecdot(left @ U, queries @ V) < right - np.maximum(10 * error, ROUNDED)
             wrong = np.where(held, (full < 0) & ~equality, short)
             if wrong.any():
                 held, before = held ^ wrong, np.inf
                 full = np.where(held, full, 0.0)
                 continue
-            if error <= CONVERGED or error > 0.5 * before:
+            if error <= FINEST or error > 0.5 * before:
                 return U @ V.T, full
         before = error
         # Newton: H (ΔU, ΔV, Δλ) = residual
@@ -121,43 +133,14 @@ def _system(
     for k in range(rank):
         system[k:corner:rank, corner + k : size : rank] = -pull
         system[corner + k : size : rank, k:corner:rank] = -pull.T
-    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
+    # U and V can be rotated together without changing U V', which makes the equations singular
+    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + LEAST_FREEDOM
     # of row a: l_a'ΔU V'z_a + l_a'U ΔV'z_a, and its transpose with −Δλ_a
     by_row = system[size:]
     by_row[:, :corner] = (left[:, :, None] * partners[:, None, :]).reshape(count, -1)
     by_row[:, corner:size] = (queries[:, :, None] * images[:, None, :]).reshape(count, -1)
     system[:size, size:] = -by_row[:, :size].T
     return system
-
-
-NEGLIGIBLE = 1e-9
-"""Singular values below this, relative to the first, are no part of the rank."""
-
-MIXED_STARTS, RANDOM_STARTS = 8, 16
-"""Starts from random mixtures of the factors of the nuclear solution, and from random factors.
-
-A mixture leads to the lowest minimum about twice as often on most problems, but never on some.
-"""
-
-ROUNDS = 30
-ROUND_STEPS = 100
-GRADIENT, SHARPER, FINEST = 1e-4, 0.5, 1e-9
-"""Gradient at which a round ends: in the first, its decrease from round to round, and the smallest."""
-
-STIFFER = 4.0
-STIFFEST = 1e9
-
-HOPELESS, HOPELESS_VIOLATION = 10, 0.1
-"""Rounds after which a start is given up if the largest violation, relative to the right sides, is still above this."""
-
-HELD = 1e-8
-"""Violation at which the multipliers have converged."""
-
-STATIONARY = 1e-8
-"""Largest residual of G V = U at a local minimum U S V', where G = A*(λ)."""
-
-SMALL = 1e-6
-"""Multipliers below this, relative to the largest, are those of rows that do not hold with equality."""
 
 
 def check_rank(rank: int, norm: Norm, has_queries: bool) -> int:
@@ -293,10 +276,12 @@ class _Factored(NamedTuple):
         multipliers, before = self.multipliers, np.inf
         # β: the terms of a violated row, λ s + ½β s², are of the size of the objective
         stiffness = 1 / float(np.mean(self.right[self.right > 0] ** 2))
+        stiffest = stiffness / CONVERGED
         smallest = float(np.min(self.right[self.right > 0]))
-        for round_ in range(ROUNDS):
-            # L(U, V; λ, β) is minimised more precisely in each round
-            precision = {"maxiter": ROUND_STEPS, "gtol": max(GRADIENT * SHARPER**round_, FINEST), "ftol": 0.0}
+        # a start whose violation has not fallen with the largest penalty leads to no weights of this rank
+        while stiffness < stiffest:
+            # L(U, V; λ, β) is minimised as precisely as the last violation allows the next one to fall
+            precision = {"maxiter": ROUND_STEPS, "gtol": NEAR * min(before, NEAR), "ftol": 0.0}
             arguments = (multipliers, stiffness)
             factors = minimize(self._lagrangian, factors, arguments, "L-BFGS-B", True, options=precision).x
             short = self.right - self._products(factors)
@@ -309,11 +294,11 @@ class _Factored(NamedTuple):
                 refined = self._refined(factors, multipliers)
                 if refined is not None:
                     return refined
-            if violation <= HELD or (round_ >= HOPELESS and violation > HOPELESS_VIOLATION):
+            if violation <= CONVERGED:
                 break
             # β grows where the violation falls too slowly
             if violation > before / STIFFER:
-                stiffness = min(STIFFER * stiffness, STIFFEST)
+                stiffness *= STIFFER
             before = violation
         return self._product(factors)
 
@@ -323,7 +308,7 @@ class _Factored(NamedTuple):
         """The local minimum that Newton's method converges to from factors nearby; None if it does not."""
         weights = self._product(factors)
         # complementarity: rows with a positive multiplier hold with equality
-        held = self.equality | (multipliers > SMALL * multipliers.max())
+        held = self.equality | (multipliers > SUPPORT_SLACK * multipliers.max())
         found = solve_at_rank(
             self.left, self.queries, self.right, self.equality, weights, multipliers, held, NEGLIGIBLE
         )
@@ -334,7 +319,7 @@ class _Factored(NamedTuple):
         # G V = U at a stationary point of ½‖K‖² + ½‖Q‖² on the constraints
         pull = (self.left * found[1][:, None]).T @ self.queries
         error = np.abs(pull @ right[kept].T - left[:, kept]).max()
-        return found[0] if error <= STATIONARY else None
+        return found[0] if error <= CONVERGED else None
 
     def _lagrangian(
         self, factors: Float[np.ndarray, "numbers"], multipliers: Float[np.ndarray, " m"], stiffness: float

@@ -9,20 +9,16 @@ from attsvm.errors import ProblemError
 from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.choice import GOOD_GAP
-from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
+from attsvm.svm.frobenius.choice import GOOD_GAP, MAX_STEPS
+from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.frobenius.pivoting import FEW_ROWS
 from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
-from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, ProximalPivoting
+from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, MOST_ROWS, ProximalPivoting
 from attsvm.svm.methods.registry import Candidate, Settings
+from attsvm.svm.tolerances import DEPENDENT, ROUNDED
 
-MOST_TOUCHED_UP = 2_000
-"""Largest number of rows between their bounds whose equations are solved by least squares."""
-
-FEW_ROWS = 500
-"""With at most this many rows, pivoting needs no gradient steps before it."""
-
-FIRST_STEPS, MAX_STEPS = 300, 20_000
-"""Products of a large problem before pivoting, and in all if the caller sets no limit."""
+FIRST_STEPS = 300
+"""Products of a large problem before pivoting. The Frobenius norm needs more, as it has to decide feasibility, too."""
 
 STIFF, LAST_STEPS = 1e8, 12
 """The largest upper bound, relative to the right sides, up to which pivoting finds the entries at their bounds. With
@@ -109,11 +105,11 @@ class _SoftMargin(DualSearch):
                 inside = (point > 0) & (point < upper)
             share = min(1.0, STIFF / upper.max())
             self.upper = upper * share
-            point = self.by_pivoting(point * share, inside, ALLOWED * products.right) / share
+            point = self.by_pivoting(point * share, inside, ROUNDED * products.right) / share
             if share < 1:
                 # rounding hides which entries are at a bound, but not in a smaller box, where they are mostly the same
                 self.upper, inside = upper, (point > 0) & (point < upper)
-                pivoting = ProximalPivoting(self._program(self.limit), products.block, ALLOWED * products.right)
+                pivoting = ProximalPivoting(self._program(self.limit), products.block, ROUNDED * products.right)
                 exact = pivoting.solve(point, inside, LEAST_WEIGHT, most_steps=LAST_STEPS)
                 candidates = (point, self._on_face(point, inside), exact)
                 return min((self.of_original_rows(each) for each in candidates), key=self._gap)
@@ -126,7 +122,7 @@ class _SoftMargin(DualSearch):
         products, rows = self.products, np.flatnonzero(inside)
         point = np.where(inside, 0.0, point)
         rest = (products.right - products.times(point)).reshape(-1)[rows]
-        point.reshape(-1)[rows] = np.linalg.lstsq(products.block(rows, rows), rest, rcond=1e-14)[0]
+        point.reshape(-1)[rows] = np.linalg.lstsq(products.block(rows, rows), rest, rcond=DEPENDENT)[0]
         return np.asarray(np.clip(point, 0.0, self.box))
 
     def of_original_rows(self, point: TokenValues) -> TokenValues:
@@ -217,13 +213,13 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
         return np.stack([_touched_up(each, C, own) for each, own in pairs]).reshape(weights.shape)
     inside = (multipliers > 0) & (multipliers < C)
     number = np.count_nonzero(inside)
-    if not 0 < number <= MOST_TOUCHED_UP:
+    if not 0 < number <= MOST_ROWS:
         return weights
     # the least change A*(ν) of W with A(W + A*(ν)) = 1 on these rows: A A*(ν) = 1 − A(W)
     lacking = (1.0 - constraints.apply(weights))[inside]
     moved = np.zeros(multipliers.shape)
     gram = _gram(constraints, inside.reshape(-1))
-    moved[inside] = np.linalg.lstsq(gram, lacking, rcond=1e-14)[0]
+    moved[inside] = np.linalg.lstsq(gram, lacking, rcond=DEPENDENT)[0]
     exact = weights + constraints.adjoint(moved)
     # weights that are longer by what rounding may take from the margins
     longest = float(constraints.sizes.max(where=inside, initial=0.0))

@@ -77,7 +77,6 @@ class _Splitting(Improvement):
         return np.asarray(self.rho * (self.point.raised - self.point.z[self.split :]))
 
     def see(self) -> bool:
-        """Improve the bounds by Ŵ and λ."""
         self.bounds.see(self.point.shrunk, self.multipliers)
         return math.isfinite(self.point.length)  # the prox may be that of a user
 

@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
+from attsvm.norms.base import proxes
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.rows import PairRows
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
+from attsvm.svm.tolerances import DEPENDENT
 
 Matrix = Float[np.ndarray, "d_k d_q"]
 Matrices = Float[np.ndarray, "N d_k d_q"]
@@ -19,8 +21,25 @@ Vector = Float[np.ndarray, " m"]
 REPAIRS = 4
 """How often weights are projected on the rows that they violate."""
 
-DEPENDENT = 1e-13
-"""Eigenvalues of the Gram matrix of rows below this, relative to the largest, count as rounding errors."""
+MOST_UNKNOWNS = 400
+"""The largest dense systems: with more unknowns, a step takes longer than the whole of the other methods."""
+
+
+DIFFERENCE = 1e-6
+"""Length of the differences of a prox, relative to its argument."""
+
+
+def slope_of_prox(
+    norm: Norm, at: Matrix, step: float, length: float = DIFFERENCE
+) -> tuple[Float[np.ndarray, "D D"], float]:
+    """Return the Jacobian of prox by central differences, and how far the differences on both sides are apart."""
+    h = length * float(np.max(np.abs(at)))
+    moves = h * np.eye(at.size).reshape(at.size, *at.shape)
+    centre = norm.prox(at, step)
+    above, below = proxes(norm, at + moves, step), proxes(norm, at - moves, step)
+    kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
+    jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
+    return 0.5 * (jacobian + jacobian.T), kink
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +101,6 @@ class Program:
         return np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0])
 
     def row_matrices(self, chosen: np.ndarray) -> Matrices:
-        """Return some of the rows as matrices l z'."""
         return np.asarray(
             self.rows.left[0, chosen][:, :, None] * self.rows.queries[0, self.rows.query_of[chosen]][:, None, :]
         )
@@ -138,7 +156,6 @@ class Bounds:
 
     @property
     def gap(self) -> float:
-        """Return the relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
     def see(self, weights: Matrix, multipliers: Vector) -> float:

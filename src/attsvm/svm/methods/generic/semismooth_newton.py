@@ -22,7 +22,17 @@ from jaxtyping import Bool, Float, Int
 from attsvm.norms.base import proxes
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
-from attsvm.svm.methods.generic.program import Bounds, Improvement, Matrix, Program, Vector
+from attsvm.svm.methods.generic.program import (
+    DIFFERENCE,
+    MOST_UNKNOWNS,
+    Bounds,
+    Improvement,
+    Matrix,
+    Program,
+    Vector,
+    slope_of_prox,
+)
+from attsvm.svm.methods.registry import CACHED
 
 STOP = Stop(target=0.0, max_steps=400, patience=60, small=math.inf)
 
@@ -30,15 +40,6 @@ POLISH = Stop(target=0.0, max_steps=12, patience=3, small=math.inf)
 
 MOST_PROXES = 30_000
 """Largest number of proxes for the matrices of the Newton steps."""
-
-BLOCK = 200_000
-"""Numbers in the matrices whose prox is computed in one call: they fit in a cache."""
-
-DIFFERENCE = 1e-7
-"""Length of a difference, relative to the argument of the prox."""
-
-MOST_UNKNOWNS = 400
-"""The largest number of unknowns in the last equations."""
 
 
 def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
@@ -126,7 +127,6 @@ class _ProximalPoints(Improvement):
         self.point = self.at(point.multipliers)
 
     def at(self, multipliers: Vector) -> _Point:
-        """Compute θ and its gradient."""
         program, sigma = self.program, self.sigma
         pulled = program.adjoint(multipliers)
         argument = self.center + sigma * pulled
@@ -177,9 +177,9 @@ class _ProximalPoints(Improvement):
         """Compute σ A J A* among the free rows."""
         program = self.program
         # row a of J A*: (prox(argument + h row a) − prox(argument))/h
-        length = DIFFERENCE * float(np.linalg.norm(point.argument))
+        length = DIFFERENCE * float(np.max(np.abs(point.argument)))
         matrix = np.empty((len(free), len(free)))
-        block = max(1, BLOCK // point.argument.size)
+        block = max(1, CACHED // point.argument.size)
         for first in range(0, len(free), block):
             moved = program.row_matrices(free[first : first + block])
             moved *= length
@@ -199,32 +199,24 @@ class _Equations(Improvement):
         self.program, self.bounds, self.weights, self.multipliers = program, bounds, bounds.weights, bounds.multipliers
         pulled = np.linalg.norm(program.adjoint(bounds.multipliers)) or 1.0
         self.sigma = float(np.linalg.norm(bounds.weights) / pulled)
-        self.units = np.eye(bounds.weights.size).reshape(-1, *bounds.weights.shape)
 
     def see(self) -> bool:
-        """Improve the bounds by W and λ."""
         self.bounds.see(self.weights, self.multipliers)
         return True
 
     def advance(self) -> None:
         """Solve the equations, linearised at W and λ."""
-        program, sigma, units, weights, multipliers = (
-            self.program,
-            self.sigma,
-            self.units,
-            self.weights,
-            self.multipliers,
-        )
+        program, sigma, weights, multipliers = self.program, self.sigma, self.weights, self.multipliers
         short = program.right - program.apply(weights)
         ratio = multipliers.max() / program.right.max()
         active = np.flatnonzero(program.equality | (multipliers + ratio * short > 0))
         argument = weights + sigma * program.adjoint(multipliers)
-        # J by central differences; ΔW − J(ΔW + σA*(Δλ)) = prox − W and A(ΔW) = b − A(W) on the active rows
-        length = 100 * DIFFERENCE * float(np.linalg.norm(argument))
-        ahead, behind = (proxes(program.norm, argument + side * length * units, sigma) for side in (1, -1))
-        slope = (ahead - behind).reshape(len(units), -1).T / (2 * length)
+        # J is the slope; ΔW − J(ΔW + σA*(Δλ)) = prox − W and A(ΔW) = b − A(W) on the active rows
+        slope, _ = slope_of_prox(program.norm, argument, sigma)
         rows = program.row_matrices(active).reshape(len(active), -1)
-        matrix = np.block([[np.eye(len(units)) - slope, -sigma * slope @ rows.T], [rows, np.zeros((len(active),) * 2)]])
+        matrix = np.block(
+            [[np.eye(weights.size) - slope, -sigma * slope @ rows.T], [rows, np.zeros((len(active),) * 2)]]
+        )
         # the multipliers of rows that are not active become 0, which changes the argument
         dropped = np.zeros(len(multipliers))
         dropped[active] = multipliers[active]
@@ -232,6 +224,6 @@ class _Equations(Improvement):
         away = (program.norm.prox(argument, sigma) - weights).ravel() + slope @ change
         # by least squares: there may be several optima
         found = np.linalg.lstsq(matrix, np.concatenate([away, short[active]]), rcond=1e-9)[0]
-        self.weights = weights + found[: len(units)].reshape(weights.shape)
-        dropped[active] += found[len(units) :]
+        self.weights = weights + found[: weights.size].reshape(weights.shape)
+        dropped[active] += found[weights.size :]
         self.multipliers = dropped

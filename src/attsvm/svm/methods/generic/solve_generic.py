@@ -9,10 +9,10 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece, sample_shape
-from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.constraints import SMALL_NUMBERS, Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
-from attsvm.svm.loop import FINEST, Point, Report, Watch
+from attsvm.svm.loop import Point, Report, Watch
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
@@ -20,6 +20,7 @@ from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
 from attsvm.svm.threads import threads_for
+from attsvm.svm.tolerances import FINEST
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"
 PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING)
@@ -38,12 +39,9 @@ WHY = {
     QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
 }
 
-NEWTON_NUMBERS = 10_000
-"""With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems."""
-
-EASY_STEPS, NEAR = 500, 1e-5
-"""On larger problems Newton's method, whose steps are much slower there, follows the splitting if the gap is above this
-after so many steps. Most problems take a third of them."""
+EASY_STEPS, NEAR = 400, 1e-5
+"""On larger problems another method, whose steps are much slower there, follows the splitting if the gap is above this
+after so many steps. Most problems need 100 to 300."""
 
 
 @lru_cache(maxsize=256)
@@ -159,7 +157,7 @@ def _solve_rows(
     target = max(0.5 * settings.tol, FINEST)
     steps, used = 0, ""
     limit = 1_000_000 if settings.max_steps is None else settings.max_steps
-    small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS
+    small = len(program.right) * math.prod(program.shape) <= SMALL_NUMBERS
     chosen: Sequence[str] = names
     if tuple(names) == PROXIMAL:
         chosen = (NEWTON,) if small else (SPLITTING, NEWTON)

@@ -19,7 +19,7 @@ from attsvm.norms import Norm
 from attsvm.norms.scaled import Wrapper
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop
-from attsvm.svm.methods.generic.program import Bounds, Program, Vector
+from attsvm.svm.methods.generic.program import MOST_UNKNOWNS, Bounds, Program, Vector
 
 STOP = Stop(target=0.0, max_steps=3000, patience=300, stride=10)
 """Counted in evaluations of F, because SciPy's method makes the steps."""
@@ -31,9 +31,6 @@ RESTARTS = 3
 
 EQUATIONS = {"fatol": 1e-13, "maxiter": 10, "jac_options": {"inner_maxiter": 30}}
 """The Newton-Krylov method solves them to rounding in few steps, as they are well conditioned as a rule."""
-
-MOST_DIRECTIONS = 400
-"""With this many directions a proximal point is returned as it is."""
 
 
 def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
@@ -147,13 +144,13 @@ class ByDirections(Wrapper):
         return self.of.steepest(g)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """Return the sum of at most :data:`MOST_DIRECTIONS` directions."""
+        """Return the sum of at most :data:`MOST_UNKNOWNS` directions."""
         goal = x.reshape(-1)
-        directions = np.empty((MOST_DIRECTIONS, goal.size))
-        gram = np.empty((MOST_DIRECTIONS, MOST_DIRECTIONS))
-        right = np.empty(MOST_DIRECTIONS)
+        directions = np.empty((MOST_UNKNOWNS, goal.size))
+        gram = np.empty((MOST_UNKNOWNS, MOST_UNKNOWNS))
+        right = np.empty(MOST_UNKNOWNS)
         left = goal
-        for k in range(MOST_DIRECTIONS):
+        for k in range(MOST_UNKNOWNS):
             new = np.asarray(self.of.steepest(left.reshape(x.shape))).reshape(-1)
             if not new @ left > step * (1 + 1e-9):
                 break

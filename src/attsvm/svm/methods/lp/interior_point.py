@@ -70,7 +70,6 @@ class State(NamedTuple):
     slack: RowVector
 
     def moved(self, step: "State", length: Values) -> "State":
-        """Return the state after a step."""
         return State(*(part + _axes(length, part) * change for part, change in zip(self, step, strict=True)))
 
     def total(self) -> Values:
@@ -292,5 +291,4 @@ def _bounds(w: Vector, u: Vector) -> Pair:
 
 
 def _axes(values: Values, like: np.ndarray) -> np.ndarray:
-    """Append axes of length 1."""
     return values.reshape(-1, *[1] * (like.ndim - 1))

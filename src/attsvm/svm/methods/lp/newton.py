@@ -25,9 +25,6 @@ from attsvm.svm.methods.lp.problems import Problems, dual_exponent, lp_norm
 
 Column = Float[np.ndarray, "N 1"]
 
-MAX_EXCHANGES = 12
-"""Largest number of exchanges of active rows in one step; a problem that needs more is solved by another method."""
-
 FLAT = 1e-10
 """The smallest curvature used. Entries of smaller curvature add nothing to the norm, but would dominate the others."""
 
@@ -78,7 +75,7 @@ class _Newton(Iteration):
             # the multipliers of its minimum: (A D² A')μ ≥ b − Ac, μ ≥ 0, from a guess of the active rows
             model, scaled = self.model, problems.rows.scaled(self.model.spread)
             short = model.right - problems.rows.apply(model.centre)
-            self.found, self.active, _ = exchange(scaled @ scaled.mT, short, self.active, MAX_EXCHANGES)
+            self.found, self.active, _ = exchange(scaled @ scaled.mT, short, self.active)
             # w = c + D² A'μ
             self.gradient = problems.rows.adjoint(self.found)
             self.point = model.centre + model.spread**2 * self.gradient

@@ -12,34 +12,22 @@ from scipy.optimize import linprog
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues
+from attsvm.svm.constraints.constraints import ALL_TOKENS, SMALL_NUMBERS, STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector, dense_selection, factored_selection
+from attsvm.svm.frobenius.choice import DENSE_NUMBERS, solve_frobenius
 from attsvm.svm.frobenius.choice import METHODS as FROBENIUS_METHODS
-from attsvm.svm.frobenius.choice import solve_frobenius
-from attsvm.svm.loop import FINEST, Point, Report, Stop, Watch
+from attsvm.svm.loop import Point, Report, Stop, Watch
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton
 from attsvm.svm.methods.lp.problems import Problems, lp_norm
-from attsvm.svm.methods.registry import Candidate, Settings, chunks, solver, undecided
+from attsvm.svm.methods.registry import CACHED, Candidate, Settings, chunks, solver, undecided
+from attsvm.svm.tolerances import FAILED, FINEST
 
 INTERIOR_POINT, NEWTON, LINEAR_PROGRAM = "interior-point", "newton", "linear-program"
 
 NEWTON_RANGE = (1.2, 4.0)
 """The range of p in which Newton's method by least-distance problems takes three to eight steps."""
-
-SMALL_ROWS = 30_000
-"""With at most this many numbers in the rows of a problem, active-set methods (Newton, simplex) are the fastest."""
-
-GROWN_ROWS = 100_000
-"""With more numbers than this in the rows of a problem, the method works on a growing set of rows."""
-
-CHUNK_ROWS = 600_000
-"""Numbers in the rows of problems solved together, which fit into the processor's cache. With more in one problem, the
-rows are never stored, although stored rows are more robust."""
-
-FAILED = 1e-10
-"""A relative gap above which another method is tried."""
 
 
 def _methods(norm: Norm) -> tuple[str, ...]:
@@ -82,7 +70,7 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     used, why = method or INTERIOR_POINT, "the answer in the Frobenius norm is already optimal or infeasible"
     task = _Task(norm.p, settings, method, Watch(settings.report))
     numbers = flat.most_rows * math.prod(flat.weights_shape)
-    for index in chunks(to_solve, numbers, CHUNK_ROWS if numbers <= GROWN_ROWS else 0):
+    for index in chunks(to_solve, numbers if numbers <= STORED_NUMBERS else CACHED):  # large ones one at a time
         point, used, why = task.solve(flat[index], weights[index], multipliers[index])
         weights[index], multipliers[index], steps[index] = point.weights, point.multipliers, point.steps
     return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
@@ -130,9 +118,9 @@ class _Task(NamedTuple):
         """Solve some problems together; return the method and why, too. Multipliers are in the places of the rows."""
         settings, watch = self.settings, self.watch
         numbers = constraints.most_rows * math.prod(constraints.weights_shape)
-        if numbers > GROWN_ROWS and self.forced in (None, INTERIOR_POINT):
+        if numbers > STORED_NUMBERS and self.forced in (None, INTERIOR_POINT):
             point = self._grown(constraints, weights, multipliers)
-            if watch.stopped or point.gap[0] <= FAILED or numbers > CHUNK_ROWS or settings.max_steps is not None:
+            if watch.stopped or point.gap[0] <= FAILED or numbers > DENSE_NUMBERS or settings.max_steps is not None:
                 return point, INTERIOR_POINT, "many rows: a growing set of them"
         # all rows, by one method after the other
         rows, unit = dense_selection(constraints)
@@ -163,9 +151,9 @@ class _Task(NamedTuple):
         if self.forced is not None:
             method, solve = simplex if self.forced == LINEAR_PROGRAM else by_newton
             return interior if self.forced == INTERIOR_POINT else [_Attempt(method, "requested", solve)]
-        if numbers <= SMALL_ROWS and self.p in (1, np.inf) and count == 1:
+        if numbers <= SMALL_NUMBERS and self.p in (1, np.inf) and count == 1:
             return [_Attempt(LINEAR_PROGRAM, "p = 1 and p = ∞ are linear programs", linear_programs), *interior]
-        if numbers <= SMALL_ROWS and NEWTON_RANGE[0] <= self.p <= NEWTON_RANGE[1] and not equalities:
+        if numbers <= SMALL_NUMBERS and NEWTON_RANGE[0] <= self.p <= NEWTON_RANGE[1] and not equalities:
             return [_Attempt(NEWTON, "small problems, moderate p", newton), *interior]
         return interior
 

@@ -18,14 +18,15 @@ from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import Block, Reduced, RowVector, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Stop, Watch
-from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic, solve_one
+from attsvm.svm.methods.generic.solve_generic import EASY_STEPS, SPLITTING, solve_generic, solve_one
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
-from attsvm.svm.methods.predictor_corrector import Values
-from attsvm.svm.methods.registry import CACHED, Candidate, Settings, chunks, solver, undecided
+from attsvm.svm.methods.predictor_corrector import Values, raised
+from attsvm.svm.methods.registry import Candidate, Settings, chunks, solver, undecided
 from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
 from attsvm.svm.methods.semidefinite.face import solve_on_face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
 from attsvm.svm.methods.semidefinite.problems import Problems
+from attsvm.svm.tolerances import ROUNDED
 
 METHOD = "semidefinite"
 
@@ -34,14 +35,9 @@ METHODS = METHOD, SPLITTING
 SPLIT_NUMBERS = 300_000
 """With at least this many numbers in the rows, the splitting is faster than the interior point."""
 
-SPLIT_STEPS = 400
-"""Steps of the splitting after which the interior point is used; most problems need 100 to 300."""
-
-GROWN_ROWS = 300
-"""With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them."""
-
-FACE_ROWS = 400
-"""Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
+MANY_ROWS = 300
+"""With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them, and
+the interior point is not preceded by the search for a face from the answer in the Frobenius norm."""
 
 
 @solver(Nuclear, methods=METHODS)
@@ -78,8 +74,7 @@ def solve_semidefinite(
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     task = _Task(norm, cone, settings, Watch(settings.report))
     used, why = METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one"
-    equations = flat.most_rows * max(flat.most_rows, math.prod(flat.weights_shape))
-    for index in chunks(undecided(flat), equations, CACHED):
+    for index in chunks(undecided(flat), flat.most_rows**2):
         some = flat if len(index) == size else flat[index]
         frobenius = _frobenius(some if constraints.batch_shape else constraints)
         ray[index], multipliers[index] = frobenius.ray, frobenius.multipliers
@@ -132,7 +127,7 @@ class _Task(NamedTuple):
         """Solve one problem by the splitting, then by the other methods if it is not enough."""
         settings, watch = self.settings, self.watch
         # splitting, in a number of steps that is usually enough
-        limit = SPLIT_STEPS if settings.max_steps is None else min(SPLIT_STEPS, settings.max_steps)
+        limit = EASY_STEPS if settings.max_steps is None else min(EASY_STEPS, settings.max_steps)
         warm = None if settings.warm_start is None else settings.warm_start[0]
         own = replace(settings, max_steps=limit, warm_start=warm, warm_multipliers=None)
         found, _ = solve_one(constraints, self.norm, (SPLITTING,), own, watch, weights, multipliers)
@@ -153,7 +148,7 @@ class _Task(NamedTuple):
         why = f"the {self.norm.name} norm is a semidefinite program with rows of rank one"
         # the active rows of the Frobenius norm are a guess of those of this norm
         few_active = rows > 3 * int(np.count_nonzero(multipliers))
-        if not (rows > MOST_ROWS or (rows > GROWN_ROWS and few_active)):
+        if not (rows > MOST_ROWS or (rows > MANY_ROWS and few_active)):
             return self.solve_rows(constraints, weights, multipliers), METHOD, why
 
         def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
@@ -183,12 +178,12 @@ class _Task(NamedTuple):
         problems = Problems(reduced.rows, right, reduced.unit.equality)
         cone = self.cone(reduced.rows.left.shape[-1])
         best = Point.unsolved(np.zeros_like(known), own_multipliers)
-        target = max(0.2 * settings.tol, 1e-12)
+        target = max(0.2 * settings.tol, ROUNDED)
         # the steps on a face have no gap that could be reported
-        if settings.report is None and settings.max_steps is None and right.shape[1] <= FACE_ROWS:
+        if settings.report is None and settings.max_steps is None and right.shape[1] <= MANY_ROWS:
             self._on_faces(best, problems, cone, known / sizes[:, None, None], own_multipliers, target)
         # the second start is for problems whose Frobenius multipliers are far from those of this norm
-        for start in (_raised, _even):
+        for start in (own_multipliers, np.where(problems.asked, 1.0, 0.0)):
             index = np.flatnonzero(best.gap > settings.tol)
             if len(index) == 0 or watch.stopped:
                 break
@@ -197,7 +192,7 @@ class _Task(NamedTuple):
                 stop = stop._replace(max_steps=settings.max_steps - int(best.steps[index].max()))
             if stop.max_steps > 0:
                 own = problems if len(index) == len(sizes) else problems.select(index)
-                found = interior_point(cone, own, start(own, own_multipliers[index]), stop, watch)
+                found = interior_point(cone, own, raised(start[index], own.equality), stop, watch)
                 best.steps[index] += found.steps
                 best.improve(index, cone.cleaned(own, found, target))
         _keep_known(reduced, norm, best, known, sizes, settings.tol)
@@ -217,17 +212,6 @@ class _Task(NamedTuple):
         done = found.gap <= target
         best.improve(np.arange(len(done)), found._replace(gap=np.where(done, found.gap, np.inf)))
         best.steps[done] = found.steps[done]
-
-
-def _raised(problems: Problems, multipliers: RowVector) -> RowVector:
-    """Return a start inside the cone: multipliers of at least a tenth of the largest."""
-    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
-    return np.where(problems.equality, multipliers, np.maximum(multipliers, 0.1 * top))
-
-
-def _even(problems: Problems, multipliers: RowVector) -> RowVector:
-    """Return a start that does not depend on the multipliers."""
-    return np.where(problems.equality, 0.0, np.where(problems.asked, 1.0, 0.1))
 
 
 def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:

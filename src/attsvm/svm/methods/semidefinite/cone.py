@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.linear_algebra import diagonal_of, lift
 from attsvm.svm.constraints.rows import Block, RowVector
 from attsvm.svm.loop import Point
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values
@@ -291,15 +291,6 @@ class _RowEquations:
         """Solve for Δλ and Δs."""
         change = self.system.solve(right + row_target / self.multipliers)
         return change, (row_target - self.slack * change) / self.multipliers
-
-
-def lift(block: Block) -> Matrix:
-    """[[0, B], [B', 0]] / 2, so that ⟨lift(B), X⟩ is ⟨B, X₁₂⟩."""
-    size, rows, columns = block.shape
-    both = np.zeros((size, rows + columns, rows + columns))
-    both[:, :rows, rows:] = 0.5 * block
-    both[:, rows:, :rows] = both[:, :rows, rows:].mT
-    return both
 
 
 def _half_minus(image: Block) -> Matrix:

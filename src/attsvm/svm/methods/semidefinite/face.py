@@ -41,6 +41,7 @@ from attsvm.svm.constraints.rows import Block, Chosen, RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Values
 from attsvm.svm.methods.semidefinite.problems import Problems
+from attsvm.svm.tolerances import ROUNDED
 
 Singular = Float[np.ndarray, "N c"]
 
@@ -53,7 +54,7 @@ LEAST_FREEDOM = 1e-10
 FEW_ENTRIES = 500
 """With more entries than this in W, those that do not change are left out of the products."""
 
-TINY = 1e-300
+TINY = float(np.finfo(float).tiny)
 """Added to divisors that are 0 where the dividends are 0, too."""
 
 
@@ -276,7 +277,7 @@ class _Newton(Iteration):
         now, rows = self.now, self.rows
         short = rows.lacking(now.weights)
         off = np.maximum.reduce(np.abs(short * self.held_mask), axis=-1)
-        wrong = (now.multipliers < 0) & rows.inequality | (short > np.maximum(off, 1e-12)[:, None])
+        wrong = (now.multipliers < 0) & rows.inequality | (short > np.maximum(off, ROUNDED)[:, None])
         if np.count_nonzero(wrong):
             self.held_mask = self.held_mask ^ wrong
             self.held = _Held.of(rows, self.held_mask)
@@ -302,7 +303,6 @@ class _Places(NamedTuple):
     @classmethod
     @cache
     def of(cls, face: Face, d: int, c: int) -> "_Places":
-        """Return those of a norm."""
         i, j = np.arange(d)[:, None], np.arange(c)
         sums = i <= j
         inside = np.arange(d) < np.arange(c + 1)[:, None]

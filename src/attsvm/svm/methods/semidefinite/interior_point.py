@@ -100,7 +100,6 @@ class _CentralPath(Iteration):
         self.next_finish = self.next_finish[going]
 
     def advance(self) -> None:
-        """Make one step."""
         lacking = self.problems.right + self.state.slack - self.image
         step, lengths = predictor_corrector(_Equations(self.cone, self.problems, self.state, lacking))
         self.state = self.cone.move(self.problems, self.state, step.change.state, lengths)
