@@ -9,8 +9,9 @@ from scipy.optimize import minimize
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import LOSSES
-from attsvm.regularization.excess import scalar_of
-from attsvm.regularization.nonlinear import excess_of
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.head_function import function_of
+from attsvm.regularization.log_losses import scalar_of
 from oracles.attention import softmax
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def problem_of(seed, n=4, T=5):
 
 
 def excess(problem, head):
-    return excess_of(head, head.initial(problem), problem, LOGISTIC)
+    return Excess.of(problem, function_of(head, head.initial(problem)), LOGISTIC)
 
 
 @pytest.mark.parametrize("head", [Quadratic(0.7), GELU, RELU, TANH])

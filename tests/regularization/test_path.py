@@ -12,8 +12,10 @@ from attsvm.datasets.papers import one_sequence
 from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
-from attsvm.regularization.excess import Separation, scalar_of
-from attsvm.regularization.linear import HeadLoss, LinearExcess
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.head_function import LinearFunction
+from attsvm.regularization.log_losses import HeadLoss, scalar_of
+from attsvm.regularization.trust_region import LogSumExp
 from oracles.attention import softmax
 from oracles.norms import norm_and_dual
 
@@ -169,12 +171,12 @@ def test_the_gradient_is_the_engines_exact_one_and_points_along_the_weights():
 def test_derivatives_are_those_of_finite_differences(scale):
     problem = attsvm.datasets.random_problem(4, 5, 3, 0)
     generator = np.random.default_rng(1)
-    excess = LinearExcess.of(problem, problem.head * 5, scalar_of(LOSSES.find("logistic")))
+    excess = Excess.of(problem, LinearFunction(problem.head * 5), scalar_of(LOSSES.find("logistic")))
     mixed = excess.over((excess.optimal + 1) % 5)
     weights = scale * attsvm.solve_svm(problem, excess.optimal).direction.reshape(-1) + generator.standard_normal(9)
     objectives = [
         excess,
-        Separation(excess),
+        LogSumExp(excess.rows, generator.standard_normal(len(excess.rows))),
         HeadLoss(generator.standard_normal((4, 9)), scalar_of(LOSSES.find("logistic"))),
     ]
     if np.isfinite(mixed.value(weights)):
@@ -401,7 +403,7 @@ def test_a_norm_of_another_type_is_refused_by_name_or_brings_its_ball():
             return float(np.linalg.norm(x)) / 2
 
     problem = small(0)
-    excess = LinearExcess.of(problem, problem.head, scalar_of(LOSSES.find("logistic")))
+    excess = Excess.of(problem, LinearFunction(problem.head), scalar_of(LOSSES.find("logistic")))
     with pytest.raises(attsvm.ProblemError, match=r"norm: expected a norm with regularization paths .*, got doubled"):
         attsvm.regularization_path(problem, [1.0], norm=Doubled())
 

@@ -27,14 +27,14 @@ class Found(NamedTuple):
     weights: np.ndarray  # shape (d_k d_q,)
     objective: Objective  # the objective, rebased at the weights
     residual: float  # how far the weights are from stationary
+    tail: Tail | None = None  # where the objective is the dropped tokens' part alone, in coordinates
 
 
 @dataclass(frozen=True)
 class WeightBall(ABC):
     """N(W) ≤ radius for matrices of one shape, inside a cone if there is one.
 
-    A subclass provides :meth:`steepest` and :meth:`minimise`, and is registered for the type of its norm with
-    ``ball_of.register``.
+    A subclass provides :meth:`minimise`, and is registered for the type of its norm with ``ball_of.register``.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class WeightBall(ABC):
     norm: Norm
     cone: CircularCone | None = None
 
-    @abstractmethod
     def steepest(self, gradient: np.ndarray) -> np.ndarray:
         """The flat weights of norm 1 along which a function with this gradient decreases fastest."""
+        return np.asarray(-self.norm.steepest(gradient.reshape(self.shape)).reshape(-1))
 
     @abstractmethod
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
@@ -169,12 +169,6 @@ class LpBall(WeightBall):
         """Return p: ‖W‖_p^p is a sum over the entries."""
         return self.norm.p
 
-    def steepest(self, gradient: np.ndarray) -> np.ndarray:
-        """−sign(g)|g|^(q−1), of norm 1."""
-        scaled = gradient / np.max(np.abs(gradient))
-        direction = -np.sign(scaled) * np.abs(scaled) ** (1 / (self.norm.p - 1))
-        return np.asarray(direction / self.size(direction))
-
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
         """A local minimum, on the weights themselves."""
         minimum = minimise(objective, start, radius, self.norm.p, cone=self.cone, max_steps=MAX_STEPS)
@@ -185,8 +179,9 @@ class LpBall(WeightBall):
         left = radius**2 - float(tail.fixed @ tail.fixed)
         if self.norm.p != 2 or self.cone is not None or left <= 0:
             return None
-        minimum = minimise(tail, tail.across.T @ start, float(np.sqrt(left)), max_steps=MAX_STEPS)
-        return Found(tail.fixed + tail.across @ minimum.x, tail, max(minimum.residual, tail.residual))
+        minimum = minimise(tail.dropped, tail.across.T @ start, float(np.sqrt(left)), max_steps=MAX_STEPS)
+        residual = max(minimum.residual, tail.residual)
+        return Found(tail.fixed + tail.across @ minimum.x, tail.dropped, residual, tail)
 
 
 @ball_of.register
@@ -208,11 +203,6 @@ class NuclearBall(WeightBall):
     """‖W‖_* ≤ radius, and the rank of W at most ``rank`` if it is given."""
 
     rank: int | None = None
-
-    def steepest(self, gradient: np.ndarray) -> np.ndarray:
-        """−u v' of the largest singular value."""
-        left, _, right = np.linalg.svd(gradient.reshape(self.shape), full_matrices=False)
-        return -np.outer(left[:, 0], right[0]).reshape(-1)
 
     @property
     def random_starts(self) -> int:

@@ -1,163 +1,233 @@
 """How far a loss lies above that of a selection, in logarithms, with its derivatives in the attention weights.
 
 At ‖W‖ = 1e4 times the value of the Att-SVM, the loss equals its infimum in every digit. The logarithm of its excess
-over the loss of the selected tokens alone is a sum of terms without cancellation, and stays exact. :class:`Scalar` has
-the losses of one margin in this form.
+over the loss of the selected tokens alone is a sum of terms without cancellation, and stays exact.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy.special import log_expit, logsumexp
 
 from attsvm._utils.linear_algebra import softmax
-from attsvm.losses import OutputLoss
-from attsvm.losses.exponential import EXPONENTIAL
-from attsvm.losses.linear import LINEAR
-from attsvm.losses.logistic import LOGISTIC
+from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.regularization.head_function import HeadFunction, LinearFunction
+from attsvm.regularization.log_losses import NODE_WEIGHTS, NODES, Scalar
 from attsvm.regularization.trust_region import Curvature, Expansion
-
-# a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
-_SHORT = 2.0
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A decreasing loss ℓ(m) of the margin: NumPy functions, in logarithms."""
-
-    value: Callable[[np.ndarray], np.ndarray]
-    log_value: Callable[[np.ndarray], np.ndarray] | None
-    log_slope: Callable[[np.ndarray], np.ndarray]
-    bend: Callable[[np.ndarray], np.ndarray]  # −d log|ℓ'| / dm
-
-    def log_mean_slope(self, margins: np.ndarray, drops: np.ndarray) -> np.ndarray:
-        """Log of the mean of |ℓ'| between m − Δ and m: the excess ℓ(m − Δ) − ℓ(m) is Δ times that."""
-        between = margins[:, None] - drops[:, None] * (1 + _NODES) / 2
-        near = logsumexp(self.log_slope(between), b=_NODE_WEIGHTS / 2, axis=1)
-        far = np.abs(drops) > _SHORT
-        if not far.any():
-            return np.asarray(near)
-        near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
-        return np.asarray(near)
-
-    def _log_difference(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        if self.log_value is None:
-            return np.asarray(np.log(np.abs(self.value(one) - self.value(other))))
-        one, other = self.log_value(one), self.log_value(other)
-        larger = np.maximum(one, other)
-        return np.asarray(larger + np.log(-np.expm1(np.minimum(one, other) - larger)))
-
-
-def _log_logistic(margins: np.ndarray) -> np.ndarray:
-    # log(log(1 + e^−m)) is −m to rounding once m > 37
-    return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
-
-
-_EXACT: dict[OutputLoss, Scalar] = {
-    LOGISTIC: Scalar(
-        lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
-    ),
-    EXPONENTIAL: Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
-    LINEAR: Scalar(np.negative, None, np.zeros_like, np.zeros_like),
-}
-
-
-def scalar_of(loss: OutputLoss) -> Scalar:
-    """A loss of the margin in NumPy: in closed form for the built-in ones, otherwise through its JAX functions."""
-    return _EXACT[loss] if loss in _EXACT else _through_jax(loss)
-
-
-def _through_jax(loss: OutputLoss) -> Scalar:
-    def of_margins(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
-        def numpy_function(margins: np.ndarray) -> np.ndarray:
-            with jax.enable_x64(True):
-                outputs = jnp.asarray(margins.reshape(-1, 1, 1))
-                return np.asarray(function(outputs, jnp.ones_like(outputs)), dtype=np.float64).reshape(margins.shape)
-
-        return numpy_function
-
-    log_slope = of_margins(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
-
-    def bend(margins: np.ndarray) -> np.ndarray:
-        return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
-
-    return Scalar(of_margins(loss.values), None, log_slope, bend)
-
 
 # smallest attention of the selected tokens for which the loss is compared to theirs alone
 SATURATED = 0.999
+KEPT = 1e-3
+"""Smallest attention of a token that counts as kept."""
+LOST = 1e-12
+"""Largest attention of dropped tokens beside which several kept ones leave only rounding in the gradient."""
+
+_HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])
+_WHOLE = (NODES + 1) / 2
+# where one rule and two halves differ by more, the head has a kink between the two points
+_SMOOTH = 1e-12
 
 
-class Scaled(NamedTuple):
-    """The excess of each query and its derivatives in the logits, all times exp(−log_scale)."""
+class _Parts(NamedTuple):
+    """What value and derivatives share; c is the largest shortfall of a logit that counts."""
 
-    value: float  # the mean over the queries
+    value: float  # excess · exp(−log_scale)
     log_scale: float
-    attention: np.ndarray  # shape (N, T)
-    gradient: np.ndarray  # shape (N, T), in the logits
-    bend: np.ndarray  # shape (N, T, T), the part of the Hessian in the logits that does not come from the softmax
+    attention: np.ndarray  # (N, T)
+    small: np.ndarray  # (N,): exp(c)
+    shares: np.ndarray  # (N, T): attention · exp(−c) of the tokens other than the reference
+    drop: np.ndarray  # (N,): (y h(x_α) − y h(o)) exp(−c)
+    size: np.ndarray  # (N,): |ℓ'| exp(c − log_scale) / N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Excess(ABC):
-    """log(L(W) − L_α) of one problem under a fixed head, L_α the loss of the tokens α alone.
+class Excess:
+    """log(L(W) − L_α) of one problem under a fixed prediction head h, L_α the loss of the tokens α alone.
 
-    A subclass is a kind of head.
+    The margins are m = y h(o). The margin that a query loses against its reference token is a function of D = x_α − o,
+    a sum of small terms. It keeps its digits where h(x_α) and h(o) are equal to rounding.
     """
 
     # shape (N, T, d_k), keys for each of the N active queries, relative to the key of the reference token
     keys: np.ndarray
     queries: np.ndarray  # shape (N, d_q)
     allowed: np.ndarray  # shape (N, T)
+    tokens: np.ndarray  # shape (N, T, d)
+    labels: np.ndarray  # shape (N,)
+    head: HeadFunction | LinearFunction = field(repr=False)
+    scores: np.ndarray  # shape (N, T), y h(x_t) of each token; −inf where masked
     loss: Scalar
     reference: np.ndarray  # shape (N,), α
     above: bool = True  # whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
 
-    random_starts: ClassVar[int] = 0
-    """Branches from random weights of each size, besides those that start at zero and at the optimal tokens."""
+    @classmethod
+    def of(cls, problem: Problem, head: HeadFunction | LinearFunction, loss: Scalar) -> "Excess":
+        """For a problem without batch axes, over the loss of the tokens of largest y h(x).
+
+        Raises ProblemError if the head is not a number at some token.
+        """
+        assert problem.labels is not None
+        keys, queries, allowed, active = problem.canonical
+        labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+        sequence, _ = np.nonzero(active)
+        excess = cls(
+            keys=keys[sequence],
+            queries=queries[active],
+            allowed=allowed[active],
+            tokens=problem.tokens[sequence],
+            labels=labels[active],
+            head=head,
+            scores=np.empty((len(sequence), problem.num_tokens)),
+            loss=loss,
+            reference=np.zeros(len(sequence), dtype=int),
+        )
+        return excess.under(head)
+
+    def under(self, head: HeadFunction | LinearFunction) -> Self:
+        """The same under another prediction head, over the loss of its optimal tokens.
+
+        Raises ProblemError if the head is not a number at some token.
+        """
+        values = head.values(self.tokens.reshape(-1, self.tokens.shape[2])).reshape(self.allowed.shape)
+        if not np.isfinite(values[self.allowed]).all():
+            raise ProblemError(
+                f"head: expected finite outputs at the tokens, got {values[self.allowed & ~np.isfinite(values)][0]}"
+            )
+        scores = np.where(self.allowed, self.labels[:, None] * values, -np.inf)
+        return replace(self, head=head, scores=scores).over(np.argmax(scores, axis=1))
+
+    def restricted(self, allowed: np.ndarray) -> Self:
+        """The excess if each query attends to these tokens only, over the best of them."""
+        scores = np.where(allowed, self.scores, -np.inf)
+        return replace(self, allowed=allowed, scores=scores).over(np.argmax(scores, axis=1))
 
     @property
-    @abstractmethod
+    def is_linear(self) -> bool:
+        """Whether the prediction head is linear, so that the best mixture of tokens is a single one."""
+        return isinstance(self.head, LinearFunction)
+
+    @property
+    def random_starts(self) -> int:
+        """Branches from random weights of each size, besides those that start at zero and at the optimal tokens."""
+        return 0 if self.is_linear else 1
+
+    @cached_property
     def optimal(self) -> np.ndarray:
         """The tokens of least loss, shape (N,)."""
+        return np.asarray(np.argmax(self.scores, axis=1))
 
-    @property
-    @abstractmethod
+    @cached_property
     def margins(self) -> np.ndarray:
-        """The margins of the reference tokens, shape (N,)."""
+        """The margins y h(x_α) of the reference tokens, shape (N,)."""
+        return np.asarray(self.scores[np.arange(len(self.reference)), self.reference])
 
-    @property
-    @abstractmethod
+    @cached_property
+    def away(self) -> np.ndarray:
+        """x_α − x_t, shape (N, T, d); 0 where masked."""
+        kept = self.tokens[np.arange(len(self.reference)), self.reference][:, None]
+        return np.where(self.allowed[:, :, None], kept - self.tokens, 0.0)
+
+    @cached_property
+    def worse(self) -> np.ndarray:
+        """Y ⟨∇h(x_α), x_α − x_t⟩, shape (N, T): under a linear head, how much lower the score of a token is."""
+        slope = self.head.gradients(self.tokens[np.arange(len(self.reference)), self.reference])
+        return np.asarray(self.labels[:, None] * (self.away @ slope[:, :, None])[..., 0])
+
+    @cached_property
     def differs(self) -> np.ndarray:
         """The tokens that change the loss where they share the attention with the reference, shape (N, T)."""
+        return np.asarray(self.worse != 0 if self.is_linear else self.away.any(axis=2))
 
-    @abstractmethod
     def kept(self, weights: np.ndarray) -> np.ndarray:
-        """The tokens that are kept in the limit if these weights are far along the path; bool, shape (N, T)."""
+        """The tokens that are kept in the limit if these weights are far along the path; bool, shape (N, T).
 
-    @abstractmethod
+        Under a linear head the token of largest logit alone, otherwise those with an attention above 1e-3.
+        """
+        logits = self.logits(weights)
+        if self.is_linear:
+            return np.asarray(np.argmax(logits, axis=1)[:, None] == np.arange(self.allowed.shape[1]))
+        return np.asarray(softmax(logits) > KEPT)
+
     def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
         """Whether two selections have the same margins."""
+        index = np.arange(len(one))
+        return bool((self.scores[index, one] == self.scores[index, other]).all())
 
     def is_rounding(self, weights: np.ndarray) -> bool:
-        """Whether the gradient at these weights is rounding."""
-        return False
+        """Whether the gradient is rounding: several tokens balance while the attention of the others vanishes."""
+        if self.is_linear:
+            return False
+        attention = softmax(self.logits(weights))
+        kept = attention > KEPT
+        dropped = attention[self.allowed & ~kept]
+        return bool((kept.sum(axis=1) > 1).any() and dropped.size and dropped.max() < LOST)
 
-    def _level(self, logits: np.ndarray) -> tuple[float, float]:
-        """Value and scale of the excess, without its derivatives."""
-        return self._scaled(logits)[:2]
+    def pooled(self, weights: np.ndarray) -> np.ndarray:
+        """y_i o_i, shape (N, d)."""
+        attention = softmax(self.logits(weights))
+        return np.asarray(self.labels[:, None] * (attention[:, None] @ self.tokens)[:, 0])
 
-    @abstractmethod
-    def _scaled(self, logits: np.ndarray) -> Scaled:
-        """The excess and its derivatives."""
+    def _parts(self, logits: np.ndarray) -> _Parts:
+        attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
+        counted = self.allowed & self.differs
+        # the largest term of each query is factored out; queries that do not change the loss have none
+        moves = counted.any(axis=1)
+        c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
+        small = np.exp(c)
+        shares = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * attention.max(axis=1)[:, None]
+        drop = np.sum(shares * self.worse, axis=1) if self.is_linear else self._drop(shares, small)
+        drops = small * drop
+        log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
+        log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
+        log_scale = float(max(np.max(log_mean), np.max(log_slope)))
+        value = float(np.mean(np.exp(log_mean - log_scale) * drop))
+        size = np.exp(log_slope - log_scale) / len(drop)
+        return _Parts(value, log_scale, attention, small, shares, drop, size)
+
+    def _shift(self, shares: np.ndarray) -> np.ndarray:
+        """(x_α − o) exp(−c) = Σ shares_t (x_α − x_t), shape (N, d)."""
+        return np.asarray((shares[:, None] @ self.away)[:, 0])
+
+    def _drop(self, shares: np.ndarray, small: np.ndarray) -> np.ndarray:
+        """(y h(x_α) − y h(o)) exp(−c), shape (N,): the integral of ∇h from o = x_α − exp(c)·shift to x_α."""
+        shift, start = self._shift(shares), self.tokens[np.arange(len(self.reference)), self.reference]
+        step = small[:, None] * shift
+        nodes = np.concatenate([_WHOLE, _HALVES])
+        points = start[:, None] - nodes[:, None] * step[:, None]
+        slopes = self.head.gradients(points.reshape(-1, points.shape[2])).reshape(points.shape)
+        along = self.labels[:, None] * (slopes @ shift[:, :, None])[..., 0]
+        whole = along[:, : len(_WHOLE)] @ NODE_WEIGHTS / 2
+        halves = along[:, len(_WHOLE) :] @ np.tile(NODE_WEIGHTS, 2) / 4
+        kinked = ~(np.abs(whole - halves) <= _SMOOTH * np.max(np.abs(along), axis=1))
+        if kinked.any():
+            values = self.labels[kinked] * self.head.values(start - step)[kinked]
+            halves[kinked] = (self.margins[kinked] - values) / small[kinked]
+        return np.asarray(halves)
+
+    def _derivatives(self, parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
+        """The gradient in the logits, (N, T), and the part of the Hessian that does not come from the softmax.
+
+        Both are times exp(−log_scale).
+        """
+        attention, shares, size = parts.attention, parts.shares, parts.size
+        bend = self.loss.bend(self.margins - parts.small * parts.drop) * parts.small
+        # derivatives of the drop in the logits: a_t ⟨∇, (x_α − x_t) − (x_α − o)⟩ with ∇ = y ∇h(o)
+        if not isinstance(self.head, HeadFunction):
+            of_drop = shares * self.worse - attention * parts.drop[:, None]
+            gradient = size[:, None] * of_drop
+            return gradient, bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None])
+        shift = self._shift(shares)
+        pooled = self.tokens[np.arange(len(shift)), self.reference] - parts.small[:, None] * shift
+        slope = self.labels[:, None] * self.head.gradients(pooled)
+        moved = shares[:, :, None] * self.away - attention[:, :, None] * shift[:, None]
+        of_drop = (moved @ slope[:, :, None])[..., 0]
+        gradient = size[:, None] * of_drop
+        # and the second derivative of h between two tokens
+        curved = self.labels[:, None, None] * self.head.hessians(pooled)
+        of_head = (size * parts.small)[:, None, None] * (moved @ curved @ moved.mT)
+        return gradient, bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None]) - of_head
 
     def over(self, reference: np.ndarray, above: bool = True) -> Self:
         """The excess over the loss of other tokens."""
@@ -236,7 +306,7 @@ class Excess(ABC):
 
     def value(self, weights: np.ndarray) -> float:
         """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α, ∞ where L is not a number."""
-        scaled, log_scale = self._level(self.logits(weights))
+        scaled, log_scale = self._parts(self.logits(weights))[:2]
         if np.isnan(scaled):
             return np.inf
         if self.above:
@@ -245,8 +315,10 @@ class Excess(ABC):
 
     def expand(self, weights: np.ndarray) -> Expansion:
         """Value and derivatives in the entries of W. Where L = L_α the derivatives are those of the excess itself."""
-        signed, log_scale, attention, gradient, curvature = self._scaled(self.logits(weights))
-        scaled = abs(signed) or 1.0
+        parts = self._parts(self.logits(weights))
+        attention, log_scale = parts.attention, parts.log_scale
+        gradient, curvature = self._derivatives(parts)
+        scaled = abs(parts.value) or 1.0
         gradient, curvature = gradient / scaled, curvature / scaled
         # per query, in its logits: diag(g) − g a' − a g' + the rest
         outer = gradient[:, :, None] * attention[:, None]
@@ -261,37 +333,3 @@ class Excess(ABC):
         core[query, :, query] = blocks
         core = core[moving][:, moving] - sign * np.outer(flat, flat)
         return Expansion(sign * float(log_scale + np.log(scaled)), flat @ self.rows, Curvature(self.rows, core))
-
-
-def active_queries(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each of the N active queries of a problem without batch axes: label, tokens, keys, query and mask."""
-    assert problem.labels is not None
-    keys, queries, allowed, active = problem.canonical
-    labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
-    sequence, _ = np.nonzero(active)
-    return labels[active], problem.tokens[sequence], keys[sequence], queries[active], allowed[active]
-
-
-@dataclass(frozen=True)
-class Separation:
-    """log Σ exp(s_t − s_α) over the dropped tokens: convex, and small where α is selected."""
-
-    excess: Excess  # its reference tokens are to be selected
-
-    @property
-    def rows(self) -> np.ndarray:
-        """(k_t − k_α) z', flattened, shape (m, d_k d_q)."""
-        return self.excess.rows
-
-    def rebased(self, weights: np.ndarray) -> "Separation":
-        return self
-
-    def value(self, weights: np.ndarray) -> float:
-        return float(logsumexp(self.rows @ weights))
-
-    def expand(self, weights: np.ndarray) -> Expansion:
-        exponents = self.rows @ weights
-        total = logsumexp(exponents)
-        share = np.exp(exponents - total)
-        core = np.diag(share) - np.outer(share, share)
-        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))

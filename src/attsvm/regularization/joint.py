@@ -1,8 +1,7 @@
-"""One problem, jointly in attention and head: the lowest of several branches, each by alternating minimisation."""
+"""The branches of one problem jointly in attention and head, each by alternating minimisation."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,15 +10,18 @@ from attsvm.problem import Problem
 from attsvm.regularization.balls import WeightBall, ball_of
 from attsvm.regularization.branches import (
     FIRST_LOGIT,
-    JointPoint,
-    Watch,
+    Branch,
+    Branches,
+    Point,
     direction_from_zero,
     first_radius,
+    grid_through,
     is_close,
-    joint_grid,
+    place_of_logits,
 )
-from attsvm.regularization.excess import Scalar
-from attsvm.regularization.linear import HeadLoss, LinearExcess
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.head_function import LinearFunction
+from attsvm.regularization.log_losses import HeadLoss, Scalar
 from attsvm.regularization.result import CONVERGED
 
 MOST_ALTERNATIONS = 60
@@ -29,74 +31,70 @@ STARTS = 4
 _LOWER = 1e-6
 
 
-def follow_jointly(
-    problem: Problem, radii: np.ndarray, head_radii: np.ndarray, ball: WeightBall, loss: Scalar, watch: Watch
-) -> list[JointPoint]:
-    """The joint minima at the radii; at those reached so far if the callback stops the search.
+@dataclass(frozen=True)
+class JointPoint(Point):
+    """A minimum in attention and head."""
 
-    Raises ProblemError if the loss depends on neither attention nor head.
-    """
-    excess = LinearExcess.of(problem, np.zeros(problem.dim), loss)
-    if not (excess.moving.any() and excess.values.any()):
-        raise ProblemError("problem: the loss does not depend on attention and head: equal keys, or tokens of zeros")
-    first = first_radius(excess, ball)
-    search = _Search(
-        problem,
-        excess,
-        ball,
-        of_head=ball_of(ball.norm.of_vectors, (problem.dim, 1)),
-        grid=joint_grid(radii, head_radii, first),
-        first=first,
-    )
-    wanted = {radius: index for index, (radius, _) in enumerate(search.grid) if radius in set(radii.tolist())}
-    for index in search.steps():
-        solved = sum(i in search.best for i in wanted.values())
-        if index in wanted.values() and watch.stops(solved, partial(search.loss, index)):
-            break
-    return [search.best[wanted[radius]] for radius in radii.tolist() if wanted[radius] in search.best]
+    head: np.ndarray  # shape (d,)
+    head_residual: float
 
 
 @dataclass
-class _Search:
-    """The branches of a joint path, and the lowest minimum known at each pair of radii of the grid."""
+class Joint(Branches[JointPoint]):
+    """The minima at the pairs of radii, of attention and head, of ``grid``."""
 
     problem: Problem
-    excess: LinearExcess
+    excess: Excess
     ball: WeightBall
     of_head: WeightBall
-    grid: list[tuple[float, float]]
-    first: float
-    best: dict[int, JointPoint] = field(default_factory=dict)
+    grid: list[tuple[float, ...]]
 
-    def steps(self) -> Iterator[int]:
-        """Follow one branch from W = 0 and eight from random weights; yields the place in the grid after each step."""
+    @classmethod
+    def through(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "Joint":
+        """Along the pairs of radii, shape (L, 2), and others between and before them.
+
+        Raises ProblemError if the loss depends on neither attention nor head.
+        """
+        excess = Excess.of(problem, LinearFunction(np.zeros(problem.dim)), loss)
+        if not (excess.moving.any() and excess.tokens.any()):
+            raise ProblemError(
+                "problem: the loss does not depend on attention and head: equal keys, or tokens of zeros"
+            )
+        # before the first pair the radii keep its proportion
+        scale = min(1.0, first_radius(excess, ball) / pairs[0, 0], FIRST_LOGIT / pairs[0, 1])
+        of_head = ball_of(ball.norm.of_vectors, (problem.dim, 1))
+        return cls(problem, excess, ball, of_head, grid_through(pairs, scale * pairs[0]))
+
+    def branches(self) -> Iterator[Branch]:
+        """One from W = 0 and eight from random weights."""
         ball, grid = self.ball, self.grid
         begin = np.zeros(np.prod(ball.shape)) if ball.cone is None else ball.cone.axis
-        yield from self._branch(begin, self._head_for(begin), range(len(grid)))
-        generator = np.random.default_rng(0)
+        yield Branch((begin, self._head_for(begin)), range(len(grid)))
+        generator, first = np.random.default_rng(0), first_radius(self.excess, ball)
         for logit in START_LOGITS:
-            at = int(np.argmin([abs(np.log(radius / self.first * FIRST_LOGIT / logit)) for radius, _ in grid]))
+            at = place_of_logits([radius for radius, _ in grid], first, logit)
             for _ in range(STARTS):
                 start = generator.standard_normal(begin.shape)
                 start = start + (0 if ball.cone is None else ball.cone.axis * len(begin))
                 start *= grid[at][0] / ball.size(start)
-                yield from self._branch(start, self._head_for(start), range(at, len(grid)))
-                yield from self._branch(self.best[at].weights, self.best[at].head, range(at - 1, -1, -1))
+                yield Branch((start, self._head_for(start)), range(at, len(grid)))
+                yield Branch((self.best[at].weights, self.best[at].head), range(at - 1, -1, -1))
 
-    def loss(self, index: int) -> float:
-        """The lowest loss known at a place in the grid."""
-        return float(np.exp(_log_loss(self.best[index])))
-
-    def _branch(self, weights: np.ndarray, head: np.ndarray, indices: Iterable[int]) -> Iterator[int]:
-        for index in indices:
-            point = self._by_turns(weights, head, *self.grid[index])
+    def minima(self, start: tuple[np.ndarray, np.ndarray], places: range) -> Iterator[JointPoint]:
+        weights, head = start
+        for place in places:
+            point = self._by_turns(weights, head, *self.grid[place])
             weights, head = point.weights, point.head
-            old = self.best.get(index)
-            if old is None or _log_loss(point) < _log_loss(old) - _LOWER:
-                self.best[index] = point
-            elif is_close(old.weights, weights) and is_close(old.head, head):
-                return
-            yield index
+            yield point
+
+    def is_same(self, one: JointPoint, other: JointPoint) -> bool:
+        return is_close(one.weights, other.weights) and is_close(one.head, other.head)
+
+    def is_lower(self, one: JointPoint, other: JointPoint) -> bool:
+        return _log_loss(one) < _log_loss(other) - _LOWER
+
+    def loss(self, point: JointPoint) -> float:
+        return float(np.exp(_log_loss(point)))
 
     def _head_for(self, weights: np.ndarray) -> np.ndarray:
         problem = self.problem
@@ -115,7 +113,7 @@ class _Search:
         for _ in range(MOST_ALTERNATIONS):
             found = of_head.minimise(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
             head = found.weights
-            under = excess.under(head)
+            under = excess.under(LinearFunction(head))
             start = weights if weights.any() else direction_from_zero(ball, under) * radius
             of_weights = ball.minimise(under, start, radius)
             weights = of_weights.weights

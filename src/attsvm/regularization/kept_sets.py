@@ -7,16 +7,14 @@ tokens. To first order in that attention, the log of the excess is a log-sum-exp
 without cancellation.
 """
 
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from attsvm._utils.linear_algebra import softmax
-from attsvm.regularization.excess import Excess
-from attsvm.regularization.nonlinear import KEPT, HeadExcess
-from attsvm.regularization.trust_region import Curvature, Expansion, minimise
+from attsvm.regularization.excess import KEPT, Excess
+from attsvm.regularization.trust_region import Curvature, Expansion, LogSumExp, minimise
 
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""
@@ -25,41 +23,23 @@ _MOST_STEPS = 100
 
 
 class Tail(NamedTuple):
-    """log Σ exp(⟨row, w⟩ + offset) over the dropped tokens, and the part of the weights that is fixed."""
+    """The dropped tokens' part of the loss, and the part of the weights that is fixed."""
 
-    rows: np.ndarray  # shape (m, k), in the k coordinates of ``across``
-    offsets: np.ndarray  # shape (m,)
+    dropped: LogSumExp  # over the dropped tokens, in the k coordinates of ``across``
     fixed: np.ndarray  # shape (d_k d_q,), the part of the weights that distributes the attention among the kept tokens
     across: np.ndarray  # shape (d_k d_q, k), orthonormal columns, orthogonal to the differences of kept tokens
     # how far the fixed part is from stationary, including the largest attention that is neglected to second order
     residual: float
 
-    def value(self, x: np.ndarray) -> float:
-        return float(logsumexp(self.rows @ x + self.offsets))
 
-    def rebased(self, x: np.ndarray) -> "Tail":
-        return self
-
-    def expand(self, x: np.ndarray) -> Expansion:
-        exponents = self.rows @ x + self.offsets
-        total = logsumexp(exponents)
-        share = np.exp(exponents - total)
-        core = np.diag(share) - np.outer(share, share)
-        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
-
-
-@singledispatch
 def tail_of(excess: Excess, weights: np.ndarray) -> Tail | None:
     """The convex problem of the dropped tokens around weights that keep several tokens in some query.
 
     None if the head is linear, if no query keeps several tokens, if no token is dropped or one is neither kept nor
     dropped, or if the loss of the kept tokens has no minimum nearby or decreases with the attention of a dropped token.
     """
-    return None
-
-
-@tail_of.register
-def _(excess: HeadExcess, weights: np.ndarray) -> Tail | None:
+    if excess.is_linear:
+        return None
     attention = softmax(excess.logits(weights))
     kept = attention > KEPT
     dropped = excess.allowed & ~kept
@@ -81,7 +61,7 @@ def _(excess: HeadExcess, weights: np.ndarray) -> Tail | None:
 
 
 def _dropped_tokens(
-    inside: HeadExcess, dropped: np.ndarray, fixed: np.ndarray, along: np.ndarray, residual: float, neglected: float
+    inside: Excess, dropped: np.ndarray, fixed: np.ndarray, along: np.ndarray, residual: float, neglected: float
 ) -> Tail | None:
     """The tail, given the loss of the kept tokens alone and the weights that minimise it."""
     logits = inside.logits(fixed)
@@ -100,7 +80,7 @@ def _dropped_tokens(
     offsets = offsets + rows @ fixed - np.log(len(inside.reference))
     rows = rows - (rows @ along) @ along.T
     across = _basis(rows)
-    return Tail(rows @ across, offsets, fixed, across, max(residual, neglected))
+    return Tail(LogSumExp(rows @ across, offsets), fixed, across, max(residual, neglected))
 
 
 class _InSubspace(NamedTuple):

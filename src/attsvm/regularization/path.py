@@ -7,27 +7,16 @@ import numpy as np
 
 from attsvm._utils.progress import Callback, reports
 from attsvm.heads import Head
-from attsvm.losses import OutputLoss, parse_loss
-from attsvm.norms import Norm, parse_norm
+from attsvm.losses import OutputLoss
+from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.arguments import (
-    ball_for,
-    check_problem,
-    check_size,
-    norm_of_ball,
-    parse_cones,
-    parse_head_radii,
-    parse_radii,
-)
-from attsvm.regularization.branches import JointPoint, Watch, follow
-from attsvm.regularization.excess import scalar_of
-from attsvm.regularization.joint import follow_jointly
-from attsvm.regularization.nonlinear import FixedHead
-from attsvm.regularization.result import RegularizationPath, along_path, is_solved, selected_tokens, stacked, status_of
-from attsvm.regularization.trust_region import CircularCone
+from attsvm.regularization.arguments import Setting, parse_head_radii, parse_radii
+from attsvm.regularization.branches import Point, Watch
+from attsvm.regularization.fixed_head import FixedHead
+from attsvm.regularization.joint import Joint, JointPoint
+from attsvm.regularization.result import RegularizationPath, along_path, over_batch, selected_tokens
 from attsvm.results import Status
 from attsvm.svm import solve_head
-from attsvm.training.attention import parse_attention
 
 
 @reports("path")
@@ -120,73 +109,44 @@ def regularization_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    check_problem(problem)
     radii = parse_radii("radii", radii)
-    layer = parse_attention(attention, problem, rank)
-    shape = (problem.key_dim, problem.query_dim)
-    norm = norm_of_ball(layer, parse_norm(norm))
-    ball = ball_for(layer, norm, shape)
-    parsed = parse_loss(loss, None)
-    scalar = scalar_of(parsed)
-    lengths = parse_head_radii(head_radii, radii, scalar, head)
-    of_head = None if lengths is not None else FixedHead.of(problem, layer, head, parsed)
-    cones = parse_cones(problem, cone)
-    if cones is not None:
-        ball = ball_for(layer, norm, shape, CircularCone(*next(iter(cones.values()))))
-    check_size(problem, ball)
-    largest_rank = layer.largest_rank(problem)
+    setting = Setting.of(problem, attention, rank, norm, loss, cone)
+    lengths = parse_head_radii(head_radii, radii, setting.scalar, head)
+    excess_of = None if lengths is not None else setting.excess_of(head)
 
-    batch = problem.batch_shape
-    watch = Watch(callback, len(radii) * int(np.prod(batch)))
-    paths: list[RegularizationPath] = []
-    for index in np.ndindex(*batch):
-        one = problem[index] if batch else problem
-        ball = ball_for(layer, norm, shape, None if cones is None else CircularCone(*cones[index]))
-        if lengths is None:
-            assert of_head is not None
-            points = follow(one, of_head.excess(one, index, scalar), radii, ball, watch)
-            found = RegularizationPath(
-                status=status_of(is_solved(np.array([p.residual for p in points])), watch.stopped),
-                **along_path(one, points, norm, rank=largest_rank),
-                radii=radii[: len(points)],
-                norm=norm,
-                attention=layer.name,
-                rank=largest_rank,
-            )
-        else:
-            jointly = follow_jointly(one, radii, lengths, ball, scalar, watch)
-            found = _with_head(one, jointly, radii, lengths, norm, layer.name, largest_rank, watch.stopped)
-        paths.append(found)
-        watch.before += len(radii)
-        if watch.stopped:
-            break
-    return stacked(paths, batch) if batch else paths[0]
+    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> RegularizationPath:
+        ball = setting.ball(index)
+        if excess_of is None:
+            pairs = np.stack([radii, lengths], axis=1)
+            joint = Joint.through(one, ball, setting.scalar, pairs)
+            jointly = joint.follow([joint.grid.index(tuple(pair)) for pair in pairs.tolist()], watch)
+            return _with_head(setting, one, jointly, radii, lengths, watch.stopped)
+        excess = excess_of(one, index)
+        fixed = FixedHead.through(one, excess, ball, radii)
+        found = fixed.follow([fixed.grid.index(radius) for radius in radii.tolist()], watch)
+        points = [Point(minimum.weights, excess, minimum.residual) for minimum in found]
+        return RegularizationPath(**along_path(setting, one, points, watch.stopped), radii=radii[: len(points)])
+
+    return over_batch(setting, len(radii), callback, of_one)
 
 
 def _with_head(
+    setting: Setting,
     problem: Problem,
     points: list[JointPoint],
     radii: np.ndarray,
     head_radii: np.ndarray,
-    norm: Norm,
-    attention: str,
-    rank: int | None,
     stopped: bool,
 ) -> RegularizationPath:
     """The joint path of one problem."""
     last = len(points) - 1
-    of_head = solve_head(problem, selected_tokens(problem, points)[-1], norm.of_vectors)
+    of_head = solve_head(problem, selected_tokens(problem, points)[-1], setting.norm.of_vectors)
     # if the head's radius is the one that keeps growing, a label with slack only needs its token not to fall behind
     relax = head_radii[last] > radii[last] and of_head.status != Status.INFEASIBLE
-    residual = np.array([point.residual for point in points])
     head_residual = np.array([point.head_residual for point in points])
     return RegularizationPath(
-        status=status_of(is_solved(residual, head_residual), stopped),
-        **along_path(problem, points, norm, ~of_head.support if relax else None, rank),
+        **along_path(setting, problem, points, stopped, head_residual, ~of_head.support if relax else None),
         radii=radii[: len(points)],
-        norm=norm,
-        attention=attention,
-        rank=rank,
         head_radii=head_radii[: len(points)],
         head_weights=np.stack([point.head for point in points]),
         head_limit=of_head.direction,

@@ -6,7 +6,6 @@ are compared in logarithms, so λ may be as small as exp(−1e4) and less.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,33 +13,15 @@ from scipy.optimize import brentq
 
 from attsvm._utils.progress import Callback, reports
 from attsvm.heads import Head
-from attsvm.losses import OutputLoss, parse_loss
-from attsvm.norms import Norm, parse_norm
+from attsvm.losses import OutputLoss
+from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.arguments import (
-    ball_for,
-    check_problem,
-    check_size,
-    norm_of_ball,
-    parse_log_penalties,
-    penalty_scale,
-)
+from attsvm.regularization.arguments import Setting, parse_log_penalties
 from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.branches import (
-    Point,
-    Watch,
-    check_depends,
-    direction_from_zero,
-    first_radius,
-    lowest_minima,
-    minimum_from,
-)
-from attsvm.regularization.excess import Excess, scalar_of
-from attsvm.regularization.kept_sets import Tail
-from attsvm.regularization.nonlinear import FixedHead
-from attsvm.regularization.result import PenaltyPath, along_path, is_solved, stacked, status_of
-from attsvm.regularization.trust_region import Objective
-from attsvm.training.attention import parse_attention
+from attsvm.regularization.branches import Point, Watch, direction_from_zero, first_radius
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.fixed_head import FixedHead, minimum_from
+from attsvm.regularization.result import PenaltyPath, along_path, over_batch
 
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""
@@ -73,7 +54,6 @@ def follow_penalties(
 
     Raises ProblemError if the loss does not depend on the attention.
     """
-    check_depends(excess)
     search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
     points: list[Point] = []
     for log_penalty in log_penalties.tolist():
@@ -90,13 +70,14 @@ def _minima(
     first, span = first_radius(excess, ball), _FIRST_SPAN
     while True:
         radii = np.geomspace(first, first * span, int(np.ceil(np.log(span) / np.log(GROWTH))) + 1)
-        best = lowest_minima(problem, excess, radii, ball)
-        last = float(radii[-1])
-        slope = log_slope(ball, best[last])
-        target = least + penalty.log_slope(last)
+        branches = FixedHead.through(problem, excess, ball, radii)
+        for _ in branches.search():
+            pass
+        grid, best = branches.grid, branches.best
+        slope = log_slope(ball, best[len(grid) - 1])
+        target = least + penalty.log_slope(grid[-1])
         if slope < target or span >= _LARGEST_SPAN:
-            grid = sorted(best)
-            return grid, [best[radius] for radius in grid]
+            return grid, [best[place] for place in range(len(grid))]
         # far along the path the log of the slope is linear in the radius
         ahead = 1.5 * target / slope if slope < -5 else 16.0
         span *= min(max(ahead, 4.0), 64.0)
@@ -104,28 +85,19 @@ def _minima(
 
 def log_slope(ball: WeightBall, found: Found) -> float:
     """Log of −dL(W_R)/dR at a minimum; −∞ inside the ball."""
-    log_scale, falls = _decrease(found.objective, found.weights)
-    return float(log_scale + np.log(falls / ball.size(found.weights))) if falls > 0 else -np.inf
-
-
-@singledispatch
-def _decrease(objective: Objective, weights: np.ndarray) -> tuple[float, float]:
-    """−dL(W_R)/d log R as exp(first) · second, for the objective of a minimum."""
-    raise TypeError(f"objective: expected an excess of the loss, got {type(objective).__name__}")
-
-
-@_decrease.register
-def _(objective: Excess, weights: np.ndarray) -> tuple[float, float]:
-    value, gradient, _ = objective.expand(weights)
-    return value if objective.above else -value, -float(gradient @ weights)
-
-
-@_decrease.register
-def _(objective: Tail, weights: np.ndarray) -> tuple[float, float]:
-    # the fixed part stays; the other one has the length √(R² − ‖fixed‖²)
-    x = objective.across.T @ weights
-    value, gradient, _ = objective.expand(x)
-    return value, -float(gradient @ x * (weights @ weights) / (x @ x))
+    weights, tail = found.weights, found.tail
+    # −dL/d log R = exp(value) · falls, as the objective is the log of the loss above its infimum
+    if tail is None:
+        value, gradient, _ = found.objective.expand(weights)
+        falls = -float(gradient @ weights)
+        # below the infimum it is minus the log of the distance
+        value = -value if isinstance(found.objective, Excess) and not found.objective.above else value
+    else:
+        # the fixed part stays; the other one has the length √(R² − ‖fixed‖²)
+        x = tail.across.T @ weights
+        value, gradient, _ = tail.dropped.expand(x)
+        falls = -float(gradient @ x * (weights @ weights) / (x @ x))
+    return float(value + np.log(falls / ball.size(weights))) if falls > 0 else -np.inf
 
 
 @dataclass(frozen=True)
@@ -277,36 +249,20 @@ def penalty_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    check_problem(problem)
     log_penalties = parse_log_penalties(log_penalties)
-    layer = parse_attention(attention, problem, rank)
-    norm = norm_of_ball(layer, parse_norm(norm))
-    ball = ball_for(layer, norm, (problem.key_dim, problem.query_dim))
-    parsed = parse_loss(loss, None)
-    scalar = scalar_of(parsed)
-    of_head = FixedHead.of(problem, layer, head, parsed)
-    check_size(problem, ball)
-    penalty = Penalty(ball.power, penalty_scale(layer))
+    setting = Setting.of(problem, attention, rank, norm, loss)
+    excess_of = setting.excess_of(head)
 
-    batch = problem.batch_shape
-    watch = Watch(callback, len(log_penalties) * int(np.prod(batch)))
-    paths: list[PenaltyPath] = []
-    for index in np.ndindex(*batch):
-        one = problem[index] if batch else problem
-        points = follow_penalties(one, of_head.excess(one, index, scalar), log_penalties, ball, penalty, watch)
-        found = PenaltyPath(
-            status=status_of(is_solved(np.array([point.residual for point in points])), watch.stopped),
-            **along_path(one, points, norm, rank=layer.largest_rank(problem)),
+    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> PenaltyPath:
+        ball = setting.ball(index)
+        penalty = Penalty(ball.power, setting.penalty_scale)
+        points = follow_penalties(one, excess_of(one, index), log_penalties, ball, penalty, watch)
+        return PenaltyPath(
+            **along_path(setting, one, points, watch.stopped),
             size=np.array([ball.size(point.weights) for point in points]),
             log_penalties=log_penalties[: len(points)],
-            norm=norm,
-            attention=layer.name,
-            rank=layer.largest_rank(problem),
             power=penalty.power,
             scale=penalty.scale,
         )
-        paths.append(found)
-        watch.before += len(log_penalties)
-        if watch.stopped:
-            break
-    return stacked(paths, batch) if batch else paths[0]
+
+    return over_batch(setting, len(log_penalties), callback, of_one)

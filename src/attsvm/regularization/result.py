@@ -1,16 +1,18 @@
 """The results of ``regularization_path`` and ``penalty_path``, and how points of single problems become one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from attsvm._utils.progress import Callback
 from attsvm.measures import direction_error
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.norms.base import MissingPiece
 from attsvm.problem import Problem
-from attsvm.regularization.branches import Point
+from attsvm.regularization.arguments import Setting
+from attsvm.regularization.branches import Point, Watch
 from attsvm.results import Result, Status, per_record, per_trial, shared
 from attsvm.svm import solve_svm
 
@@ -39,6 +41,10 @@ class Path(Result):
     residual: np.ndarray = per_record()
     limit: np.ndarray = per_trial()
     limit_status: Status | np.ndarray = per_trial()
+    kept: np.ndarray = per_record()
+    norm: Norm = shared(write=written_norm, read=read_norm)
+    attention: str = shared()
+    rank: int | None = shared(None)
 
     @property
     def solved(self) -> np.ndarray:
@@ -85,7 +91,7 @@ class Path(Result):
         return [*parts, f"last direction error{worst} {np.nanmax(last):.1e}"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RegularizationPath(Path):
     """Minimisers of the loss in balls of increasing radius.
 
@@ -153,11 +159,7 @@ class RegularizationPath(Path):
 
     kind: ClassVar[str] = "path"
 
-    kept: np.ndarray = per_record()
     radii: np.ndarray = shared(read=np.array)
-    norm: Norm = shared(write=written_norm, read=read_norm)
-    attention: str = shared()
-    rank: int | None = shared(None)
     head_radii: np.ndarray | None = shared(None, read=np.array)
     head_weights: np.ndarray | None = per_record(None)
     head_limit: np.ndarray | None = per_trial(None)
@@ -193,7 +195,7 @@ class RegularizationPath(Path):
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PenaltyPath(Path):
     """Minimisers of the loss plus a penalty that decreases to zero.
 
@@ -244,12 +246,8 @@ class PenaltyPath(Path):
 
     kind: ClassVar[str] = "penalty path"
 
-    kept: np.ndarray = per_record()
     size: np.ndarray = per_record()
     log_penalties: np.ndarray = shared(read=np.array)
-    norm: Norm = shared(write=written_norm, read=read_norm)
-    attention: str = shared()
-    rank: int | None = shared()
     power: float = shared()
     scale: float = shared()
 
@@ -279,18 +277,17 @@ def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
 P = TypeVar("P", bound=Path)
 
 
-def status_of(solved: np.ndarray, stopped: bool) -> Status:
-    """The status of the path of one problem."""
-    return Status.INTERRUPTED if stopped else Status.OPTIMAL if bool(solved.all()) else Status.INACCURATE
-
-
 def along_path(
-    problem: Problem, points: Sequence[Point], norm: Norm, relaxed: np.ndarray | None = None, rank: int | None = None
+    setting: Setting,
+    problem: Problem,
+    points: Sequence[Point],
+    stopped: bool,
+    head_residual: np.ndarray | None = None,
+    relaxed: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """The fields that the points of one problem determine, and the direction they should converge to.
+    """The fields that both kinds of path share, for one problem.
 
-    ``problem``: without batch axes. ``norm``: of the Att-SVM. ``relaxed``: the queries that the Att-SVM relaxes.
-    ``rank``: the largest rank of the Att-SVM.
+    ``problem``: without batch axes. ``relaxed``: the queries that the Att-SVM relaxes.
     """
     selected = selected_tokens(problem, points)
     active = problem.canonical.active
@@ -299,18 +296,30 @@ def along_path(
         row[active] = point.excess.kept(point.weights)
     if not problem.has_query_axis:
         kept = kept[:, :, 0]
-    solution = solve_svm(problem, selected[-1] if _is_single(kept[-1]) else kept[-1], norm, relaxed=relaxed, rank=rank)
+    solution = solve_svm(
+        problem,
+        selected[-1] if (kept[-1].sum(axis=-1) <= 1).all() else kept[-1],
+        setting.norm,
+        relaxed=relaxed,
+        rank=setting.rank,
+    )
     weights = np.stack([point.weights for point in points])
     matrix = (problem.key_dim, problem.query_dim) if problem.has_queries else (-1,)
+    residual = np.array([point.residual for point in points])
+    all_solved = is_solved(residual, head_residual).all()
     return {
+        "status": Status.INTERRUPTED if stopped else Status.OPTIMAL if all_solved else Status.INACCURATE,
         "weights": weights.reshape(len(points), *matrix),
         "loss": np.array([point.excess.loss_at(point.weights) for point in points]),
         "log_excess": np.array([point.excess.value(point.weights) for point in points]),
         "selected": selected,
-        "residual": np.array([point.residual for point in points]),
+        "residual": residual,
         "limit": solution.direction,
         "limit_status": Status(str(solution.status)),
         "kept": kept,
+        "norm": setting.norm,
+        "attention": setting.attention.name,
+        "rank": setting.rank,
     }
 
 
@@ -323,11 +332,25 @@ def selected_tokens(problem: Problem, points: Sequence[Point]) -> np.ndarray:
     return selected if problem.has_query_axis else selected[..., 0]
 
 
-def _is_single(kept: np.ndarray) -> bool:
-    return bool((kept.sum(axis=-1) <= 1).all())
+def over_batch(
+    setting: Setting,
+    num_points: int,
+    callback: Callback | None,
+    of_one: Callable[[Problem, tuple[int, ...], Watch], P],
+) -> P:
+    """The paths of all problems of the batch as one, up to the point where the callback stops the work."""
+    batch = setting.problem.batch_shape
+    watch = Watch(callback, num_points * int(np.prod(batch)))
+    paths: list[P] = []
+    for index, one in setting.problems():
+        paths.append(of_one(one, index, watch))
+        watch.before += num_points
+        if watch.stopped:
+            break
+    return _stacked(paths, batch) if batch else paths[0]
 
 
-def stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
+def _stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
     """The paths of the problems of a batch as one; points and problems that were not reached are filled up."""
     longest = max(paths, key=lambda path: len(path.loss))
     number = int(np.prod(batch))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
+from scipy.special import logsumexp
 
 from attsvm.norms import Lp
 from attsvm.svm.threads import threads_for
@@ -35,6 +36,26 @@ class Expansion(NamedTuple):
     value: float
     gradient: np.ndarray  # (d,)
     curvature: Curvature
+
+
+class LogSumExp(NamedTuple):
+    """log Σ exp(⟨row, x⟩ + offset): convex, and small where all exponents are."""
+
+    rows: np.ndarray  # shape (m, d)
+    offsets: np.ndarray | float = 0.0  # shape (m,)
+
+    def value(self, x: np.ndarray) -> float:
+        return float(logsumexp(self.rows @ x + self.offsets))
+
+    def rebased(self, x: np.ndarray) -> "LogSumExp":
+        return self
+
+    def expand(self, x: np.ndarray) -> Expansion:
+        exponents = self.rows @ x + self.offsets
+        total = logsumexp(exponents)
+        share = np.exp(exponents - total)
+        core = np.diag(share) - np.outer(share, share)
+        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
 
 
 class Objective(Protocol):
@@ -127,7 +148,6 @@ class Minimum(NamedTuple):
 
     x: np.ndarray  # shape (d,)
     residual: float  # how far x is from stationary
-    steps: int
     pull: float = 0.0  # the multiplier of the cone
 
 
@@ -167,12 +187,12 @@ def _minimise(
     objective = objective.rebased(x)
     here = objective.expand(x)
     trust = 10.0
-    best = Minimum(x, np.inf, 0)
+    best = Minimum(x, np.inf)
     if not here.gradient.any():  # the gradient underflows to zero, so there is no direction of descent
         return best
     for step in range(max_steps + 1):
         model = _Model.at(x, here, region, None if symmetries is None else symmetries(x))
-        best = Minimum(x, model.residual, step, model.lagrangian.pull)
+        best = Minimum(x, model.residual, model.lagrangian.pull)
         if step == max_steps or trust < 1e-12 or (model.residual <= tol and not model.descends):
             break
         move = model.step(trust)
@@ -181,7 +201,7 @@ def _minimise(
         if region.cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
             # without this test the steps would shrink towards the vertex without end
             if objective.value(np.zeros_like(x)) <= here.value:
-                return Minimum(np.zeros_like(x), 0.0, step)
+                return Minimum(np.zeros_like(x), 0.0)
             value = np.inf if not trial.any() else value
         rounding = _ROUNDING * (1 + abs(here.value))
         gain = here.value - value

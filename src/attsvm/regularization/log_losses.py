@@ -1,0 +1,106 @@
+"""Losses of the margin in logarithms, and the loss as a function of a linear prediction head."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_expit, logsumexp
+
+from attsvm.losses import OutputLoss
+from attsvm.losses.exponential import EXPONENTIAL
+from attsvm.losses.linear import LINEAR
+from attsvm.losses.logistic import LOGISTIC
+from attsvm.regularization.trust_region import Curvature, Expansion
+
+# a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
+NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_SHORT = 2.0
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A decreasing loss ℓ(m) of the margin: NumPy functions, in logarithms."""
+
+    value: Callable[[np.ndarray], np.ndarray]
+    log_value: Callable[[np.ndarray], np.ndarray] | None
+    log_slope: Callable[[np.ndarray], np.ndarray]
+    bend: Callable[[np.ndarray], np.ndarray]  # −d log|ℓ'| / dm
+
+    def log_mean_slope(self, margins: np.ndarray, drops: np.ndarray) -> np.ndarray:
+        """Log of the mean of |ℓ'| between m − Δ and m: the excess ℓ(m − Δ) − ℓ(m) is Δ times that."""
+        between = margins[:, None] - drops[:, None] * (1 + NODES) / 2
+        near = logsumexp(self.log_slope(between), b=NODE_WEIGHTS / 2, axis=1)
+        far = np.abs(drops) > _SHORT
+        if not far.any():
+            return np.asarray(near)
+        near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
+        return np.asarray(near)
+
+    def _log_difference(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        if self.log_value is None:
+            return np.asarray(np.log(np.abs(self.value(one) - self.value(other))))
+        one, other = self.log_value(one), self.log_value(other)
+        larger = np.maximum(one, other)
+        return np.asarray(larger + np.log(-np.expm1(np.minimum(one, other) - larger)))
+
+
+def _log_logistic(margins: np.ndarray) -> np.ndarray:
+    # log(log(1 + e^−m)) is −m to rounding once m > 37
+    return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
+
+
+_EXACT: dict[OutputLoss, Scalar] = {
+    LOGISTIC: Scalar(
+        lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
+    ),
+    EXPONENTIAL: Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
+    LINEAR: Scalar(np.negative, None, np.zeros_like, np.zeros_like),
+}
+
+
+def scalar_of(loss: OutputLoss) -> Scalar:
+    """A loss of the margin in NumPy: in closed form for the built-in ones, otherwise through its JAX functions."""
+    return _EXACT[loss] if loss in _EXACT else _through_jax(loss)
+
+
+def _through_jax(loss: OutputLoss) -> Scalar:
+    def of_margins(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
+        def numpy_function(margins: np.ndarray) -> np.ndarray:
+            with jax.enable_x64(True):
+                outputs = jnp.asarray(margins.reshape(-1, 1, 1))
+                return np.asarray(function(outputs, jnp.ones_like(outputs)), dtype=np.float64).reshape(margins.shape)
+
+        return numpy_function
+
+    log_slope = of_margins(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
+
+    def bend(margins: np.ndarray) -> np.ndarray:
+        return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
+
+    return Scalar(of_margins(loss.values), None, log_slope, bend)
+
+
+@dataclass(frozen=True)
+class HeadLoss:
+    """log L as a function of the head v, for fixed attention: ``pooled`` are y_i o_i, shape (N, d)."""
+
+    pooled: np.ndarray
+    loss: Scalar
+
+    def value(self, head: np.ndarray) -> float:
+        assert self.loss.log_value is not None
+        return float(logsumexp(self.loss.log_value(self.pooled @ head)) - np.log(len(self.pooled)))
+
+    def rebased(self, head: np.ndarray) -> "HeadLoss":
+        return self
+
+    def expand(self, head: np.ndarray) -> Expansion:
+        assert self.loss.log_value is not None
+        margins = self.pooled @ head
+        log_values = self.loss.log_value(margins)
+        total = logsumexp(log_values)
+        slope = np.exp(self.loss.log_slope(margins) - total)
+        core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
+        return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
