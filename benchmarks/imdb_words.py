@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm._fit.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import read_texts
 
 SHOWN = ("worst", "disappointing", "funniest", "the", "and", "a")
@@ -30,7 +30,7 @@ def main() -> None:
 def report(train, test, p: float | None, seed: int) -> None:
     """Fit once and print the results."""
     cpu, wall = time.process_time(), time.perf_counter()
-    done = fit_text(train, test, TextOptions(seed=seed), classifier=text_classifier(p=p, seed=seed))
+    done = fit_text(train, test, seed=seed, p=p)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     over = dict(zip(done.encoder.vocabulary, done.words.over_frequency, strict=False))
     mean, tf_idf = (done.baselines[name]["test"] for name in ("mean_token", "tf_idf"))
