@@ -210,7 +210,7 @@ def test_the_vocabulary_counts_documents_and_the_seed_decides_everything():
 
 def test_sequences_cut_long_texts_drop_unknown_words_and_answer_texts_without_known_ones():
     learnt = learn_word_vectors(["a b", "b a c"], dim=2, min_documents=2, max_length=3)
-    found = learnt.sequences(["a never b", "b " * 100_000, "nothing known", ""])
+    found, _ = learnt.encode(["a never b", "b " * 100_000, "nothing known", ""])
     assert list(found.lengths) == [2, 3, 1, 1]
     a, b = learnt.table[learnt.vocabulary.index("a")], learnt.table[learnt.vocabulary.index("b")]
     np.testing.assert_array_equal(found[0], [a, b])

@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError, fit
-from attsvm._fit.texts.fit_text import TextOptions
+from attsvm._fit.texts.fit_text import fit_text
+from attsvm._fit.texts.text import Texts
 from attsvm.cli.main import main
 from attsvm.heads import Linear
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, polyak
@@ -21,6 +23,7 @@ HUGE = 2**70
 NO_NUMBERS = (-1, float("nan"), float("inf"), True, "0.1", 1j, [0.1, 0.2])
 PROBLEM = attsvm.datasets.random_problem(6, 4, 3, seed=0)
 SELECTED = attsvm.optimal_tokens(PROBLEM)
+TEXTS = Texts(("good film", "bad film") * 5, np.array(["+", "-"] * 5), "here")
 PROMPT = attsvm.Problem(PROBLEM.tokens, labels=PROBLEM.labels, head=PROBLEM.head)
 
 
@@ -112,8 +115,8 @@ def random_problem(**options):
         (fit_prompt, "learning_rate", (*NO_NUMBERS, 0)),
         (fit_prompt, "test_fraction", (*NO_NUMBERS, 1)),
         (random_problem, "seed", (*NO_INTEGERS, HUGE, None)),
-        (TextOptions, "seed", (*NO_INTEGERS, HUGE)),
-        (TextOptions, "dim", (-1, 0, 1.5, True)),
+        (partial(fit_text, TEXTS), "seed", (*NO_INTEGERS, HUGE)),
+        (partial(fit_text, TEXTS), "dim", (-1, 0, 1.5, True)),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_what_was_expected(function, name, values):

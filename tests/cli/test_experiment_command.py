@@ -23,6 +23,8 @@ from attsvm.cli.app import app  # noqa: E402
 from attsvm.cli.exits import exit_status  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 from attsvm.papers.experiments.blocks import Blocks  # noqa: E402
+from attsvm.papers.experiments.board import check_tensorboard  # noqa: E402
+from attsvm.papers.experiments.experiment import Experiment, make_options  # noqa: E402
 from attsvm.papers.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
 from attsvm.papers.experiments.models import TextShape  # noqa: E402
 from attsvm.papers.experiments.pictures import load_pictures, varied  # noqa: E402
@@ -183,7 +185,7 @@ def measured_with_six_layers(result):
 def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
     out = tmp_path / "out"
     done = attsvm(
-        "cifar10", "--data", pictures, "--preset", "tiny", "--optimizer", "mirror,adam", "--p", 1.5,
+        "cifar10", "--data", pictures, "--preset", "tiny", "--optimizer", "mirror-1.5,adam",
         "--learning-rate", "0.01,0.001", "--device", "cpu", "--out", out,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -213,10 +215,9 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
             ["imdb", "--preset", "tiny", "--optimizer", "lion"],
             "optimizer: expected one of mirror-P with P > 1, sgd, adam, got 'lion'",
         ),
-        (["imdb", "--preset", "tiny", "--optimizer", "mirror"], "mirror needs --p"),
         (
-            ["imdb", "--preset", "tiny", "--optimizer", "adam", "--p", "2"],
-            "--p: expected --optimizer mirror, got 'adam'",
+            ["imdb", "--preset", "tiny", "--optimizer", "adam,adam"],
+            "--optimizer: expected each name once, got 'adam,adam'",
         ),
         (["imdb", "--preset", "tiny", "--optimizer", "mirror-7"], "--learning-rate: expected one for 'mirror-7'"),
         (
@@ -293,13 +294,9 @@ def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
 
 def test_tensorboard_shows_what_the_history_holds(reviews, vocabulary, tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    done = attsvm(
-        "imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--device", "cpu",
-        "--optimizer", "adam", "--out", tmp_path / "out", "--tensorboard",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    (run,) = json.loads((tmp_path / "out" / "result.json").read_text())["runs"]
-    (events,) = (tmp_path / "out").rglob("events.out.tfevents.*")
+    experiment = Experiment.load("imdb", "tiny", str(reviews), vocabulary=str(vocabulary))
+    run = experiment.run(make_options(experiment.preset, "adam", tensorboard=True), tmp_path)
+    (events,) = tmp_path.rglob("events.out.tfevents.*")
     found = accumulator.EventAccumulator(str(events))
     found.Reload()
     for name in ("train_loss", "test_accuracy"):
@@ -322,8 +319,8 @@ def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     with pytest.raises(ProblemError, match=r"vocabulary: expected .*, got none"):
         load_tokenizer()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    done = attsvm("imdb", "--preset", "tiny", "--tensorboard", "--out", tmp_path / "out")
-    assert "--tensorboard: it is not installed" in str(done.exception)
+    with pytest.raises(ProblemError, match="tensorboard: it is not installed"):
+        check_tensorboard()
 
 
 def test_rows_to_choose_on_are_not_trained_on(tmp_path, vocabulary):

@@ -123,7 +123,6 @@ def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
         (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: expected a positive number C, got -1.0"),
         (["problem.npz", "--selected", "optimal", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--selected", "optimal", "--out", "no/folder.npz"], "cannot be written"),
-        (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: expected .* got 'magic'"),
         (["problem.npz", "--selected", "optimal", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import Problem, fit
-from attsvm._fit.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm.pages.fit import figures
 from attsvm.pages.fit.numbers import numbers
@@ -123,7 +123,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
 def test_words_without_attention_are_drawn(attention):
     rows = [f"{word} the film" for word in ("good", "bad")] * 50
     texts = Texts(tuple(rows), np.array(["+", "-"] * 50), "here")
-    done = fit_text(texts, options=TextOptions(min_documents=1, dim=2), classifier=text_classifier(max_steps=3))
+    done = fit_text(texts, min_documents=1, dim=2, max_steps=3)
     occurs = done.words.frequency > 0
     words = replace(
         done.words,

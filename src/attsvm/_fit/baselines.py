@@ -63,11 +63,16 @@ def accuracy_on(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, fl
 
     ``parts``: features (N, F) and labels (N,) of ``train`` and of any other parts.
     """
-    features, labels = parts["train"]
-    scale = np.abs(features).max() or 1.0
+    scale = np.abs(parts["train"][0]).max() or 1.0
     regression = LogisticRegression(solver="liblinear", max_iter=1000, intercept_scaling=10.0)
-    chosen, _ = tuned(regression, {"C": PENALTIES}, features / scale, labels)
-    return {name: float(chosen.score(given / scale, truth)) for name, (given, truth) in parts.items()}
+    scaled = {name: (given / scale, truth) for name, (given, truth) in parts.items()}
+    return tuned_accuracy(regression, {"C": PENALTIES}, scaled)
+
+
+def tuned_accuracy(classifier: Any, grid: dict[str, Any], parts: dict[str, tuple[Any, np.ndarray]]) -> dict[str, float]:
+    """Accuracy on each part of a classifier that is :func:`tuned` on ``train``."""
+    chosen, _ = tuned(classifier, grid, *parts["train"])
+    return {name: float(chosen.score(features, labels)) for name, (features, labels) in parts.items()}
 
 
 def tuned(classifier: Any, grid: dict[str, Any], features: Any, labels: np.ndarray) -> tuple[Any, float]:

@@ -31,7 +31,7 @@ Examples:
 
     attsvm experiment imdb --data ../shared/data/imdb --preset small --optimizer mirror-1.1,adam --out reviews
 
-    attsvm experiment imdb --data stanfordnlp/imdb --preset paper-3 --optimizer mirror --p 3 --device cuda --out paper-3
+    attsvm experiment imdb --data stanfordnlp/imdb --preset paper-3 --optimizer mirror-3 --device cuda --out paper-3
 
     attsvm experiment cifar10 --data ../shared/data/cifar10 --preset small --optimizer mirror-1.1,adam --out pictures
 
@@ -66,7 +66,6 @@ def experiment(
     optimizer: Annotated[
         str, typer.Option(metavar="NAMES", help="One or more optimizers, separated by commas.")
     ] = "mirror-1.1",
-    p: Annotated[float | None, typer.Option("--p", help="Exponent of an optimizer named `mirror`: p > 1.")] = None,
     learning_rate: Annotated[
         str | None,
         typer.Option(metavar="RATES", help="One learning rate, or one per optimizer.  [default: that of the preset]"),
@@ -79,9 +78,7 @@ def experiment(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in DIR.")] = False,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 100,
     precision: Annotated[str, typer.Option(help="float32, or bf16 for mixed precision.")] = "float32",
-    compile_model: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
     device: Device = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files, too.")] = False,
     threads: Threads = None,
     json: Json = False,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier experiment.")] = False,
@@ -109,21 +106,19 @@ def experiment(
     check_experiment(out, resume, force, inputs)
     chosen = find_task(task).preset(preset)
     earlier = read_results(others, task)
-    names = _names(optimizer, p)
+    names = [name.strip() for name in optimizer.split(",")]
+    if len(set(names)) < len(names):
+        raise ProblemError(f"--optimizer: expected each name once, got {optimizer!r}")
     changes: dict[str, Any] = {
         "seed": seed,
         "checkpoint_every": checkpoint_every,
         "precision": precision,
-        "compile": compile_model,
         "device": str(find_torch_device(device)),
-        "tensorboard": tensorboard,
     }
     if epochs is not None:
         changes["epochs"] = epochs
     rates = _rates(learning_rate, names)
     runs = [make_options(chosen, name, rate, **changes) for name, rate in zip(names, rates, strict=True)]
-    if tensorboard:
-        _check_tensorboard()
     loaded = Experiment.load(task, preset, data, vocabulary=vocabulary)
     folder = claim_experiment(out, resume, force, inputs)
     on_interruption(lambda: f"continue with --resume from the last checkpoint in {out}")
@@ -159,27 +154,6 @@ def _torch() -> Any:
     except ModuleNotFoundError:
         raise ProblemError("attsvm experiment needs PyTorch: pip install 'attsvm[papers]'") from None
     return torch
-
-
-def _check_tensorboard() -> None:
-    from attsvm.papers.experiments.board import check_tensorboard
-
-    try:
-        check_tensorboard()
-    except ProblemError as error:
-        raise ProblemError(f"--{error}") from None
-
-
-def _names(optimizer: str, p: float | None) -> list[str]:
-    names = [name.strip() for name in optimizer.split(",")]
-    if p is not None and "mirror" not in names:
-        raise ProblemError(f"--p: expected --optimizer mirror, got {optimizer!r}")
-    if "mirror" in names and p is None:
-        raise ProblemError("--optimizer: mirror needs --p, or a name with its p such as mirror-1.1")
-    names = [f"mirror-{p:g}" if name == "mirror" else name for name in names]
-    if len(set(names)) < len(names):
-        raise ProblemError(f"--optimizer: expected each name once, got {optimizer!r}")
-    return names
 
 
 def _rates(learning_rate: str | None, names: list[str]) -> list[float | None]:

@@ -88,7 +88,6 @@ def fit_text(
     from attsvm.pages.texts.words import notes, tables, verdict
 
     with result_folder(out, force, (texts, test, embed)) as folder:
-        from attsvm._fit.texts.fit_text import TextOptions, text_classifier
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
         from attsvm._fit.texts.text import read_texts
 
@@ -97,13 +96,23 @@ def fit_text(
         if test_texts and names:
             # a label may be missing among the test texts
             test_texts = test_texts.named({of: name for of, name in names.items() if of in test_texts.classes})
-        sizes = {"dim": dim, "min_documents": min_documents, "max_length": max_length}
-        options = TextOptions(test_fraction=test_fraction, seed=seed, embed=embed, device=device, **sizes)
-        classifier = text_classifier(
-            optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed, device=device
-        )
         with progress() as callback:
-            done = train_and_compare(given, test_texts, options, classifier=classifier, callback=callback)
+            done = train_and_compare(
+                given,
+                test_texts,
+                test_fraction=test_fraction,
+                seed=seed,
+                dim=dim,
+                min_documents=min_documents,
+                max_length=max_length,
+                embed=embed,
+                optimizer=optimizer,
+                p=p,
+                max_steps=steps,
+                learning_rate=learning_rate,
+                device=device,
+                callback=callback,
+            )
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
             from attsvm.pages.texts.page import write_text_folder

@@ -65,7 +65,6 @@ def solve(
     rank: Annotated[int | None, typer.Option(help="Largest rank of the weights, for the nuclear norm.")] = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-8,
     max_steps: Annotated[int | None, typer.Option(help="Largest number of steps of an iterative method.")] = None,
-    method: Annotated[str | None, typer.Option(help="Use this method of the norm.")] = None,
     out: OutFile = None,
     force: ForceFile = False,
     threads: Threads = None,
@@ -92,7 +91,6 @@ def solve(
         rank=rank,
         tol=tol,
         max_steps=max_steps,
-        method=method,
     )
     if out is not None:
         solution.save(out)

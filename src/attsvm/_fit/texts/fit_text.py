@@ -2,7 +2,6 @@
 
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from attsvm._fit.baselines import tuned
-from attsvm._fit.texts.result import Part, TextFit
+from attsvm._fit.baselines import tuned_accuracy
+from attsvm._fit.texts.result import Encoder, Part, TextFit
 from attsvm._fit.texts.states import load_states
 from attsvm._fit.texts.text import Texts, split_texts
 from attsvm._fit.texts.word_attention import word_attention
-from attsvm._fit.texts.words import MAX_LENGTH, Encoder, learn_word_vectors, words
-from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._fit.texts.words import MAX_LENGTH, learn_word_vectors, words
+from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
@@ -39,60 +38,60 @@ PENALTIES = np.logspace(-2, 2, 9)
 """Values of C among which cross-validation chooses."""
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """How texts are split and turned into tokens.
-
-    Raises ProblemError if one of them is out of range.
-    """
-
-    # share of each class that is set apart for testing if no test texts are given, in (0, 1)
-    test_fraction: float = 0.25
-    seed: int = 0  # seed of the split and of the word vectors
-    dim: int = 200  # dim, min_documents, max_length: arguments of :func:`attsvm._fit.texts.words.learn_word_vectors`
-    min_documents: int = 5
-    max_length: int = MAX_LENGTH
-    # a pretrained transformer, whose states replace the word vectors (see :func:`attsvm._fit.texts.states.load_states`)
-    embed: str | os.PathLike[str] | None = None
-    device: str | None = None  # where it runs; the CPU by default
-
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
-        for name in ("dim", "min_documents", "max_length"):
-            check_integer(name, getattr(self, name), 1)
-        check_number("test_fraction", self.test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
-
-
 def fit_text(
     texts: Texts,
     test: Texts | None = None,
-    options: TextOptions | None = None,
     *,
-    classifier: AttentionClassifier | None = None,
+    test_fraction: float = 0.25,
+    seed: int = 0,
+    dim: int = 200,
+    min_documents: int = 5,
+    max_length: int = MAX_LENGTH,
+    embed: str | os.PathLike[str] | None = None,
+    optimizer: str | None = None,
+    p: float | None = None,
+    max_steps: int | None = None,
+    learning_rate: float | None = None,
+    device: str | None = None,
     callback: Callback | None = None,
 ) -> TextFit:
     """Learn word vectors and attention from texts, and evaluate them on test texts.
 
-    ``texts``: to train on. Without ``test``, a part of them is set apart for testing. ``test``: test texts, with labels
-    among those of ``texts``. ``classifier``: an unfitted classifier; by default that of :func:`text_classifier` with
-    the seed of ``options``. ``callback``: as for :meth:`attsvm.AttentionClassifier.fit`.
+    ``texts``: to train on. ``test``: test texts, with labels among those of ``texts``; without them ``test_fraction``,
+    in (0, 1), of each class is set apart. ``seed``: of the split, of the word vectors and of the classifier. ``dim``,
+    ``min_documents``, ``max_length``: arguments of :func:`attsvm._fit.texts.words.learn_word_vectors`. ``embed``: a
+    pretrained transformer, whose states replace the word vectors (see :func:`attsvm._fit.texts.states.load_states`).
+    ``optimizer``: of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default mirror
+    descent if ``p`` is given, otherwise Adam. ``p``: the option p of the optimizer, p > 1 for mirror descent.
+    ``max_steps``, ``learning_rate``: of the classifier. ``device``: where the classifier is trained, and where the
+    transformer runs. ``callback``: as for :meth:`attsvm.AttentionClassifier.fit`.
 
     Raises ProblemError if a test label is not among the training labels, the vocabulary is too small, or an argument is
-    out of range.
+    out of range. ``p`` is required if the optimizer has this option, and refused if not.
     """
-    options = options or TextOptions()
     clock = _Clock()
-    texts, test = _parts(texts, test, options)
-    encoder = _encoder(texts, options)
+    check_seed(seed)
+    check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
+    classifier = _classifier(optimizer, p, max_steps, learning_rate, seed, device)
+    if test is None:
+        rows, held_out = split_texts(texts, test_fraction, seed)
+        texts, test = texts[rows], texts[held_out]
+    _check_labels(texts, test)
+    encoder: Encoder
+    if embed is None:
+        encoder = learn_word_vectors(
+            texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed
+        )
+    else:
+        encoder = load_states(embed, max_length, device)
     of_train, of_test = encoder.encode(texts.texts), encoder.encode(test.texts)
     clock.lap("words")
-    classifier = classifier or text_classifier(seed=options.seed)
     classifier.fit(of_train[0], texts.labels, callback=callback)
     on_train, on_test = _part(classifier, texts, *of_train), _part(classifier, test, *of_test)
     clock.lap("training")
     baselines = {
         "mean_token": mean_token_accuracy(of_train[0], texts.labels, of_test[0], test.labels),
-        "tf_idf": tf_idf_accuracy(texts, test, options.min_documents),
+        "tf_idf": tf_idf_accuracy(texts, test, min_documents),
     }
     clock.lap("baselines")
     margins = classifier.margin_report(max_sequences=MARGIN_SAMPLE)
@@ -108,24 +107,15 @@ def fit_text(
     return TextFit(encoder, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
 
 
-def text_classifier(
-    *,
-    optimizer: str | None = None,
-    p: float | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    device: str | None = None,
+def _classifier(
+    optimizer: str | None,
+    p: float | None,
+    max_steps: int | None,
+    learning_rate: float | None,
+    seed: int,
+    device: str | None,
 ) -> AttentionClassifier:
-    """Make the classifier that :func:`fit_text` uses, with defaults for what is not given.
-
-    ``optimizer``: optimizer of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default
-    mirror descent if ``p`` is given, otherwise Adam. ``p``: the option p of the optimizer, p > 1 for mirror descent.
-    ``max_steps``, ``learning_rate``, ``seed``, ``device``: parameters of the classifier.
-
-    Raises ProblemError if ``p`` is given and the optimizer has no such option, or it is missing and the optimizer has
-    it.
-    """
+    """The classifier of :func:`fit_text`, with defaults for what is not given."""
     optimizer = optimizer or ("adam" if p is None else "mirror_descent")
     if ("p" in optimizer_options(optimizer)) != (p is not None):
         expected, got = ("a number", "none") if p is None else ("none", f"{p:g}")
@@ -136,29 +126,12 @@ def text_classifier(
     return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, device=device, **chosen)
 
 
-def _parts(texts: Texts, test: Texts | None, options: TextOptions) -> tuple[Texts, Texts]:
-    """The texts to train on and those to test on."""
-    if test is None:
-        rows, held_out = split_texts(texts, options.test_fraction, options.seed)
-        texts, test = texts[rows], texts[held_out]
+def _check_labels(texts: Texts, test: Texts) -> None:
     classes = texts.classes
     for label in test.classes:
         if label not in classes:
             expected = ", ".join(map(repr, classes))
             raise ProblemError(f"{test.source}: expected the labels {expected}, got {label!r}")
-    return texts, test
-
-
-def _encoder(texts: Texts, options: TextOptions) -> Encoder:
-    if options.embed is not None:
-        return load_states(options.embed, options.max_length, options.device)
-    return learn_word_vectors(
-        texts.texts,
-        dim=options.dim,
-        min_documents=options.min_documents,
-        max_length=options.max_length,
-        seed=options.seed,
-    )
 
 
 def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, words: np.ndarray) -> Part:
@@ -195,11 +168,8 @@ def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, t
     the training texts.
     """
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    regression, _ = tuned(pipeline, {"logisticregression__C": PENALTIES}, mean_tokens(train), labels)
-    return {
-        "train": float(regression.score(mean_tokens(train), labels)),
-        "test": float(regression.score(mean_tokens(test), truth)),
-    }
+    parts = {"train": (mean_tokens(train), labels), "test": (mean_tokens(test), truth)}
+    return tuned_accuracy(pipeline, {"logisticregression__C": PENALTIES}, parts)
 
 
 def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
@@ -218,12 +188,11 @@ def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, 
     texts that a word must occur in to count, as in the vocabulary of the word vectors.
     """
     weights = TfidfVectorizer(analyzer=_words, min_df=min_documents)
-    of_train = weights.fit_transform(train.texts)
-    regression, _ = tuned(LogisticRegression(max_iter=1000), {"C": PENALTIES}, of_train, train.labels)
-    return {
-        "train": float(regression.score(of_train, train.labels)),
-        "test": float(regression.score(weights.transform(test.texts), test.labels)),
+    parts = {
+        "train": (weights.fit_transform(train.texts), train.labels),
+        "test": (weights.transform(test.texts), test.labels),
     }
+    return tuned_accuracy(LogisticRegression(max_iter=1000), {"C": PENALTIES}, parts)
 
 
 def _words(text: str) -> list[str]:

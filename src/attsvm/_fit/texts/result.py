@@ -5,12 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._fit.texts.states import States
 from attsvm._fit.texts.text import Texts
 from attsvm._fit.texts.word_attention import WordAttention
-from attsvm._fit.texts.words import Encoder
+from attsvm._fit.texts.words import WordVectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.forward import effective_number
+
+Encoder = WordVectors | States
+"""What turns texts into sequences of tokens."""
 
 LISTED_SHARE, LISTED_TEXTS = 1 / 500, 10
 """A word is listed if it occurs in this share of the test texts, and in this many. The numbers of rarer words are too

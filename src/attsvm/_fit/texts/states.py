@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._fit.texts.words import MAX_LENGTH
+from attsvm._utils.checks import check_integer
 from attsvm._utils.devices import enough_memory, find_torch_device
 from attsvm._utils.files import reading
 from attsvm.datasets.sequences import Sequences
@@ -123,8 +124,7 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH, devi
     Raises ProblemError if transformers is not installed (extra ``inspect``), or the folder does not contain such a
     model.
     """
-    if max_length < 1:
-        raise ProblemError(f"max_length: expected an integer >= 1, got {max_length}")
+    check_integer("max_length", max_length, 1)
     if not (Path(path) / "config.json").is_file():
         raise ProblemError(f"{path}: expected a folder with a Hugging Face model, got no config.json in it")
     model = load_pretrained_model(path, local_files_only=True)

@@ -1,17 +1,18 @@
-"""What turns texts into sequences of tokens: word vectors that are learnt from the texts themselves."""
+"""Word vectors that are learnt from the texts themselves."""
 
 import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 from sklearn.decomposition import TruncatedSVD
 
+from attsvm._utils.checks import check_integer
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 
@@ -28,35 +29,6 @@ _WORD = re.compile(r"</?[a-z][^<>]*>|(\w+(?:['’]\w+)*)", re.IGNORECASE)
 def words(text: str) -> list[tuple[str, int, int]]:
     """The words of a text, lower-cased, and where each begins and ends in it."""
     return [(match[1].lower(), *match.span()) for match in _WORD.finditer(text) if match[1]]
-
-
-class Encoder(Protocol):
-    """A map from texts to sequences of vectors."""
-
-    @property
-    def tokens(self) -> str:
-        """What the tokens are, in the plural."""
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        """V words or pieces of words, by index."""
-
-    @property
-    def max_length(self) -> int:
-        """Largest number of tokens that are kept of a text, from its beginning."""
-
-    @property
-    def min_documents(self) -> int | None:
-        """Number of training texts that each word occurs in at least; None if the vocabulary is not learnt."""
-
-    def known(self, text: str) -> list[tuple[int, int, int]]:
-        """The tokens kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
-
-    def number_cut(self, texts: Sequence[str]) -> int:
-        """How many texts have more tokens than are kept."""
-
-    def encode(self, texts: Sequence[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Texts as sequences, and the index of each token's word; V for the token of a text without known words."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +61,14 @@ class WordVectors:
         return [(index[word], begin, end) for word, begin, end in words(text) if word in index]
 
     def encode(self, texts: Iterable[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Texts as sequences, and the index of each token's word; V for the token of a text without known words."""
-        sequences = self.sequences(texts)
-        return sequences, sequences.ids
+        """Encode texts as sequences of word vectors, of at least one and at most ``max_length`` tokens.
 
-    def sequences(self, texts: Iterable[str]) -> Sequences:
-        """Encode texts as sequences of word vectors, of at least one and at most ``max_length`` tokens."""
-        blank = len(self.vocabulary)
-        return _sequences(self.table, [[number for number, *_ in self.known(text)] or [blank] for text in texts])
+        Returns the sequences, and the index of each token's word; V for the token of a text without known words.
+        """
+        documents = [[number for number, *_ in self.known(text)] or [len(self.vocabulary)] for text in texts]
+        offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])])
+        ids = np.fromiter((number for document in documents for number in document), np.int32, count=offsets[-1])
+        return Sequences(self.table, ids, offsets), ids
 
 
 def learn_word_vectors(
@@ -120,14 +92,9 @@ def learn_word_vectors(
 
     Raises ProblemError if fewer than two words occur in enough texts, or an argument is out of range.
     """
-    for name, value in (
-        ("dim", dim),
-        ("min_documents", min_documents),
-        ("window", window),
-        ("max_length", max_length),
-    ):
-        if value < 1:
-            raise ProblemError(f"{name}: expected an integer >= 1, got {value}")
+    sizes = {"dim": dim, "min_documents": min_documents, "window": window, "max_length": max_length}
+    for name, value in sizes.items():
+        check_integer(name, value, 1)
     found, flat, documents = _numbered(texts)
     vocabulary, flat, documents = _frequent(found, flat, documents, min_documents)
     if len(vocabulary) < 2:
@@ -213,9 +180,3 @@ def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
     vectors = scaled / np.sqrt(np.maximum(decomposition.singular_values_, tiny))
     unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), tiny)
     return unit
-
-
-def _sequences(table: np.ndarray, documents: list[list[int]]) -> Sequences:
-    offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])])
-    ids = np.fromiter((number for document in documents for number in document), dtype=np.int32, count=offsets[-1])
-    return Sequences(table, ids, offsets)
