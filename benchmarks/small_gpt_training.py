@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 
-from attsvm.datasets.parquet import read_columns
+from attsvm.datasets.tables import read_columns
 from attsvm.torch import SpectralDescent
 
 BYTES = 256

@@ -45,8 +45,8 @@ SILENT = (
 """What a worker would log if its scheduler ends, if it is closed while it computes, and if a chunk fails.
 
 The scheduler of a cluster on this machine lives in the process of the sweep, and both end with it: when the sweep is
-finished, stopped or interrupted. Then nothing is wrong. The error of a chunk is recorded in the store. Workers of another
-cluster keep these messages.
+finished, stopped or interrupted. Then nothing is wrong. The error of a chunk is recorded in the store. Workers of
+another cluster keep these messages.
 """
 
 
