@@ -105,7 +105,10 @@ def test_polars_tables_and_series(data):
     numbers = (labels == "yes").to_numpy()
     of_list = classifier().fit(arrays, numbers).decision_function(arrays)
     for series in (polars.Series([array.tolist() for array in arrays]), polars.Series(arrays, dtype=polars.Object)):
-        np.testing.assert_allclose(classifier().fit(series, numbers).decision_function(series), of_list, rtol=1e-9)
+        with pytest.raises(ProblemError, match=r"got a?\w*Series; write X\.to_list\(\) or Sequences\.from_arrays\(X\)"):
+            classifier().fit(series, numbers)
+        as_list = series.to_list()
+        np.testing.assert_allclose(classifier().fit(as_list, numbers).decision_function(as_list), of_list, rtol=1e-9)
 
 
 def test_what_does_not_fit_is_refused(data):
@@ -136,7 +139,9 @@ def test_what_does_not_fit_is_refused(data):
         fitted.predict(frame.drop(columns="bag"))
     with pytest.raises(ProblemError, match="expected numbers in column 'a'"):
         classifier().fit(frame.astype({"a": str}), labels, bag="bag")
-    with pytest.raises(ProblemError, match="expected a table with bag="):
+    with pytest.raises(
+        ProblemError, match=r"got DataFrameGroupBy; write fit\(table, y, bag=\.\.\.\) or Sequences\.from_table"
+    ):
         classifier().fit(frame.groupby("bag"), labels)
     with pytest.raises(ProblemError, match="rows without an entry"):
         classifier().fit(frame.assign(bag=[None, *frame["bag"][1:]]), labels, bag="bag")
@@ -144,12 +149,9 @@ def test_what_does_not_fit_is_refused(data):
         classifier().fit(frame.assign(bag=[7, *frame["bag"][1:]]), labels, bag="bag")
 
 
-def test_series_and_lists_of_frames_are_aligned(data):
+def test_the_columns_of_lists_of_frames_are_aligned(data):
     arrays, labels, frame = data
-    series = pandas.Series(arrays, index=labels.index)
     expected = classifier().fit(arrays, labels.to_numpy()).decision_function(arrays)
-    of_series = classifier().fit(series, labels[::-1])
-    np.testing.assert_allclose(of_series.decision_function(series)[labels.index], expected, rtol=1e-9)
     frames = [group[["a", "b", "c"]] for _, group in frame.groupby("bag")]
     of_frames = classifier().fit(frames, labels.to_numpy())
     permuted = [group[["c", "a", "b"]] for group in frames]
@@ -268,23 +270,25 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
     fitted = classifier().fit(tokens, numbers, mask=mask)
     np.testing.assert_allclose(fitted.decision_function(tokens, mask=mask.astype(float)), expected, rtol=1e-9)
     assert fitted.score(tokens, numbers, mask=mask) == fitted.score(arrays, numbers)
-    batch = {"X": tokens, "Y": numbers, "mask": mask}
-    np.testing.assert_allclose(classifier().fit(batch).decision_function(batch), expected, rtol=1e-9)
-    with pytest.raises(ProblemError, match=r"^X: expected dictionaries of unpadded bags in a list"):
-        classifier().fit([{"X": x, "Y": y, "mask": m} for x, y, m in zip(tokens, numbers, mask, strict=True)])
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     tensordict = pytest.importorskip("tensordict", reason="tensordict (extra `dev`) is not installed")
-    # as torchmil's collate function makes them; its labels may be a column
-    tensors = {"X": torch.tensor(tokens), "Y": torch.tensor(numbers)[:, None], "mask": torch.tensor(mask)}
-    for form in (tensors, tensordict.TensorDict(tensors, batch_size=[60])):
-        np.testing.assert_allclose(classifier().fit(form).decision_function(form), expected, rtol=1e-9)
-        assert fitted.score(form) == fitted.score(arrays, numbers)
+    # as torchmil's collate function makes them
+    batch = {"X": tokens, "Y": numbers, "mask": mask}
+    tensors = {name: torch.tensor(array) for name, array in batch.items()}
+    for form in (batch, tensors, tensordict.TensorDict(tensors, batch_size=[60])):
+        with pytest.raises(ProblemError, match=r'got \w+; write Sequences\.from_padded\(X\["X"\], X\["mask"\]\)'):
+            classifier().fit(form, numbers)
+        sequences = Sequences.from_padded(form["X"], form["mask"])
+        found = classifier().fit(sequences, form["Y"])
+        np.testing.assert_allclose(found.decision_function(sequences), expected, rtol=1e-9)
+        assert found.score(sequences, form["Y"]) == fitted.score(arrays, numbers)
     for kind in (bool, np.int8, np.uint16, np.int32, np.uint64, np.float32):
         np.testing.assert_array_equal(
             fitted.decision_function(tokens, mask=mask.astype(kind)), fitted.decision_function(tokens, mask=mask)
         )
     single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
-    np.testing.assert_allclose(classifier().fit(single).decision_function(single), expected, rtol=1e-9)
+    with pytest.raises(ProblemError, match=r'got list; write Sequences\.from_arrays\(\[bag\["X"\] for bag in X\]\)'):
+        classifier().fit(single, numbers)
     with pytest.raises(ProblemError, match="mask: expected bool"):
         fitted.predict(tokens, mask=2 * mask)
 

@@ -7,7 +7,7 @@ import pytest
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
 from attsvm.datasets import Sequences, sequences
-from attsvm.datasets.stored import StoredTable
+from attsvm.datasets.tables import StoredTable
 
 MODELS = [AttentionClassifier(max_steps=50, random_state=0), DetectorClassifier(3, max_steps=50, random_state=0)]
 
@@ -41,9 +41,13 @@ def on_disk(request, padded, tmp_path):
 def test_a_padded_array_on_disk_gives_the_same_classifier(padded, on_disk, model):
     tokens, mask, labels = padded
     expected = model.fit(tokens, labels, mask=mask).decision_function(tokens, mask=mask)
-    assert (model.fit(on_disk, labels, mask=mask).decision_function(on_disk, mask=mask) == expected).all()
     found = Sequences.from_padded(on_disk, mask)
     assert (pickle.loads(pickle.dumps(model)).fit(found, labels).decision_function(found) == expected).all()
+    if isinstance(on_disk, np.ndarray):
+        assert (model.fit(on_disk, labels, mask=mask).decision_function(on_disk, mask=mask) == expected).all()
+        return
+    with pytest.raises(ProblemError, match=r"got Array; write Sequences\.from_padded\(X, mask\), or Sequences\(X, ids"):
+        model.fit(on_disk, labels, mask=mask)
 
 
 def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, monkeypatch):

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_integer
-from attsvm.datasets.stored import StoredTable, is_stored
-from attsvm.datasets.tables import Bags, numbers
+from attsvm.datasets.tables import Bags, StoredTable, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
@@ -84,7 +83,7 @@ class Sequences:
 
         Parameters
         ----------
-        arrays : iterable of n arrays, shape (T_i, d)
+        arrays : iterable of n arrays, shape (T_i, d), or of n tables with the same columns
 
         Returns
         -------
@@ -96,6 +95,16 @@ class Sequences:
         ProblemError
             If there are none, or one is not a real matrix with as many columns as the others.
         """
+        arrays, columns = list(arrays), None
+        if arrays and all(map(is_table, arrays)):
+            frames = [frame_of(table) for table in arrays]
+            columns = tuple(frames[0].columns)
+            for i, frame in enumerate(frames):
+                if set(frame.columns) != set(columns):
+                    raise ProblemError(
+                        f"X: expected the columns {shown(columns)} in each table, got others at index {i}"
+                    )
+            arrays = [numbers(frame, columns) for frame in frames]
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
             raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
@@ -109,27 +118,30 @@ class Sequences:
                 )
         table = np.concatenate(filled) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
-        return cls(table, np.arange(len(table)), offsets)
+        return cls(table, np.arange(len(table)), offsets, columns if table.size else None)
 
     @classmethod
-    def from_padded(cls, tokens: Any, mask: Any) -> "Sequences":
+    def from_padded(cls, tokens: Any, mask: Any = None) -> "Sequences":
         """Sequences of the tokens that a mask selects.
 
         Parameters
         ----------
         tokens : array, shape (n, T, d)
             Not copied if it holds float32 or float64. Arrays of zarr and Dask stay on disk.
-        mask : bool array, shape (n, T)
-            False for padding, which may be anywhere in a row and may hold any numbers.
+        mask : bool or integer array, shape (n, T), optional
+            False or 0 for padding, which may be anywhere in a row and may hold any numbers.
 
         Raises
         ------
         ProblemError
             If a shape does not fit.
         """
-        tokens, mask = tokens if is_stored(tokens) else np.asarray(tokens), np.asarray(mask)
+        tokens = tokens if is_stored(tokens) else np.asarray(tokens)
         if len(tokens.shape) != 3:
             raise ProblemError(f"tokens: expected shape (n, T, d), got {tokens.shape}")
+        mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else np.asarray(mask)
+        if mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all():
+            mask = mask.astype(bool)
         if mask.shape != tokens.shape[:2] or mask.dtype != bool:
             raise ProblemError(
                 f"mask: expected bool of shape {tokens.shape[:2]}, got {mask.dtype} of shape {mask.shape}"

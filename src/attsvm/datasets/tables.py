@@ -1,18 +1,29 @@
-"""Tables of pandas, polars and Arrow with one row for each token and a column that names its bag."""
+"""The tables that data are read from: data frames with a column of bags, arrays on disk, and Parquet files."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import numpy as np
-from narwhals.dependencies import is_into_dataframe
+from narwhals.dependencies import is_into_dataframe, is_pandas_series
 
+from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
+
+SHOWN_COLUMNS = 8
 
 
 def is_table(X: Any) -> bool:
     """Whether it is a data frame."""
     return bool(is_into_dataframe(X))
+
+
+def frame_of(X: Any) -> Any:
+    """A data frame in the interface of narwhals, which is that of no library."""
+    return nw.from_native(X, eager_only=True)
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,7 @@ class Bags:
             raise ProblemError(
                 f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}"
             )
-        frame = nw.from_native(X, eager_only=True)
+        frame = frame_of(X)
         if bag not in frame.columns:
             raise ProblemError(f"bag: expected one of the columns {shown(frame.columns)}, got {bag!r}")
         if not len(frame):
@@ -71,6 +82,32 @@ class Bags:
             )
         return labels
 
+    def align(self, argument: str, given: Any, bag: str) -> np.ndarray:
+        """Values in the order of the bags: from a dict, a pandas Series indexed by bag, or a table of bag and value.
+
+        Raises ProblemError if the form has no names of bags, or a bag has no value or several.
+        """
+        if is_pandas_series(given):
+            keys, values = given.index.to_numpy(), given.to_numpy()
+        elif isinstance(given, dict):
+            keys, values = np.array(list(given)), np.array(list(given.values()))
+        elif is_table(given) and bag in frame_of(given).columns and len(given.columns) == 2:
+            frame = frame_of(given)
+            keys = frame[bag].to_numpy()
+            values = frame.drop(bag)[frame.drop(bag).columns[0]].to_numpy()
+        else:
+            raise ProblemError(
+                f"{argument}: expected values that name their bags: a Series indexed by bag, a dict, or a table of "
+                f"{bag!r} and one more column, got {type(given).__name__}"
+            )
+        place = {key: i for i, key in enumerate(keys.tolist())}
+        if len(place) != len(keys):
+            raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
+        missing = [name for name in self.names.tolist() if name not in place]
+        if missing:
+            raise ProblemError(f"{argument}: expected a value for each bag, got none for {shown(missing)}")
+        return np.asarray(values[[place[name] for name in self.names.tolist()]])
+
 
 def numbers(frame: Any, names: Any) -> np.ndarray:
     """These columns of a narwhals frame as a matrix; NaN where an entry is missing.
@@ -89,3 +126,108 @@ def shown(names: Any) -> str:
     names = list(names)
     text = ", ".join(map(str, names[:5]))
     return text if len(names) <= 5 else f"{text}, ... ({len(names)} in all)"
+
+
+def is_stored(given: Any) -> bool:
+    """Whether it is an array of zarr or Dask, whose rows are read when they are needed."""
+    return hasattr(given, "chunks") and not isinstance(given, np.ndarray)
+
+
+class StoredTable:
+    """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix; only requested rows are read.
+
+    Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
+
+    ``array``: shape (V, d) or (n, T, d).
+    """
+
+    ndim = 2
+
+    def __init__(self, array: Any) -> None:
+        kind = np.dtype(array.dtype)
+        if kind.kind not in "biuf" or len(array.shape) not in (2, 3):
+            raise ProblemError(
+                f"table: expected real numbers of shape (V, d) or (n, T, d), got {kind} of shape {array.shape}"
+            )
+        self.array = array
+        self.shape = int(np.prod(array.shape[:-1])), int(array.shape[-1])
+        self.dtype = kind if kind in (np.float32, np.float64) else np.dtype(np.float64)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: Any) -> np.ndarray:
+        """Rows (r, d) for a slice or an array of integers (r,), each read once."""
+        rows = np.arange(len(self))[which] if isinstance(which, slice) else np.asarray(which)
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        if len(self.array.shape) == 3:
+            entries, places = np.divmod(distinct, self.array.shape[1])
+            used, of_used = np.unique(entries, return_inverse=True)
+            block = self._read(used)[of_used, places]
+        else:
+            block = self._read(distinct)
+        return np.asarray(block[inverse], dtype=self.dtype)
+
+    def _read(self, entries: np.ndarray) -> np.ndarray:
+        if not len(entries):
+            return np.empty((0, *self.array.shape[1:]), self.dtype)
+        first, last = int(entries[0]), int(entries[-1])
+        # a slice is read faster than a list of numbers
+        return np.asarray(self.array[first : last + 1] if last - first + 1 == len(entries) else self.array[entries])
+
+
+def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, hint: str = "") -> list[list[Any]]:
+    """Read columns of Parquet files.
+
+    ``paths``: at least one file. Their rows are concatenated. ``columns``: names of the columns. ``extra``: the extra
+    of attsvm that installs pyarrow, for the error message. ``hint``: end of the error message about a missing column.
+
+    Returns the values of each column as Python objects.
+
+    Raises ProblemError if pyarrow is not installed, a file cannot be read, or a column is missing.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError:
+        raise ProblemError(f"{paths[0]}: Parquet needs pyarrow: pip install 'attsvm[{extra}]'") from None
+    read: list[list[Any]] = [[] for _ in columns]
+    for path in paths:
+        with reading(path, "cannot be read as Parquet"), regular_file(path).open("rb") as stream:
+            file = pq.ParquetFile(stream)
+            check_columns(path, file.schema_arrow.names, columns, hint)
+            table = file.read(columns=list(dict.fromkeys(columns)))
+            try:
+                for values, name in zip(read, columns, strict=True):
+                    values += table[name].to_pylist()
+            except UnicodeDecodeError:
+                raise ProblemError(f"{path}: expected UTF-8 in the columns {', '.join(columns)}") from None
+    return read
+
+
+def class_names(path: Path, column: str) -> list[str]:
+    """Names of the classes 0, 1, ... of a column, as files of the Hugging Face hub have them; empty if there are none.
+
+    ``path``: a Parquet file that can be read.
+    """
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(path).metadata or {}
+    try:
+        names = json.loads(metadata[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):  # other software may write anything there
+        return []
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:
+    """Check that a table has the columns that are needed.
+
+    ``source``: what the table is called in the error message. ``found``: names of the table's columns. ``columns``:
+    names of the columns that are needed. ``hint``: end of the error message.
+
+    Raises ProblemError if a column is missing.
+    """
+    for name in columns:
+        if name not in found:
+            shown = ", ".join(map(repr, found[:SHOWN_COLUMNS])) + (", …" if len(found) > SHOWN_COLUMNS else "")
+            raise ProblemError(f"{source}: expected a column {name!r}, got {shown or 'none'}{hint}")

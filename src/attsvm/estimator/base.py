@@ -76,12 +76,10 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
-            A Series of arrays is read as a list. Rows of an array or DataFrame (n, d) are sequences of one token.
-            A table with one row for each token, with ``bag``. A dict with ``X``, and ``mask`` and ``Y`` if there are,
-            in the form of torchmil.
+            Rows of an array or DataFrame (n, d) are sequences of one token. A table with one row for each token, with
+            ``bag``. :class:`attsvm.datasets.Sequences` reads other forms, such as arrays on disk.
         y : array, shape (n,)
-            At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label; for
-            a Series of arrays a Series is aligned by its index.
+            At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label.
         sample_weight : array, shape (n,), optional
             Weights in the loss. Sequences of weight 0 are left out.
         mask : bool or integer array, shape (n, T), optional
@@ -407,7 +405,6 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any, mask: Any, bag: str | None, *, reset: bool
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
         given = read(self, X, mask, reset=reset, bag=bag)
-        y = given.labels if y is None else y
         is_rows = (getattr(X, "ndim", 0) == 2 or is_table(X)) and bag is None
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, is_rows)

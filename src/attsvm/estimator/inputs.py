@@ -1,6 +1,5 @@
-"""Read sequences in any of their forms, and return numbers per token in the same form."""
+"""Read sequences in any of their forms, and return results in the same form."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,109 +9,159 @@ from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_pola
 from sklearn.utils.validation import validate_data
 
 from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
-from attsvm.datasets.stored import is_stored
-from attsvm.datasets.tables import is_table
+from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
-from attsvm.estimator.tables import align, by_bag, check_columns, feature_names, matrices, read_table, with_index
-
-
-def _same(values: Any, names: Any = None) -> Any:
-    return values
-
-
-def _one_each(argument: str, values: Any) -> Any:
-    return values
 
 
 @dataclass(frozen=True)
 class Given:
-    """Sequences, and how to return results in the form of the input."""
+    """Sequences that were given as ``Sequences``, and how results are returned. Other forms are subclasses."""
 
-    sequences: Sequences  # n sequences of at least one token each
-    # maps numbers (N,) or (N, C), one row per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for
-    # ``Sequences``; the order of the rows for a table. Names of the columns follow, which only tables use.
-    restore: Callable[..., Any]
-    # maps the position of a token in its sequence, (n,) or (n, ...), to its position in a padded row
-    positions: Callable[[np.ndarray], np.ndarray] = np.array
-    # maps results (n,) or (n, C) of the sequences, and names of the columns, to a Series or DataFrame if the input has
-    # an index, or to a table if it is one
-    labelled: Callable[..., Any] = _same
-    # maps the name of an argument and values for each sequence to the order of the sequences
-    align: Callable[[str, Any], Any] = _one_each
-    labels: Any = None  # labels that the input holds
-    # names, rows: the name of each sequence, and of each token in it, (N,); None for their positions
-    names: np.ndarray | None = None
-    rows: np.ndarray | None = None
+    sequences: Sequences
+    form = "Sequences"  # in error messages
+
+    @property
+    def names(self) -> np.ndarray | None:
+        """The name of each sequence, (n,); None for its position."""
+        return None
+
+    @property
+    def rows(self) -> np.ndarray | None:
+        """The name of each token in its sequence, (N,); None for its position."""
+        return None
+
+    def restore(self, values: np.ndarray, names: Any = None) -> Any:
+        """Numbers (N,) or (N, C) of the tokens in the form of the input; names of the columns, which tables use."""
+        return values
+
+    def positions(self, at: np.ndarray) -> np.ndarray:
+        """Positions of tokens in their sequences, (n,) or (n, ...), as positions in the input."""
+        return np.array(at)
+
+    def labelled(self, values: np.ndarray, names: Any = None) -> Any:
+        """Results (n,) or (n, C) of the sequences as a table, if the input is one; names of the columns."""
+        return values
+
+    def align(self, argument: str, values: Any) -> Any:
+        """Values for each sequence in the order of the sequences."""
+        return values
+
+
+class Ragged(Given):
+    """A list of matrices (T_i, d)."""
+
+    form = "a list of sequences"
+
+    def restore(self, values: np.ndarray, names: Any = None) -> list[np.ndarray]:
+        return np.split(values, self.sequences.offsets[1:-1])
+
+
+class Rows(Given):
+    """Rows of d numbers as sequences of one token."""
+
+    form = "sequences of one token"
+
+    def restore(self, values: np.ndarray, names: Any = None) -> np.ndarray:
+        return values[:, None]
+
+
+@dataclass(frozen=True)
+class Padded(Given):
+    """An array (n, T, d). Padding may be anywhere in a row."""
+
+    shape: tuple[int, int]
+    places: np.ndarray  # shape (N,), of the tokens in the n·T ones with padding
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.places % self.shape[1]
+
+    def restore(self, values: np.ndarray, names: Any = None) -> np.ndarray:
+        whole = np.zeros((self.shape[0] * self.shape[1], *values.shape[1:]), dtype=values.dtype)
+        whole[self.places] = values
+        return whole.reshape(*self.shape, *values.shape[1:])
+
+    def positions(self, at: np.ndarray) -> np.ndarray:
+        return np.asarray(self.rows[self.sequences.offsets[:-1].reshape(-1, *[1] * (at.ndim - 1)) + at])
+
+
+@dataclass(frozen=True)
+class Table(Given):
+    """A table with one row for each token and a column that names its bag."""
+
+    table: Any
+    bags: Bags
+    bag: str
+    form = "a table"
+
+    @property
+    def names(self) -> np.ndarray:
+        return self.bags.names
+
+    @property
+    def rows(self) -> np.ndarray:
+        places = self.bags.rows
+        return np.asarray(self.table.index.to_numpy()[places] if is_pandas_dataframe(self.table) else places)
+
+    def restore(self, values: np.ndarray, names: Any = None) -> Any:
+        whole = np.empty_like(values)
+        whole[self.bags.rows] = values
+        return _with_index(whole, self.table.index, names) if is_pandas_dataframe(self.table) else whole
+
+    def labelled(self, values: np.ndarray, names: Any = None) -> Any:
+        """With pandas indexed by bag, otherwise with the bags in the first column."""
+        if is_pandas_dataframe(self.table):
+            import pandas
+
+            return _with_index(values, pandas.Index(self.names, name=self.bag), names)
+        columns = {"value": values} if names is None else dict(zip(map(str, names), values.T, strict=True))
+        backend = nw.get_native_namespace(self.table)
+        return nw.from_dict({self.bag: self.names, **columns}, backend=backend).to_native()
+
+    def align(self, argument: str, values: Any) -> np.ndarray:
+        return self.bags.align(argument, values, self.bag)
+
+    def with_columns(self, names: Any, values: np.ndarray) -> Any:
+        """A table of the bag column and these columns of numbers of the tokens, (N, C)."""
+        frame, whole = frame_of(self.table), np.asarray(self.restore(values))
+        columns = [
+            nw.new_series(str(name), column, backend=frame.implementation)
+            for name, column in zip(names, whole.T, strict=True)
+        ]
+        return frame.select(self.bag).with_columns(*columns).to_native()
 
 
 def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | None = None) -> Given:
-    """Read sequences, and check that their tokens have as many entries as in the fit.
+    """Read sequences, and check that their tokens have as many entries, or the same columns, as in the fit.
 
-    ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``X``: a
-    dict holds ``X``, and may hold ``mask`` and ``Y``, as torchmil's do; so may each entry of a list. ``mask``: shape
-    (n, T), for a padded array (n, T, d): False or 0 for padding. ``bag``: the column of a table that names the bag of
-    each row.
+    ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``mask``:
+    shape (n, T), for a padded array (n, T, d): False or 0 for padding. ``bag``: the column of a table that names the
+    bag of each row.
 
     Raises ProblemError if a sequence is not a matrix, has no token, or its tokens have another number of entries.
     """
-    if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
-        raise ProblemError("X: expected a table with bag=, got a GroupBy, whose order need not be that of the labels")
-    if is_polars_series(X):
-        # it has no index
-        X = X.to_list()
-    if _is_dictionary(X):
-        given = read(estimator, X["X"], X["mask"] if mask is None and "mask" in list(X.keys()) else mask, reset=reset)
-        return replace(given, labels=_stored(X, given.labels))
-    if isinstance(X, list | tuple) and len(X) and all(map(_is_dictionary, X)):
-        if any("mask" in list(entry.keys()) for entry in X):
-            raise ProblemError("X: expected dictionaries of unpadded bags in a list, got some with a mask")
-        given = read(estimator, [entry["X"] for entry in X], mask, reset=reset)
-        found = [_stored(entry, None) for entry in X]
-        return replace(given, labels=None if any(label is None for label in found) else np.ravel(found))
-    if bag is not None:
-        _no_mask(mask, "a table")
-        table = read_table(estimator, X, bag, reset=reset)
-        return Given(
-            table.sequences,
-            table.restore,
-            labelled=_labelled(X, table.names, bag),
-            align=lambda argument, values: by_bag(argument, values, table.names, bag),
-            names=table.names,
-            rows=table.rows,
-        )
-    if isinstance(X, Sequences):
-        _no_mask(mask, "Sequences")
-        given = Given(X, _same)
-    elif isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
-        if not len(X):
-            raise ProblemError("X: expected at least one sequence, got none")
-        if not _holds_matrices(X):
-            return _rows(estimator, X, mask, reset)
-        _no_mask(mask, "a list of sequences")
-        if all(map(is_table, X)):
-            arrays: Any = matrices(estimator, X, reset=reset)
-            given = _ragged(X, arrays)
-            if given.sequences.lengths.all():
-                return given
-        given = _ragged(X, X)
-    elif getattr(X, "ndim", None) == 3:
-        given = _padded(X if is_stored(X) else np.asarray(X), mask)
-    else:
-        return _rows(estimator, X, mask, reset)
+    given = _form(X, mask, bag)
+    if mask is not None and not isinstance(given, Padded):
+        form = Rows.form if given is None else given.form
+        raise ProblemError(f"mask: expected with a padded array of shape (n, T, d) only, got {form}")
+    if given is None:
+        return _rows(estimator, X, reset)
     sequences = given.sequences
     if not len(sequences):
         raise ProblemError("X: expected at least one sequence, got none")
+    if sequences.columns is not None:
+        names = _feature_names(estimator, list(sequences.columns), reset)
+        if names != list(sequences.columns):
+            places = [sequences.columns.index(name) for name in names]
+            given = replace(given, sequences=Sequences(sequences.table[:, places], sequences.ids, sequences.offsets))
     if not sequences.dim:
         raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
     if not sequences.lengths.all():
         empty = int(np.argmin(sequences.lengths))
         raise ProblemError(f"X: expected at least one token in each sequence, got none in sequence {empty}")
     if sequences.columns is not None:
-        names = feature_names(estimator, list(sequences.columns), reset=reset)
-        if names != list(sequences.columns):
-            places = [sequences.columns.index(name) for name in names]
-            given = replace(given, sequences=Sequences(sequences.table[:, places], sequences.ids, sequences.offsets))
-    elif reset:
+        return given
+    if reset:
         estimator.n_features_in_ = sequences.dim
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
@@ -123,6 +172,102 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
             f"{estimator.n_features_in_} features as input"
         )
     return given
+
+
+def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
+    """The sequences in their form; None for rows of numbers, which scikit-learn reads."""
+    _check_readable(X)
+    if bag is not None:
+        bags = Bags.of(X, bag)
+        columns = tuple(name for name in bags.frame.columns if name != bag)
+        return Table(Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns), X, bags, bag)
+    if isinstance(X, Sequences):
+        return Given(X)
+    if isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
+        if not len(X):
+            raise ProblemError("X: expected at least one sequence, got none")
+        try:
+            matrices = any(np.ndim(entry) == 2 for entry in X)
+        except ValueError:
+            raise ProblemError(
+                "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
+            ) from None
+        return Ragged(Sequences.from_arrays(X)) if matrices else None
+    if getattr(X, "ndim", None) == 3:
+        tokens = np.asarray(X)
+        sequences = Sequences.from_padded(tokens, mask)
+        return Padded(sequences, tokens.shape[:2], sequences.ids.astype(np.int64))
+    return None
+
+
+def _check_readable(X: Any) -> None:
+    """Refuse other forms, with the call that makes sequences of them.
+
+    Raises ProblemError.
+    """
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
+        call = "fit(table, y, bag=...) or Sequences.from_table(table, bag=...)"
+    elif is_pandas_series(X) or is_polars_series(X):
+        call = "X.to_list() or Sequences.from_arrays(X), and give the labels in the same order"
+    elif is_stored(X):
+        call = "Sequences.from_padded(X, mask), or Sequences(X, ids, offsets) for a table of vectors"
+    elif hasattr(first, "keys") and not is_table(first) and "X" in list(first.keys()):  # a dict or TensorDict
+        padded = 'Sequences.from_padded(X["X"], X["mask"]), and give the labels as y=X["Y"]'
+        call = padded if first is X else 'Sequences.from_arrays([bag["X"] for bag in X])'
+    else:
+        return
+    raise ProblemError(
+        f"X: expected arrays, a list of arrays, Sequences or a table with bag=, got {type(X).__name__}; write {call}"
+    )
+
+
+def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]:
+    """The columns in the order of the fit; with ``reset`` they are kept as ``feature_names_in_``.
+
+    Raises ProblemError if there are none, or they are not those of the fit.
+    """
+    if reset:
+        if not columns:
+            raise ProblemError("X: expected at least one column of numbers, got none")
+        estimator.feature_names_in_ = np.array(columns, dtype=object)
+        estimator.n_features_in_ = len(columns)
+        return columns
+    if not hasattr(estimator, "feature_names_in_"):
+        raise ProblemError("X: expected the form of the fit, whose columns had no names, got a table")
+    expected = list(estimator.feature_names_in_)
+    missing, unknown = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
+    if missing or unknown:
+        found = [f"{word} {shown(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
+        raise ProblemError(f"X: expected the columns of the fit, got a table with {' and '.join(found)}")
+    return expected
+
+
+def _rows(estimator: Any, X: Any, reset: bool) -> Rows:
+    """Rows of d numbers, read by scikit-learn.
+
+    Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
+    """
+    try:
+        rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
+    except ValueError:
+        for name, kind in frame_of(X).schema.items() if is_table(X) else ():
+            if kind in (nw.String, nw.Categorical, nw.Enum):
+                raise ProblemError(
+                    f"X: expected numbers in column {name!r}, got {kind}; if it names the bag of each row, "
+                    f"write bag={name!r}"
+                ) from None
+        try:
+            entries = np.asarray(X)
+            if entries.dtype.kind in "OSU":
+                entries.astype(np.float64)
+        except ValueError as error:
+            raise ProblemError(
+                "X: expected a matrix of numbers (T_i, d) for each sequence, or a row of numbers for each sequence of "
+                f"one token, got other entries ({error})"
+            ) from None
+        raise
+    return Rows(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)))
 
 
 def check_finite(argument: str, given: Given, columns: Any = None) -> None:
@@ -159,122 +304,10 @@ def check_finite(argument: str, given: Given, columns: Any = None) -> None:
     )
 
 
-def _ragged(X: Any, arrays: Any) -> Given:
-    """A list of matrices, or a Series, whose index names them."""
-    sequences = Sequences.from_arrays(arrays)
-    index = X.index if is_pandas_series(X) else None
-
-    def restore(flat: np.ndarray, names: Any = None) -> Any:
-        return _series(np.split(flat, sequences.offsets[1:-1]), index)
-
-    if index is None:
-        return Given(sequences, restore)
-
-    def align_index(argument: str, values: Any) -> Any:
-        if not is_pandas_series(values) or values.index.equals(index):
-            return values
-        return align(argument, values.index.to_numpy(), values.to_numpy(), index.to_numpy())
-
-    return Given(
-        sequences,
-        restore,
-        labelled=lambda values, names=None: with_index(values, index, names),
-        align=align_index,
-        names=index.to_numpy(),
-    )
-
-
-def _series(arrays: list[np.ndarray], index: Any) -> Any:
-    if index is None:
-        return arrays
+def _with_index(values: np.ndarray, index: Any, names: Any = None) -> Any:
+    """Values (n,) or (n, C) as a pandas Series with this name, or a DataFrame with these columns."""
     import pandas
 
-    return pandas.Series(arrays, index=index)
-
-
-def _labelled(X: Any, bags: np.ndarray, bag: str) -> Callable[..., Any]:
-    """For pandas a Series or DataFrame indexed by bag; for other tables a table with the bags in its first column."""
-    if is_pandas_dataframe(X):
-        import pandas
-
-        return lambda values, names=None: with_index(values, pandas.Index(bags, name=bag), names)
-
-    def as_table(values: np.ndarray, names: Any = None) -> Any:
-        columns = {"value": values} if names is None else dict(zip(map(str, names), values.T, strict=True))
-        return nw.from_dict({bag: bags, **columns}, backend=nw.get_native_namespace(X)).to_native()
-
-    return as_table
-
-
-def _is_dictionary(X: Any) -> bool:
-    """Whether it is a dict or TensorDict with the key X."""
-    return hasattr(X, "keys") and not is_table(X) and not is_pandas_series(X) and "X" in list(X.keys())
-
-
-def _stored(dictionary: Any, otherwise: Any) -> Any:
-    if "Y" not in list(dictionary.keys()):
-        return otherwise
-    labels = np.asarray(dictionary["Y"])
-    return labels.reshape(labels.shape[:1]) if labels.ndim > 1 and labels.size == len(labels) else labels
-
-
-def _holds_matrices(X: Any) -> bool:
-    try:
-        return any(np.ndim(entry) == 2 for entry in X)
-    except ValueError:
-        raise ProblemError("X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths") from None
-
-
-def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
-    """Rows of d numbers as sequences of one token."""
-    _no_mask(mask, "sequences of one token")
-    try:
-        rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
-    except ValueError:
-        if is_table(X):
-            check_columns(X)
-        _check_numbers(X)
-        raise
-    sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))
-    return Given(sequences, lambda flat, names=None: flat[:, None])
-
-
-def _check_numbers(X: Any) -> None:
-    """Check that rows hold numbers. Other errors are for scikit-learn to describe."""
-    try:
-        entries = np.asarray(X)
-        if entries.dtype.kind in "OSU":
-            entries.astype(np.float64)
-    except ValueError as error:
-        raise ProblemError(
-            f"X: expected a matrix of numbers (T_i, d) for each sequence, or a row of numbers for each sequence of one "
-            f"token, got other entries ({error})"
-        ) from None
-
-
-def _padded(tokens: Any, mask: Any) -> Given:
-    mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else _boolean(np.asarray(mask))
-    try:
-        sequences = Sequences.from_padded(tokens, mask)
-    except ProblemError as error:
-        raise ProblemError(f"X: {str(error).removeprefix('tokens: ')}") from None
-
-    def restore(flat: np.ndarray, names: Any = None) -> np.ndarray:
-        whole = np.zeros((*mask.shape, *flat.shape[1:]), dtype=flat.dtype)
-        whole[mask] = flat
-        return whole
-
-    # padding can be anywhere in a row
-    places = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)[mask]
-    starts = sequences.offsets[:-1]
-    return Given(sequences, restore, lambda at: places[starts.reshape(-1, *[1] * (at.ndim - 1)) + at], rows=places)
-
-
-def _boolean(mask: np.ndarray) -> np.ndarray:
-    """A mask of zeros and ones as booleans; others are left as they are, and refused later."""
-    return mask.astype(bool) if mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all() else mask
-
-
-def _no_mask(mask: Any, found: str) -> None:
-    if mask is not None:
-        raise ProblemError(f"mask: expected with a padded array of shape (n, T, d) only, got {found}")
+    if values.ndim == 1:
+        return pandas.Series(values, index=index, name=names)
+    return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=names)

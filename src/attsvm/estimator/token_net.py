@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator.inputs import read
-from attsvm.estimator.tables import with_columns
+from attsvm.estimator.inputs import Table, read
 
 
 class TokenTransformer(TransformerMixin, BaseEstimator):
@@ -103,10 +102,10 @@ class TokenTransformer(TransformerMixin, BaseEstimator):
         if isinstance(X, Sequences):
             return mapped
         tokens = mapped.table[mapped.ids]
-        if self.bag is None:
-            return given.restore(tokens)
-        named = getattr(self.transformer_, "get_feature_names_out", lambda names: range(tokens.shape[1]))
-        return with_columns(X, self.bag, named(self.feature_names_in_), np.asarray(given.restore(tokens)))
+        if isinstance(given, Table):
+            named = getattr(self.transformer_, "get_feature_names_out", lambda names: range(tokens.shape[1]))
+            return given.with_columns(named(self.feature_names_in_), tokens)
+        return given.restore(tokens)
 
 
 def fit_token_net(token_net: Any, sequences: Sequences) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm._utils.files import reading
-from attsvm.datasets.parquet import check_columns, read_columns
+from attsvm.datasets.tables import check_columns, read_columns
 from attsvm.errors import ProblemError
 
 SPLITS = ("train", "test")
