@@ -379,10 +379,11 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
     yield "| steps | trained | norm | result | mean / least | number of steps |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in found:
+        if row.get("batch"):  # in the note on mini-batches
+            continue
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
-        trained += [f"batches of {row['batch'][0]} of {row['sequences']}"] if row.get("batch") else []
         cells = [
             row["steps"],
             ", ".join(trained).replace("several", "2 heads").replace("few", "2 columns"),

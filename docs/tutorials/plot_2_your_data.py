@@ -120,7 +120,7 @@ print("support tokens:", int(predicted.solution.support.sum()), "of", int(proble
 # ------
 #
 # Problems and all results have ``save`` and ``load``. The files are ``.npz`` archives without pickle, and say which
-# version wrote them. :doc:`The guide </guide/results>` lists the fields.
+# version wrote them. :doc:`The guide </guide/results>` links the schema, which describes each field.
 
 folder = Path(tempfile.mkdtemp())
 problem.save(folder / "my_problem.npz")

@@ -28,7 +28,6 @@ from oracles.schemas import check_result
 pytestmark = pytest.mark.slow
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
-DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
 
 
 def attsvm_fit(*arguments: object, **options) -> subprocess.CompletedProcess:
@@ -268,28 +267,6 @@ def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
     assert f"{round(6 * result['accuracy']['test'])} of the 6 test sequences" in headline
     for shown in (headline, cards):
         assert "%" not in shown
-
-
-def test_every_field_is_documented(digits_out, canvases_out, tmp_path, fit_here):
-    np.savez(tmp_path / "problem.npz", **saturating_problem())
-    joint = fit_here(tmp_path / "problem.npz", "--no-train-head", "--steps", 4000)
-    written: set[str] = set()
-
-    def collect(value):
-        if isinstance(value, dict):
-            written.update(value)
-        if isinstance(value, dict | list):
-            for entry in value.values() if isinstance(value, dict) else value:
-                collect(entry)
-
-    for result in (joint, digits_out[1], canvases_out[1]):
-        collect(result)
-    of_fit = re.search(r"^## attsvm fit\n.*?(?=^## )", DOCS.read_text(), re.MULTILINE | re.DOTALL)[0]
-    first_cells = [line.split("|")[1] for line in of_fit.splitlines() if line.startswith("| `")]
-    named = {name for cell in first_cells for name in re.findall(r"`([a-z_0-9]+)`", cell)}
-    sections = set(re.findall(r"^`([a-z_]+)`(?:[:,]| and)", of_fit, re.MULTILINE)) | {"att_svm"}
-    assert written - named - sections == set(), "not documented"
-    assert named - written == set(), "documented, but not written"
 
 
 def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path, fit_here):

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from attsvm.inspect import FAMILIES  # noqa: E402
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 TEXT = "the cat sat on the mat .\n\na dog ran home\nthe dog and the cat ran on the road and then home .\n"
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
-DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +108,6 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert 0 < change["relative"] < 1
     assert change["norm"] == pytest.approx(change["relative"] * view["frobenius_norm"])
     assert view["frobenius_norm"] <= view["nuclear_norm"] <= np.sqrt(8) * view["frobenius_norm"]
-    section = re.search(r"attsvm\.inspect/2.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]
-    undocumented = {name for name in (*result, *result["heads"][0], *view) if f"`{name}`" not in section}
-    assert not undocumented
 
 
 def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):

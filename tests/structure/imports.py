@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "attsvm"
-LAYOUT = ROOT / "docs" / "guide" / "layout.md"
+LAYOUT = ROOT / "CONTRIBUTING.md"
 
 NAMES_OF_DISTRIBUTIONS = {
     "pillow": "PIL",
@@ -45,7 +45,7 @@ def modules() -> dict[str, Path]:
 
 
 def layers() -> tuple[dict[str, int], dict[str, int]]:
-    """The layer of each module or package below ``attsvm``, and its group there, from ``docs/guide/layout.md``.
+    """The layer of each module or package below ``attsvm``, and its group there, from ``CONTRIBUTING.md``.
 
     A row of the table is a layer. Semicolons divide it into groups that do not import each other.
     """

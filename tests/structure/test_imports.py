@@ -1,4 +1,4 @@
-"""The layers of ``docs/guide/layout.md``: no module imports from a later one, and there are no cycles."""
+"""The layers of ``CONTRIBUTING.md``: no module imports from a later one, and there are no cycles."""
 
 import ast
 from collections import defaultdict
