@@ -52,6 +52,26 @@ sys.meta_path.insert(0, Finder)
 attsvm.cli.main.main()
 """
 
+# a compiled module whose import is left by an exception can crash the interpreter
+WHILE_A_MODULE_IS_EXECUTED = """
+class Loader:
+    def create_module(spec):
+        return None
+    def exec_module(module):
+        try:
+            press()
+        except BaseException as error:
+            print("left by", repr(error), file=sys.stderr)
+            raise
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "typer":
+            import importlib.machinery
+            return importlib.machinery.ModuleSpec(name, Loader)
+sys.meta_path.insert(0, Finder)
+attsvm.cli.main.main()
+"""
+
 WHILE_A_LIBRARY_IS_SILENCED = """
 from attsvm.pretrained import silent
 def run():
@@ -99,6 +119,7 @@ def outcome(moment):
         IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
         IN_A_FINALIZER,
         DURING_IMPORTS,
+        WHILE_A_MODULE_IS_EXECUTED,
         WHILE_A_LIBRARY_IS_SILENCED,
         AND_IS_SWALLOWED,
         AND_BECOMES_ANOTHER_ERROR,

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 from attsvm._utils.files import remove_unfinished
@@ -19,6 +20,7 @@ from attsvm._utils.files import remove_unfinished
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _SECONDS_TO_RAISE_AGAIN = 0.01
+_IMPORT = "<frozen importlib._bootstrap>"  # the file of every frame that imports a module
 
 
 class Interrupted(SystemExit):
@@ -36,7 +38,7 @@ class _Command:
         self.loops = 0
         self.stderr = 2
 
-    def handle(self, number: int, _: object) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: stop the steps whose result is kept, raise, or end the process at the second signal."""
         if self.first is not None:
             self.end()
@@ -44,10 +46,17 @@ class _Command:
         if number == signal.SIGINT and self.keeps_steps and self.loops:
             self.requested.set()
         else:
-            self.interrupt()
+            self.interrupt(number, frame)
 
-    def interrupt(self, *_: object) -> NoReturn:
-        """Raise :class:`Interrupted`."""
+    def interrupt(self, _: int | None = None, frame: FrameType | None = None) -> NoReturn:
+        """Raise :class:`Interrupted`, or end the process where that is not safe.
+
+        A compiled module whose import is left by an exception can crash the interpreter; JAX's do.
+        """
+        while frame is not None:
+            if frame.f_code.co_filename == _IMPORT:
+                self.end()
+            frame = frame.f_back
         raise Interrupted(128 + (self.first or signal.SIGINT))
 
     def lost(self, unraisable: Any) -> None:
