@@ -72,8 +72,8 @@ class Iteration(ABC):
         """Return the current iterates, with their gaps."""
 
     @abstractmethod
-    def advance(self) -> None:
-        """Make one step."""
+    def advance(self) -> int | None:
+        """Make one step; return how many it counts for, if not 1."""
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
         """Drop the other problems."""
@@ -108,8 +108,7 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
                 method.select(going)
                 running, stalled, halved = running[going], stalled[going], halved[going]
             for _ in range(min(stop.stride, stop.max_steps - step)):
-                method.advance()
-                step += 1
+                step += method.advance() or 1
     best.steps[running] = step
     return best
 

@@ -9,6 +9,8 @@ Other norms have no such gradient. Their proximal points are sums of steepest di
 solves them.
 """
 
+import contextlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +20,16 @@ from scipy.optimize import minimize, root
 from attsvm.norms import Norm
 from attsvm.norms.scaled import Wrapper
 from attsvm.svm.frobenius.pivoting import least_quadratic
-from attsvm.svm.loop import Report, Stop
-from attsvm.svm.methods.generic.program import MOST_UNKNOWNS, Bounds, Program, Vector
+from attsvm.svm.loop import Report, Stop, Watch
+from attsvm.svm.methods.generic.program import MOST_UNKNOWNS, Bounds, Improvement, Program, Vector
 
-STOP = Stop(target=0.0, max_steps=3000, patience=300, stride=10)
-"""Counted in evaluations of F, because SciPy's method makes the steps."""
+ROUND = 100
+"""Evaluations of F between two evaluations of the gap; L-BFGS starts again with each round."""
+
+STOP = Stop(target=0.0, max_steps=3000, patience=3, small=math.inf)
 
 FAR = 0.1
-"""Above this gap, where norms that are not strictly convex stall, the patience is a fifth."""
-
-RESTARTS = 3
+"""A larger gap after a round shows that N is not strictly convex."""
 
 EQUATIONS = {"fatol": 1e-13, "maxiter": 10, "jac_options": {"inner_maxiter": 30}}
 """The Newton-Krylov method solves them to rounding in few steps, as they are well conditioned as a rule."""
@@ -41,36 +43,23 @@ def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int
     ``bounds``: their multipliers are the initial point. ``report``: called as ``report(step, gap)``; a true return
     value ends the iteration.
     """
-    dual = _Dual(program, bounds, target, min(max_steps, STOP.max_steps), report)
-    signs = [(None, None) if free else (0.0, None) for free in program.equality]
-    options = {"maxiter": dual.limit, "maxfun": dual.limit, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
-    for _ in range(RESTARTS):
-        # F(sλ) = ½s² − s b'λ for N*(A*(λ)) = 1 is least at s = b'λ
-        start = bounds.multipliers * bounds.lower  # the multiple with the least F
-        try:
-            found = minimize(dual.evaluate, start, jac=True, method="L-BFGS-B", bounds=signs, options=options)
-            dual.look(dual.steepest(found.x)[0], found.x)
-        except _Done:
-            break
-        if bounds.gap <= target:
-            break
-    if target < bounds.gap <= 1e-3 and not dual.stopped:
-        dual.solve_equations()
-    return dual.steps
+    watch, limit = Watch(report), min(max_steps, STOP.max_steps)
+    dual = _Dual(program, bounds, target, limit)
+    steps = dual.run(STOP._replace(target=target, max_steps=limit), watch)
+    if target < bounds.gap <= 1e-3 and not watch.stopped and limit - steps >= STOP.patience * ROUND:
+        steps += dual.solve_equations()
+        watch(steps, bounds.gap)
+    return steps
 
 
-class _Done(Exception):
-    """Ends the method of SciPy from inside the function that it minimises."""
+class _Dual(Improvement):
+    """F, minimised by L-BFGS."""
 
-
-class _Dual:
-    """F and its gradient; improves the bounds, and ends the method."""
-
-    def __init__(self, program: Program, bounds: Bounds, target: float, limit: int, report: Report) -> None:
-        self.program, self.bounds, self.target, self.limit, self.report = program, bounds, target, limit, report
-        self.steps = self.halved_at = 0
-        self.halved = bounds.gap
-        self.stopped = False
+    def __init__(self, program: Program, bounds: Bounds, target: float, limit: int) -> None:
+        self.program, self.bounds, self.left, self.is_start = program, bounds, limit, True
+        self.signs = [(None, None) if free else (0.0, None) for free in program.equality]
+        # the margins lack as much as the gradient, relative to b
+        self.options = {"maxcor": 30, "ftol": 0.0, "gtol": target * program.right.max()}
 
     def steepest(self, multipliers: Vector) -> tuple[np.ndarray, float, Vector]:
         """Return D, s and the gradient A(sD) − b at the multipliers."""
@@ -79,44 +68,46 @@ class _Dual:
         size = float((pulled * direction).sum())
         return direction, size, size * self.program.apply(direction) - self.program.right
 
-    def evaluate(self, multipliers: Vector) -> tuple[float, Vector]:
-        direction, size, slope = self.steepest(multipliers)
-        if self.steps % STOP.stride == 0 or self.steps >= self.limit:
-            self.look(direction, multipliers)
-        self.steps += 1
+    def value(self, multipliers: Vector) -> tuple[float, Vector]:
+        """Return F and its gradient."""
+        _, size, slope = self.steepest(multipliers)
         return 0.5 * size * size - float(self.program.right @ multipliers), slope
 
-    def look(self, direction: np.ndarray, multipliers: Vector) -> None:
-        """Evaluate the gap, and end if it is small enough or does not fall."""
-        gap = self.bounds.see(direction, multipliers)
-        if gap <= 0.5 * self.halved:
-            self.halved_at, self.halved = self.steps, gap
-        self.stopped = self.report(self.steps, gap)
-        patience = STOP.patience // 5 if gap > FAR else STOP.patience
-        if self.stopped or gap <= self.target or self.steps >= self.limit or self.steps - self.halved_at >= patience:
-            raise _Done
+    @property
+    def scaled(self) -> Vector:
+        """The multiple of the best multipliers with the least F: F(sλ) = ½s² − s b'λ for N*(A*(λ)) = 1."""
+        return self.bounds.multipliers * self.bounds.lower
 
-    def solve_equations(self) -> None:
+    def see(self) -> bool:
+        """Return whether F may have a gradient."""
+        return self.is_start or self.bounds.gap <= FAR
+
+    def advance(self) -> int:
+        """Make one round of L-BFGS from the best multipliers, and return the number of evaluations."""
+        options = {**self.options, "maxfun": min(ROUND, self.left)}
+        found = minimize(self.value, self.scaled, jac=True, method="L-BFGS-B", bounds=self.signs, options=options)
+        self.bounds.see(self.steepest(found.x)[0], found.x)
+        self.left, self.is_start = self.left - found.nfev, False
+        return int(found.nfev)
+
+    def solve_equations(self) -> int:
         """Improve the bounds by the multipliers for which the gradient vanishes on the active rows."""
-        whole = self.bounds.multipliers * self.bounds.lower
+        whole = self.scaled
         slope = self.steepest(whole)[2]
         active = np.flatnonzero(self.program.equality | (whole > slope * whole.max()))
+        start, whole, steps = whole[active], np.zeros(len(whole)), 1
 
         def slope_at(own: Vector) -> Vector:
-            self.steps += 1
+            nonlocal steps
+            steps += 1
             whole[active] = own
             return self.steepest(whole)[2][active]
 
-        start = whole[active]
-        whole = np.zeros(len(whole))
-        if len(active) == 0 or self.limit - self.steps < STOP.patience:
-            return
-        try:
-            found = root(slope_at, start, method="krylov", options=EQUATIONS)
-        except ValueError:  # the Krylov method has found no direction
-            return
-        whole[active] = found.x
-        self.report(self.steps, self.bounds.see(self.steepest(whole)[0], whole))
+        if len(active):
+            with contextlib.suppress(ValueError):  # the Krylov method has found no direction
+                whole[active] = root(slope_at, start, method="krylov", options=EQUATIONS).x
+                self.bounds.see(self.steepest(whole)[0], whole)
+        return steps
 
 
 @dataclass(frozen=True)
