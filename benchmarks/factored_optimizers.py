@@ -16,13 +16,8 @@ import attsvm
 from attsvm.datasets import random_problem
 from attsvm.optimizers import (
     Decaying,
-    LearningRate,
     NewtonSchulz,
-    Normalize,
     Optimizer,
-    Rule,
-    Steepest,
-    WeightDecay,
     adam,
     chain,
     column_descent,
@@ -31,7 +26,10 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
+from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.singular import singular_values_and_vectors
+from attsvm.optimizers.steepest import Steepest
+from attsvm.optimizers.transformations import LearningRate, Normalize, WeightDecay
 
 CONVERGED = NewtonSchulz((2.0, -1.5, 0.5), 20)
 
@@ -41,16 +39,15 @@ class ByJacobi(Rule):
     """Spectral steps of length 0.05 from singular value decompositions by Jacobi rotations, parameter by parameter."""
 
     scale_free = True
-    degree = 0
 
-    def update(self, gradient, state, params, numbers, scales, value):
+    def update(self, updates, state, params, *, numbers, value):
         """−0.05 U V'."""
-        updates = {}
-        for name, g in gradient.items():
+        moves = {}
+        for name, g in updates.gradient.items():
             left, values, right = singular_values_and_vectors(g / jnp.max(jnp.abs(g), axis=(0, 1)))
             kept = values > len(g) * np.finfo(np.float64).eps * jnp.max(values, axis=0)
-            updates[name] = -0.05 * jnp.einsum("rkb,ckb->rcb", jnp.where(kept, left, 0.0), right)
-        return updates, state
+            moves[name] = -0.05 * jnp.einsum("rkb,ckb->rcb", jnp.where(kept, left, 0.0), right)
+        return moves, state
 
 
 def pow(rate: float) -> Decaying:
@@ -81,11 +78,11 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     "sign": (steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6)), 300_000),
     "Adam": (adam(Decaying(0.02, 100, 0.6)), 300_000),
     "sign, decay": (
-        chain(Normalize("each"), LearningRate(Decaying(0.002, 10_000)), WeightDecay(Steepest("linf"), 0.2)),
+        chain(Normalize("each", "l1"), LearningRate(Decaying(0.002, 10_000)), WeightDecay(Steepest("linf"), 0.2)),
         200_000,
     ),
     "Adam, decay": (
-        chain(Normalize("all", norm=2.0), optax.adamw(Decaying(0.002, 10_000), eps=1e-30, weight_decay=0.2)),
+        chain(Normalize(), optax.adamw(Decaying(0.002, 10_000), eps=1e-30, weight_decay=0.2)),
         200_000,
     ),
     **{

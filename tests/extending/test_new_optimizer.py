@@ -3,38 +3,29 @@
 import json
 
 # docs: begin
-from dataclasses import dataclass, field
-
+import jax
 import jax.numpy as jnp
+import optax
 
-from attsvm.optimizers import Rule, chain
-
-
-@dataclass(frozen=True)
-class LargestEntries(Rule):
-    """Steps of one length along the sign of every gradient entry that is at least a fraction of the largest one."""
-
-    fraction: float
-    learning_rate: float = field(compare=False)
-
-    scale_free = True
-
-    @property
-    def numbers(self):
-        return {"learning_rate": self.learning_rate}
-
-    def update(self, gradient, state, params, numbers, scales, value):
-        updates = {}
-        for name, g in gradient.items():  # g has the shape (..., B) for B trials
-            size = jnp.abs(g)
-            largest = jnp.max(size, axis=tuple(range(g.ndim - 1)), keepdims=True)
-            kept = (size >= self.fraction * largest) & (largest > 0)
-            updates[name] = jnp.where(kept, -numbers["learning_rate"] * jnp.sign(g), 0.0)
-        return updates, state
+from attsvm.optimizers import chain
 
 
 def largest_entries(*, fraction=0.5, learning_rate=0.1):
-    return chain(LargestEntries(fraction, learning_rate), name="largest_entries")
+    """Steps of one length along the sign of every gradient entry that is at least a fraction of the largest one."""
+
+    def init(params):
+        return optax.EmptyState()
+
+    def update(updates, state, params=None, *, log_scale, **extra):
+        # log_scale has what was taken out of the gradient; the steps do not depend on it
+        def step(g):
+            size = jnp.abs(g)
+            largest = jnp.max(size)
+            return jnp.where((size >= fraction * largest) & (largest > 0), -learning_rate * jnp.sign(g), 0.0)
+
+        return jax.tree.map(step, updates), state
+
+    return chain(optax.GradientTransformationExtraArgs(init, update), name="largest_entries")
 
 
 # docs: end
@@ -53,7 +44,7 @@ def problem():
     return attsvm.datasets.random_problem(4, 5, 6, seed=0)
 
 
-@pytest.mark.parametrize("optimizer", [largest_entries(), LargestEntries(0.5, 0.1), HERE])
+@pytest.mark.parametrize("optimizer", [largest_entries(), HERE])
 def test_its_steps_are_those_of_its_definition(problem, optimizer):
     run = attsvm.train(problem, optimizer=optimizer, steps=30, record=range(31))
     moved = np.diff(run.history["weights"], axis=0)

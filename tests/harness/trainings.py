@@ -27,7 +27,6 @@ import attsvm
 from attsvm import heads, optimizers
 from attsvm.losses import LOSSES
 from attsvm.optimizers import OPTIMIZERS
-from attsvm.optimizers.foreign import rule_of
 from attsvm.training.attention import ATTENTIONS
 from attsvm.training.engine.program import program
 from harness.campaign import Campaign, Outcome
@@ -198,16 +197,11 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
     everywhere = [name for name in LOSSES.names() if LOSSES.find(name).defined_everywhere]
     losses = sorted({known.get(id(LOSSES.find(name)), name) for name in everywhere})
     pairs = [(head, loss) for head, loss in product(HEADS, losses) if loss != "cross_entropy" or head in OF_CLASSES]
-    names = [name for name in OPTIMIZERS.names() if not _needs_two_factors(name)]
+    # bilinear descent steps on K and Q alone; tests/optimizers/test_matrix_steps.py follows its steps
+    names = [name for name in OPTIMIZERS.names() if name != "bilinear_descent"]
     every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]
     order = np.random.default_rng(15).permutation(len(every))
     return tuple(every[i] for i in order)
-
-
-def _needs_two_factors(optimizer: str) -> bool:
-    """Whether it steps on K and Q alone; tests/optimizers/test_matrix_steps.py follows the steps of such ones."""
-    options, _ = RULES[optimizer](np.random.default_rng(0), 0.1) if optimizer in RULES else ({}, None)
-    return rule_of(optimizers.parse_optimizer(optimizer, **options)).needs_two_factors
 
 
 def cover() -> tuple[int, ...]:

@@ -9,8 +9,10 @@ import pytest
 import attsvm
 from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
-from attsvm.optimizers import NewtonSchulz, configuration, from_configuration
+from attsvm.optimizers import NewtonSchulz
+from attsvm.optimizers.registry import configuration, from_configuration
 from attsvm.optimizers.singular import exact_polar_factor
+from attsvm.optimizers.spectral_descent import PolarDirection
 from attsvm.training import LossGradient
 
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -130,7 +132,7 @@ def test_the_size_of_matrices_in_the_spectral_norm():
     matrices = np.random.default_rng(0).normal(size=(3, 4, 3))
     matrices[1], matrices[2] = 0.0, np.eye(4, 3)
     with jax.enable_x64(True):
-        sizes = quickly(optimizers.PolarDirection().size)(np.moveaxis(matrices, 0, -1))
+        sizes = quickly(PolarDirection().size)(np.moveaxis(matrices, 0, -1))
     np.testing.assert_allclose(sizes, np.linalg.norm(matrices, 2, axis=(1, 2)), rtol=1e-5)
 
 
@@ -206,11 +208,12 @@ def test_arguments_are_written_checked_and_named():
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({}, "'combined' with W trained"),
-        ({"attention": "factored", "fixed": ["K"]}, "'factored' with Q trained"),
+        ({}, r"\(3, 3\)"),
+        ({"attention": "factored", "fixed": ["K"]}, r"\(3, 3\)"),
+        ({"attention": "factored", "head": attsvm.heads.MLP(np.ones((2, 3))), "train_head": True}, "3"),
     ],
 )
 def test_bilinear_steps_train_two_factors_alone(options, found):
     problem = random_problem(3, 4, 3, 0)
-    with pytest.raises(ProblemError, match=f"optimizer: expected attention='factored' .*bilinear_descent, got {found}"):
+    with pytest.raises(ProblemError, match=rf"params: expected K \(.* and Q \(.*, got matrices .*{found}"):
         attsvm.train(problem, optimizer="bilinear_descent", **options)

@@ -14,9 +14,13 @@ import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers import configuration, from_configuration
+from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.mirror import Mirror
+from attsvm.optimizers.registry import configuration, from_configuration
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.sizes import power, signed_power, steepest
+from attsvm.optimizers.steepest import Steepest
+from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.training import LossGradient
 
 SCALE_FREE = {
@@ -463,9 +467,9 @@ def test_arguments_that_do_not_fit_are_named(build, name):
 def test_a_factory_is_the_chain_it_documents(problem):
     o, start = optimizers, np.random.default_rng(0).normal(size=(3, 3))
     pairs = [
-        (o.gradient_descent(0.5), o.chain(o.LearningRate(0.5), o.Descent())),
-        (o.mirror_descent(p=3, scope="each"), o.chain(o.Normalize("each"), o.LearningRate(0.1), o.Mirror(3))),
-        (o.steepest_descent(norm="linf"), o.chain(o.Normalize("each"), o.LearningRate(0.1), o.Steepest("linf"))),
+        (o.gradient_descent(0.5), o.chain(LearningRate(0.5), Descent())),
+        (o.mirror_descent(p=3, scope="each"), o.chain(Normalize("each", 1.5), LearningRate(0.1), Mirror(3))),
+        (o.steepest_descent(norm="linf"), o.chain(Normalize("each", 1), LearningRate(0.1), Steepest("linf"))),
     ]
     for factory, chained in pairs:
         assert factory.rule == chained.rule
@@ -482,7 +486,7 @@ def test_the_learning_rate_and_a_norm_or_exponent_are_not_confused():
 
 def test_a_step_in_any_gradient_norm_follows_its_formula():
     # sign descent on the gradient divided by its joint ℓ2 norm: N*(g) = ‖g‖₁ is no longer 1
-    chained = optimizers.chain(optimizers.Normalize(norm=2), optimizers.LearningRate(0.1), optimizers.Steepest("linf"))
+    chained = optimizers.chain(Normalize(), LearningRate(0.1), Steepest("linf"))
     gradient, params = tree(0), tree(1)
     for log_scale in (0.0, -1e5):
         updates, _ = one_update(chained, gradient, params, log_scale=log_scale)
@@ -512,7 +516,9 @@ def test_names_and_options_that_do_not_exist_are_refused():
         with pytest.raises(ProblemError, match=words):
             optimizers.parse_optimizer(name, **options)
     with pytest.raises(ProblemError, match="learning_rate: expected once"):
-        optimizers.chain(optimizers.LearningRate(0.1), optimizers.gradient_descent(0.1))
+        optimizers.chain(LearningRate(0.1), optimizers.gradient_descent(0.1))
+    with pytest.raises(ProblemError, match="chain: expected a rule at the end, got LearningRate"):
+        optimizers.chain(LearningRate(0.1))
 
 
 @dataclass(frozen=True)

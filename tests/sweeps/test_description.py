@@ -11,7 +11,8 @@ import pytest
 from attsvm.errors import ProblemError
 from attsvm.heads import MLP
 from attsvm.norms import Lp, Nuclear
-from attsvm.optimizers import Rule, adam, chain, gradient_descent, normalized_gradient_descent, steepest_descent
+from attsvm.optimizers import adam, chain, gradient_descent, normalized_gradient_descent, steepest_descent
+from attsvm.optimizers.rule import Rule
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.description import described
 
@@ -20,8 +21,8 @@ from attsvm.sweeps.description import described
 class Own(Rule):
     rate: float = field(default=0.1, compare=False, repr=False)
 
-    def update(self, gradient, state, params, numbers, scales, value):
-        return gradient, state
+    def update(self, updates, state, params, *, numbers, value):
+        return updates.gradient, state
 
 
 def make(factor, offset=0):

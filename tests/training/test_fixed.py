@@ -124,18 +124,20 @@ def test_a_resumed_run_keeps_what_is_fixed(fixed, tmp_path):
 
 def test_far_in_the_limit_powers_are_taken_out_of_what_is_trained():
     problem, start, _, _ = written_otherwise("key_prompt", "W")
-    start["p"] *= 1e250
-    options = {"optimizer": OPTIMIZERS["relative"], "steps": 20, "record": 1}
+    start["p"] *= 1e152
+    options = {"optimizer": OPTIMIZERS["relative"], "steps": 2000, "record": 1}
     run = train(problem, attention="key_prompt", rank=RANK, fixed=("W",), init=start, **options)
-    assert (run.log_scale > 100).all()
+    assert (run.log_scale > 10).all()
     np.testing.assert_array_equal(run.parameters["W"], start["W"])
     np.testing.assert_allclose(run.weights, np.einsum("ikm,im->ik", start["W"], run.parameters["p"]), rtol=1e-13)
-    assert (train(problem, init=run, rank=RANK, steps=1).log_scale > 100).all()
-    # if both are trained, each has its power: their product is beyond the floats
-    start["W"] *= 1e250
+    assert (train(problem, init=run, rank=RANK, steps=1).log_scale == run.log_scale).all()
+    # if both are trained, each has its power
+    start["W"] *= 1e76
+    start["p"] *= 1e-76
     both = train(problem, attention="key_prompt", rank=RANK, init=start, **options)
+    assert (both.log_scale > 20).all()
     norms = np.log(attsvm.norms.Lp(2.0).values(both.weights, 1)) + both.log_scale
-    assert (norms > np.log(1e250) * 2 - 10).all()
+    assert (norms > np.log(1e152) + 20).all()
 
 
 @pytest.mark.parametrize(

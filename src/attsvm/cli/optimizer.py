@@ -7,8 +7,9 @@ from typing import Any
 from attsvm._utils.checks import check_number
 from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
-from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer
+from attsvm.optimizers import OPTIMIZERS, optimizer_options, parse_optimizer
 from attsvm.optimizers.registry import DEFAULT
+from attsvm.optimizers.transformations import LearningRate
 
 
 def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:

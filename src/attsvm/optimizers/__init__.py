@@ -19,84 +19,39 @@ optimizer                       step                                            
 ``normalized(inner)``           any of these or of optax, on the normalized gradient        that of inner, or as given
 =============================== =========================================================== ==========================
 
-Each is a short :func:`chain` of transformations of the gradient (:class:`Normalize`, :class:`Relative`,
-:class:`LearningRate`, :class:`DecayingSum`) and a rule (:class:`Descent`, :class:`Mirror`, :class:`Steepest`,
-:class:`Polyak`). Normalized optimizers stay exact if the gradient is too small for a float; with the other optimizers
-training stalls then. A new optimizer is a function that returns a chain, registered in ``OPTIMIZERS``; a new kind of
-step is a :class:`Rule`.
+Each is a short :func:`chain` of transformations of the gradient and a rule, in the manner of optax
+(:mod:`attsvm.optimizers.rule`). Normalized optimizers stay exact if the gradient is too small for a float; with the
+other optimizers training stalls then. A new optimizer is a transformation of optax: if its ``update`` has a parameter
+``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """
 
-from attsvm.optimizers.bilinear_descent import BilinearSteps, bilinear_descent
-from attsvm.optimizers.chain import Chain, Context, Transformation, chain
-from attsvm.optimizers.configuration import configuration, from_configuration
-from attsvm.optimizers.foreign import rule_of
-from attsvm.optimizers.gradient import Descent, gradient_descent, normalized_gradient_descent
+from attsvm.optimizers.bilinear_descent import bilinear_descent
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.gradient import gradient_descent, normalized_gradient_descent, polyak
 from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.line_descent import UnitColumns, UnitRows, column_descent, row_descent
-from attsvm.optimizers.matrix_steps import Direction, MatrixSteps
-from attsvm.optimizers.mirror import Mirror, mirror_descent
-from attsvm.optimizers.of_optax import adam, muon
-from attsvm.optimizers.optimizer import GradientStep, Optimizer
-from attsvm.optimizers.polar import POLAR_FACTORS, ExactPolarFactor, NewtonSchulz, PolarFactor, parse_polar
-from attsvm.optimizers.polyak import Polyak, polyak
-from attsvm.optimizers.potential import MirrorOf, Potential, SquaredNorm
+from attsvm.optimizers.line_descent import column_descent, row_descent
+from attsvm.optimizers.mirror import mirror_descent
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar import NewtonSchulz
+from attsvm.optimizers.potential import Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scale, Scales, rescaled
-from attsvm.optimizers.spectral_descent import PolarDirection, spectral_descent
-from attsvm.optimizers.steepest import Steepest, steepest_descent
-from attsvm.optimizers.transformations import (
-    ByLogit,
-    Decaying,
-    DecayingSum,
-    LearningRate,
-    Normalize,
-    Relative,
-    WeightDecay,
-)
-from attsvm.optimizers.wrapped import momentum, normalized
+from attsvm.optimizers.spectral_descent import spectral_descent
+from attsvm.optimizers.steepest import steepest_descent
+from attsvm.optimizers.transformations import Decaying
+from attsvm.optimizers.wrapped import adam, momentum, muon, normalized
 
 __all__ = [
     "OPTIMIZERS",
-    "POLAR_FACTORS",
-    "BilinearSteps",
-    "ByLogit",
-    "Chain",
-    "Context",
     "Decaying",
-    "DecayingSum",
-    "Descent",
-    "Direction",
-    "ExactPolarFactor",
-    "GradientStep",
-    "LearningRate",
     "Limit",
-    "MatrixSteps",
-    "Mirror",
-    "MirrorOf",
     "NewtonSchulz",
-    "Normalize",
     "Optimizer",
-    "PolarDirection",
-    "PolarFactor",
-    "Polyak",
     "Potential",
-    "Relative",
-    "Rule",
-    "Scale",
-    "Scales",
     "SquaredNorm",
-    "Steepest",
-    "Transformation",
-    "UnitColumns",
-    "UnitRows",
-    "WeightDecay",
     "adam",
     "bilinear_descent",
     "chain",
     "column_descent",
-    "configuration",
-    "from_configuration",
     "gradient_descent",
     "mirror_descent",
     "momentum",
@@ -105,11 +60,8 @@ __all__ = [
     "normalized_gradient_descent",
     "optimizer_options",
     "parse_optimizer",
-    "parse_polar",
     "polyak",
-    "rescaled",
     "row_descent",
-    "rule_of",
     "spectral_descent",
     "steepest_descent",
 ]

@@ -16,7 +16,7 @@ from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree, regrouped
+from attsvm.optimizers.scales import Scaled, Tree, regrouped
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
 from attsvm.optimizers.transformations import LearningRate, Schedule
@@ -48,31 +48,27 @@ class BilinearSteps(Rule):
     ----------
     of : Norm
         The Frobenius or the spectral norm, or another one with fast steepest directions.
-
-    See Also
-    --------
-    attsvm.optimizers.bilinear_descent : Makes an optimizer of it.
     """
 
     of: Norm
 
     scale_free = True
-    needs_two_factors = True
 
     @property
     def norm(self) -> Norm:
         """The norm of W."""
         return self.of
 
+    def init(self, params: Tree) -> Any:
+        """Check that the parameters are the factors of one product, and vectors."""
+        _pair(params)
+        return ()
+
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """The change of K and Q; other parameters are vectors, which move along their unit vectors."""
-        return self.follow(gradient, state, params, numbers, scales, value)
-
-    def follow(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, Any]:
+        gradient, scales = updates
         common, _ = regrouped(gradient, scales.resolved(gradient), "all")
         first, second = _pair(params)
         moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in (first, second)}
@@ -110,7 +106,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number or the norm is unknown; in an update, if the parameters with two
+        If the learning rate is not a positive number or the norm is unknown; in training, if the parameters with two
         or more axes are not K (*heads, d_k, m) and Q (*heads, d_q, m).
 
     See Also

@@ -1,9 +1,11 @@
-"""Optimizers that consist of transformations of the gradient and a rule that makes the step."""
+"""Chains of transformations and a rule, among them any optimizer of optax."""
 
-from abc import ABC, abstractmethod
+import inspect
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,161 +13,73 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.limit import Limits
 from attsvm.optimizers.optimizer import GradientStep, Optimizer
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree
+from attsvm.optimizers.rule import Chain, Rule, Transformation
+from attsvm.optimizers.scales import Scaled, Tree
+from attsvm.optimizers.sizes import over_trials
 
 Array = jax.Array
 
-
-class Context(NamedTuple):
-    """What a transformation may read.
-
-    See Also
-    --------
-    attsvm.optimizers.Transformation : Its ``apply`` receives one.
-    """
-
-    params: Tree
-    numbers: Mapping[str, Any]
-    rule: Rule
-    """The rule at the end of the chain."""
-
-    of_rule: Any
-    """The state of that rule."""
-
-
-class Transformation(ABC):
-    """A change of the gradient on its way to a rule. Equal transformations share their compiled training.
-
-    See Also
-    --------
-    attsvm.optimizers.chain, attsvm.optimizers.Rule
-    """
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        """Numbers that may change without compiling anew."""
-        return {}
-
-    @property
-    def normalizes(self) -> bool:
-        """Whether the result does not depend on the gradient's size."""
-        return False
-
-    @property
-    def degree(self) -> int | None:
-        """The power of the weights' size by which the gradient is multiplied; None if there is none, or not known."""
-        return None
-
-    @property
-    def heads_apart(self) -> bool:
-        """Whether each attention head has to be a parameter of its own, as for :attr:`Rule.heads_apart`."""
-        return False
-
-    def init(self, params: Tree) -> Any:
-        """State before the first step."""
-        return ()
-
-    @abstractmethod
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
-        """The changed gradient and scales, and the next state."""
-
-
-class ChainState(NamedTuple):
-    """States of the transformations, and of the rule."""
-
-    parts: tuple[Any, ...]
-    rule: Any
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
-class Chain(Rule):
-    """Transformations, one after the other, and a rule.
+class Foreign(Rule):
+    """An optax optimizer, which gets the gradient itself: gradient·exp(scale).
 
-    See Also
-    --------
-    attsvm.optimizers.chain : Makes one.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import normalized_gradient_descent
-    >>> rule = normalized_gradient_descent(0.1).rule
-    >>> [type(part).__name__ for part in rule.parts], type(rule.rule).__name__
-    (['Normalize', 'LearningRate'], 'Descent')
+    If its ``update`` has a parameter ``log_scale``, it gets the scaled gradient and the logarithms of the scales.
     """
 
-    parts: tuple[Transformation, ...]
-    rule: Rule
-
-    @property
-    def _all(self) -> tuple[Transformation | Rule, ...]:
-        return *self.parts, self.rule
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        return {name: number for part in self._all for name, number in part.numbers.items()}
-
-    @property
-    def norm(self) -> Norm | None:
-        return self.rule.norm
+    transformation: optax.GradientTransformation
 
     @property
     def scale_free(self) -> bool:
-        """Whether the gradient is normalized, or the rule does not depend on its size."""
-        return self.rule.scale_free or any(part.normalizes for part in self.parts)
-
-    @property
-    def relative(self) -> bool:
-        """Whether the steps are proportional to the weights, which then grow exponentially."""
-        degrees = [part.degree for part in self.parts if part.degree is not None]
-        known = self.rule.state_degree is not None and len(degrees) == len(self.parts)
-        return known and self.scale_free and sum(degrees) == 1
+        """Whether it uses the scales."""
+        return "log_scale" in inspect.signature(self.transformation.update).parameters
 
     @property
     def heads_apart(self) -> bool:
-        return any(part.heads_apart for part in self._all)
+        """True: optimizers of optax that treat matrices in a special way, such as Muon, treat those of each head so."""
+        return True
 
-    @property
-    def needs_two_factors(self) -> bool:
-        return self.rule.needs_two_factors
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether steps of the rule may run on several threads at once."""
-        return self.rule.concurrent
-
-    def init(self, params: Tree) -> ChainState:
-        return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
-
-    def rescaled(self, state: ChainState, power: Array) -> ChainState:
-        """The state for weights multiplied by 2^power, shape (B,), of a chain that is :attr:`relative`."""
-        factor = jnp.exp2((self.rule.state_degree or 0.0) * power)
-        return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))
+    def init(self, params: Tree) -> Any:
+        """Its own state, for each trial."""
+        return over_trials(self.transformation.init)(params)
 
     def update(
-        self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, ChainState]:
-        """Apply the transformations in their order, then the rule."""
-        gradient, scales, states = self._transformed(gradient, state, params, numbers, scales)
-        updates, of_rule = self.rule.follow(gradient, state.rule, params, numbers, scales, value)
-        return updates, ChainState(states, of_rule)
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, Any]:
+        """Its own update, for each trial."""
 
-    def _transformed(
-        self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales
-    ) -> tuple[Tree, Scales, tuple[Any, ...]]:
-        context = Context(params, numbers, self.rule, state.rule)
-        states = []
-        for part, own in zip(self.parts, state.parts, strict=True):
-            gradient, scales, own = part.apply(gradient, scales, own, context)
-            states.append(own)
-        return gradient, scales, tuple(states)
+        def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
+            extra: dict[str, Any] = {}
+            if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
+                extra["value"] = value
+            if self.scale_free:
+                extra["log_scale"] = log_scale
+            else:
+                gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
+                extra |= {"grad": gradient} if extra else {}
+            try:
+                updates, state = self.transformation.update(gradient, state, params, **extra)
+            except TypeError as error:
+                if "required keyword-only argument" not in str(error):
+                    raise
+                needs = ", ".join(re.findall("'(.+?)'", str(error)))
+                raise ProblemError(
+                    f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
+                ) from None
+            return updates, state
+
+        gradient, scales = updates
+        logs = dict(scales.resolved(gradient).items())
+        moves, state = over_trials(of_trial)(gradient, state, params, logs, value)
+        return moves, state
 
 
 def chain(
-    *parts: Transformation | Rule | optax.GradientTransformation,
+    *parts: Transformation | optax.GradientTransformation,
     name: str | None = None,
     arguments: Mapping[str, Any] | None = None,
     norm: Norm | None = None,
@@ -176,10 +90,9 @@ def chain(
 
     Parameters
     ----------
-    *parts : Transformation, ..., Rule
-        Any number of :class:`Normalize`, :class:`Relative`, :class:`LearningRate`, :class:`DecayingSum` or other
-        transformations, then one rule: :class:`Descent`, :class:`Mirror`, :class:`Steepest`, another :class:`Rule`, or
-        an optimizer, of optax too.
+    *parts : Transformation, ..., optax.GradientTransformation
+        Any number of transformations of :mod:`attsvm.optimizers.transformations`, then one rule, such as
+        :class:`attsvm.optimizers.mirror.Mirror`, or an optimizer, of optax too.
     name : str, optional
         The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
         passes its own name and ``arguments``, and then runs can be resumed from a file.
@@ -200,28 +113,25 @@ def chain(
 
     See Also
     --------
-    attsvm.optimizers.Transformation, attsvm.optimizers.Rule
+    attsvm.optimizers.momentum, attsvm.optimizers.normalized
 
     Examples
     --------
-    ℓ3 mirror descent whose steps grow, on the gradient divided by its ℓ1.5 norm:
-
-    >>> import attsvm
+    >>> import attsvm, optax
     >>> from attsvm.datasets import random_problem
-    >>> from attsvm.optimizers import LearningRate, Mirror, Normalize, chain
-    >>> growing = chain(Normalize(), LearningRate(lambda step: 0.1 * (1 + step / 100)), Mirror(p=3))
-    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=growing, steps=200).norm
-    Lp(p=3.0)
+    >>> lion = attsvm.optimizers.chain(optax.lion(0.01), name="lion")
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=lion, steps=20).optimizer
+    'lion'
     """
     if not parts:
         raise ProblemError("chain: expected at least a rule, got no part")
     last = parts[-1]
-    if isinstance(last, Transformation):
+    if isinstance(last, Transformation) and not isinstance(last, Rule):
         raise ProblemError(f"chain: expected a rule at the end, got {type(last).__name__}")
     rule = rule_of(last)
     before: list[Transformation] = []
     for part in parts[:-1]:
-        if not isinstance(part, Transformation):
+        if isinstance(part, Rule) or not isinstance(part, Transformation):
             raise ProblemError(f"chain: expected a transformation before the rule, got {part!r}")
         before.append(part)
     if isinstance(rule, Chain):
@@ -240,3 +150,33 @@ def chain(
         limits=limits,
         gradient_step=gradient_step,
     )
+
+
+def rule_of(optimizer: object) -> Rule:
+    """The rule of an optimizer: what the compiled training depends on.
+
+    Raises ProblemError if it is not an optimizer.
+    """
+    if isinstance(optimizer, Rule):
+        return optimizer
+    if isinstance(optimizer, Optimizer):
+        return optimizer.rule
+    if isinstance(optimizer, optax.GradientTransformation):
+        return Foreign(optimizer)
+    raise not_an_optimizer(optimizer)
+
+
+def not_an_optimizer(got: object) -> ProblemError:
+    """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
+    shown, hint = repr(got), ""
+    kind = got if isinstance(got, type) else type(got)
+    if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
+        shown = kind.__name__
+        hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
+    elif inspect.isfunction(got):
+        home, name = got.__module__.split(".")[0], got.__name__
+        path = f"{home}.{name}" if getattr(sys.modules[home], name, None) is got else name
+        given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
+        needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)
+        shown, hint = f"the function {name}", f"; call it: {path}({needed})"
+    return ProblemError(f"optimizer: expected a name, one of attsvm.optimizers or one of optax, got {shown}{hint}")

@@ -1,11 +1,12 @@
-"""Gradient descent, plain and normalized, and its rule."""
+"""Gradient descent, plain, normalized and with Polyak's step, and its rules."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
@@ -13,51 +14,32 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer, constant_step
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import ProportionalRule
-from attsvm.optimizers.scales import Scales, Tree, subtree
-from attsvm.optimizers.sizes import norm_of
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scaled, Tree, read_number, regrouped, subtree
+from attsvm.optimizers.sizes import sum_of_squares
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
 Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Descent(ProportionalRule):
-    """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2.
-
-    See Also
-    --------
-    attsvm.optimizers.gradient_descent, attsvm.optimizers.chain
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import Descent, LearningRate, chain
-    >>> chain(LearningRate(0.1), Descent()).norm.name
-    'frobenius'
-    """
+class Descent(Rule):
+    """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
 
     @property
     def norm(self) -> Lp:
         return Lp(2.0)
 
-    @property
-    def state_degree(self) -> float:
-        return 0.0
-
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """Return the step −g."""
-        updates: Tree = {}
-        for group in scales.groups:
-            own = subtree(gradient, group.names)
+        moves: Tree = {}
+        for group in updates.scales.groups:
+            own = subtree(updates.gradient, group.names)
             factor = -group.factor(own)
-            updates |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
-        return updates, state
-
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """Compute the ℓ2 norm of these parameters."""
-        return norm_of(self.norm, subtree(params, names))
+            moves |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
+        return moves, state
 
 
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:
@@ -160,3 +142,99 @@ def normalized_gradient_descent(
 
 
 OPTIMIZERS.register("normalized_gradient_descent", normalized_gradient_descent)
+
+
+@dataclass(frozen=True)
+class Polyak(Rule):
+    """θ − (L − L*)/‖∇L‖² ∇L, with one norm over all parameters.
+
+    Parameters
+    ----------
+    target : float
+        L*.
+    longest : float
+        No step is longer.
+
+    Raises
+    ------
+    ProblemError
+        If a number is out of range.
+    """
+
+    # numbers are not compared: equal rules share their compiled training
+    target: float = field(default=0.0, compare=False)
+    longest: float = field(default=np.inf, compare=False)
+
+    def __post_init__(self) -> None:
+        target = read_number("target", self.target, "a finite number", lambda x: bool(np.isfinite(x)))
+        object.__setattr__(self, "target", target)
+        object.__setattr__(self, "longest", read_number("longest", self.longest, "a positive number", lambda x: x > 0))
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {"target": self.target, "longest": self.longest}
+
+    @property
+    def norm(self) -> Lp:
+        return Lp(2.0)
+
+    @property
+    def scale_free(self) -> bool:
+        """True: the smaller the gradient, the longer the step."""
+        return True
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, Any]:
+        """−(L − L*)/‖g‖² g, or zero where the loss does not exceed L*."""
+        gradient, scales = regrouped(updates.gradient, updates.scales.resolved(updates.gradient), "all")
+        (group,) = scales.groups
+        size = jnp.sqrt(sum_of_squares(gradient))
+        excess = value - numbers["target"]
+        moves = (size > 0) & (excess > 0)
+        # in logarithms: the gradient may be too small for a float where the excess of the loss is not
+        log_length = jnp.log(jnp.where(moves, excess, 1.0)) - group.log - jnp.log(jnp.where(moves, size, 1.0))
+        length = jnp.minimum(jnp.exp(log_length), numbers["longest"])
+        factor = jnp.where(moves, -length / jnp.where(moves, size, 1.0), 0.0)
+        return {name: factor * g for name, g in gradient.items()}, state
+
+
+def polyak(*, target: float = 0.0, longest: float = np.inf) -> Optimizer:
+    """Gradient descent with Polyak's step: θ − (L(θ) − L*)/‖∇L(θ)‖² ∇L(θ), one norm over all parameters.
+
+    Parameters
+    ----------
+    target : float
+        L*, the smallest possible loss; there is no step where the loss has reached it. Under a fixed head it is the
+        mean loss of the optimal tokens, not 0.
+    longest : float
+        Largest length of a step. If the target is below the smallest possible loss, steps would otherwise grow without
+        bound as the gradient vanishes.
+
+    Raises
+    ------
+    ProblemError
+        If a number is out of range.
+
+    See Also
+    --------
+    attsvm.optimizers.gradient_descent, attsvm.optimizers.normalized_gradient_descent
+
+    References
+    ----------
+    Polyak (1969), *Minimization of unsmooth functionals*; Tarzanagh, Li, Zhang and Oymak (2023), section 5, compare it
+    with constant steps.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> descent = attsvm.optimizers.polyak(longest=0.5)
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=descent, steps=100).status.value
+    'finished'
+    """
+    rule = Polyak(target, longest)
+    return chain(rule, name="polyak", arguments=dict(rule.numbers))
+
+
+OPTIMIZERS.register("polyak", polyak)

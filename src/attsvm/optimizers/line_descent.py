@@ -36,18 +36,7 @@ class _UnitLines(Direction):
 
 @dataclass(frozen=True)
 class UnitRows(_UnitLines):
-    """Each row over its length.
-
-    See Also
-    --------
-    attsvm.optimizers.row_descent, attsvm.optimizers.UnitColumns
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import UnitRows
-    >>> UnitRows().norm.name
-    'linf,2'
-    """
+    """Each row over its length."""
 
     _axis = 1
 
@@ -59,18 +48,7 @@ class UnitRows(_UnitLines):
 
 @dataclass(frozen=True)
 class UnitColumns(_UnitLines):
-    """Each column over its length.
-
-    See Also
-    --------
-    attsvm.optimizers.column_descent, attsvm.optimizers.UnitRows
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import UnitColumns
-    >>> UnitColumns().norm.name
-    'linf,2-columns'
-    """
+    """Each column over its length."""
 
     _axis = 0
 

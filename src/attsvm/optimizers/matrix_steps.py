@@ -4,7 +4,7 @@ Which entries form one matrix: each parameter (d, m, H) of H heads by itself, it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -16,14 +16,13 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.chain import Transformation, chain
+from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import INDUCED, Limit, Limits, limits_of, of_each_head, on_factors
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.rule import ProportionalRule, Rule
-from attsvm.optimizers.scales import Scales, Tree, read_number, regrouped
+from attsvm.optimizers.rule import Rule, Transformation
+from attsvm.optimizers.scales import Scaled, Tree, by_head, read_number, regrouped
 from attsvm.optimizers.singular import divided
 from attsvm.optimizers.transformations import (
-    ByLogit,
     Decaying,
     DecayingSum,
     LearningRate,
@@ -69,12 +68,6 @@ def over_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixS
     return {name: mapped[name] for name in tree}
 
 
-def largest_over_matrices(function: Callable[[Array], Array], x: Array, scope: MatrixScope) -> Array:
-    """The largest over the matrices of one parameter, (B,), of a function from (r, c, N) to (N,)."""
-    of_each = function(_apart(x, scope))
-    return jnp.max(of_each.reshape(-1, x.shape[-1]), axis=0)
-
-
 def heads_apart(x: Array) -> Array:
     """A parameter (r, c, *heads, B) as matrices (r, c, heads·B)."""
     return _apart(x, "heads")
@@ -115,10 +108,6 @@ class Direction(ABC):
     ----------
     separate_columns : bool
         Whether the step of each column depends on this column alone, so that matrices side by side step as each does.
-
-    See Also
-    --------
-    attsvm.optimizers.MatrixSteps, attsvm.optimizers.PolarDirection, attsvm.optimizers.UnitRows
     """
 
     separate_columns: ClassVar[bool] = False
@@ -179,7 +168,7 @@ class Direction(ABC):
 
 
 @dataclass(frozen=True)
-class MatrixSteps(ProportionalRule):
+class MatrixSteps(Rule):
     """Subtract the direction of each matrix; of a vector, the vector over its ℓ2 norm.
 
     Parameters
@@ -187,16 +176,6 @@ class MatrixSteps(ProportionalRule):
     direction : Direction
     scope : {"heads", "fused", "kq"}
         What is one matrix: each (d, m) of a parameter (H, d, m); [K_1, …, K_H]; or [K_1, …, K_H, Q_1, …, Q_H].
-
-    See Also
-    --------
-    attsvm.optimizers.Direction, attsvm.optimizers.spectral_descent
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, MatrixSteps, UnitRows, chain
-    >>> chain(LearningRate(0.01), MatrixSteps(UnitRows())).norm.name
-    'linf,2'
     """
 
     direction: Direction
@@ -217,47 +196,52 @@ class MatrixSteps(ProportionalRule):
         """Whether each head is a matrix: a head whose gradient is far smaller than that of another steps as far."""
         return self.scope == "heads"
 
-    @property
-    def state_degree(self) -> float:
-        return 0.0
-
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """Return the steps −η D."""
+        gradient, scales = updates
         # parameters of one matrix need one scale
         common = regrouped(gradient, scales.resolved(gradient), "all")[0] if self.scope == "kq" else gradient
         matrices = {name: g for name, g in common.items() if g.ndim > 2}
         along = over_matrices(self._along, matrices, self.scope)
         along |= {name: _unit(g) for name, g in gradient.items() if g.ndim <= 2}
-        updates: Tree = {}
+        moves: Tree = {}
         for group in scales.groups:
             length = 1.0 if group.length is None else group.length
-            updates |= {name: -length * along[name] for name in group.names}
-        return updates, state
+            moves |= {name: -length * along[name] for name in group.names}
+        return moves, state
 
     def _along(self, matrices: Array) -> Array:
         return self.direction.of(divided(matrices, _largest(matrices)))
 
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """The largest N of a matrix."""
-        scope: MatrixScope = "heads" if self.scope == "heads" else "fused"
-        return reduce(jnp.maximum, [self._size(self.direction.size, params[name], scope) for name in names])
 
-    def reach(self, name: str, params: Tree, state: Any) -> Array:
-        """The largest of a head."""
-        return self._size(self.direction.reach, params[name], "heads")
+@dataclass(frozen=True)
+class ByLogit(Transformation):
+    """Divide the gradients by the sum over K and Q of what a unit step of the other changes a logit by.
 
-    def _size(self, function: Any, x: Array, scope: MatrixScope) -> Array:
+    A step of length η then changes the logits k'KQ'z of unit keys and queries by about η at most, in every head.
+    """
+
+    direction: Direction
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Any]:
+        """Divide all gradients by the sum; by 1 where all weights are zero."""
+        gradient, scales = updates
+        reach = {name: self._reach(params[name]) for name in gradient}
+        whole = reduce(jnp.maximum, [reduce(jnp.add, [reach[name] for name in names]) for names in by_head(gradient)])
+        return Scaled(gradient, scales.times(1.0 / jnp.where(whole > 0, whole, 1.0))), state
+
+    def _reach(self, x: Array) -> Array:
+        """The largest of the heads of one parameter."""
         if x.ndim <= 2:
             return _length(x)
-
-        def of_any_size(matrices: Array) -> Array:
-            largest = _largest(matrices)
-            size: Array = largest * function(divided(matrices, largest))
-            return size
-
-        return largest_over_matrices(of_any_size, x, scope)
+        matrices = _apart(x, "heads")
+        largest = _largest(matrices)
+        of_each = largest * self.direction.reach(divided(matrices, largest))
+        return jnp.max(of_each.reshape(-1, x.shape[-1]), axis=0)
 
 
 def matrix_descent(
@@ -278,9 +262,9 @@ def matrix_descent(
     rule: Rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
     if momentum:
-        parts += [Normalize("all", norm=2.0), DecayingSum(momentum, nesterov)]
+        parts += [Normalize(), DecayingSum(momentum, nesterov)]
     if by_logit:
-        parts.append(ByLogit())
+        parts.append(ByLogit(direction))
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
     return chain(

@@ -1,6 +1,6 @@
 """Mirror descent, with the ℓp potential or any other, and the rule of the ℓp potential."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +13,11 @@ from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
+from attsvm.optimizers.potential import MirrorOf, Potential, RelativeToMirror, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree, read_number, read_scope, subtree
-from attsvm.optimizers.sizes import norm_of, signed_power
+from attsvm.optimizers.scales import Scaled, Tree, read_number, read_scope, subtree
+from attsvm.optimizers.sizes import signed_power
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
 Array = jax.Array
@@ -44,19 +44,9 @@ class Mirror(Rule):
     ProblemError
         If p is out of range.
 
-    See Also
-    --------
-    attsvm.optimizers.mirror_descent, attsvm.optimizers.MirrorOf
-
     References
     ----------
     Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, Algorithm 1.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, Mirror, Normalize, chain
-    >>> chain(Normalize(), LearningRate(0.1), Mirror(1.75)).norm.name
-    'l1.75'
     """
 
     p: float
@@ -70,19 +60,9 @@ class Mirror(Rule):
         return Lp(self.p)
 
     @property
-    def gradient_norm(self) -> Lp:
-        """ℓq, the dual norm."""
-        return Lp(self.q)
-
-    @property
     def q(self) -> float:
         """The exponent of the dual norm, 1/p + 1/q = 1."""
         return self.p / (self.p - 1.0)
-
-    @property
-    def state_degree(self) -> float:
-        """Return p − 1."""
-        return self.p - 1.0
 
     def _check_digits(self, dtype: Any) -> None:
         least = 1.0 + float(np.finfo(dtype).eps) ** 0.5
@@ -95,23 +75,16 @@ class Mirror(Rule):
         return MirrorState({name: signed_power(x, self.p - 1.0) for name, x in params.items()})
 
     def update(
-        self, gradient: Tree, state: MirrorState, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: MirrorState, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, MirrorState]:
         """θ⁺ − θ, and the next mirror variable."""
         mirror: Tree = {}
-        for group in scales.groups:
-            own = subtree(gradient, group.names)
+        for group in updates.scales.groups:
+            own = subtree(updates.gradient, group.names)
             factor = group.factor(own)
             mirror |= {name: elementwise(_stepped, state.mirror[name], factor, g) for name, g in own.items()}
-        updates = {name: elementwise(self._moved, z, params[name]) for name, z in mirror.items()}
-        return updates, MirrorState(mirror)
-
-    # scales that are marked as normalized are used as they are
-    follow = update
-
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: MirrorState) -> Array:
-        """Return ‖∇ψ(θ)‖_q of these parameters."""
-        return norm_of(self.gradient_norm, subtree(state.mirror, names))
+        moves = {name: elementwise(self._moved, z, params[name]) for name, z in mirror.items()}
+        return moves, MirrorState(mirror)
 
     def _moved(self, mirror: Array, before: Array) -> Array:
         return signed_power(mirror, self.q - 1.0) - before
@@ -175,22 +148,27 @@ def mirror_descent(
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=descent, steps=100).norm
     Lp(p=1.75)
     """
-    before = (
-        *([Normalize(scope)] if normalize else []),
-        *([Relative(read_scope(scope))] if relative else []),
-        LearningRate(learning_rate),
-    )
     if potential is not None:
         if p is not None:
             raise ProblemError(f"potential: expected either potential or p, got both (p = {p!r})")
-        return chain(*before, MirrorOf(read_potential(potential)), name="mirror_descent")
+        of_potential = MirrorOf(read_potential(potential))
+        return chain(
+            *([Normalize(scope, of_potential.gradient_norm)] if normalize else []),
+            *([RelativeToMirror(of_potential, read_scope(scope))] if relative else []),
+            LearningRate(learning_rate),
+            of_potential,
+            name="mirror_descent",
+        )
     if p is None:
         raise ProblemError("p: expected a value for mirror_descent, got none")
     rule = Mirror(p)
     kind = "gradient descent" if rule.p == 2 else "mirror descent"
     steps = f"normalized {kind}" if normalize else kind
     return chain(
-        *before,
+        *([Normalize(scope, Lp(rule.q))] if normalize else []),
+        # the step on ∇ψ(θ) is relative to its own size, ‖∇ψ(θ)‖_q = ‖θ‖_p^(p−1)
+        *([Relative(read_scope(scope), rule.norm, rule.p - 1.0)] if relative else []),
+        LearningRate(learning_rate),
         rule,
         name="mirror_descent",
         arguments={

@@ -19,7 +19,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.limit import Limit, Limits, limits_of
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree, rescaled
+from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,6 @@ class GradientStep:
         η.
     normalized : bool
         Whether η is the length of each step.
-
-    See Also
-    --------
-    attsvm.theory.global_convergence_conditions : Compares it with the largest step of the theorem.
     """
 
     rate: float
@@ -119,7 +115,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
             known = _Unknown() if params is None else _named(params)
             loss = jnp.asarray(value, dtype)[..., None]
-            moves, state = rule.update(gradient, _last(state), known, given, scales, loss)
+            moves, state = rule.update(Scaled(gradient, scales), _last(state), known, numbers=given, value=loss)
             structure = jax.tree.structure(updates)
             leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
             return jax.tree.unflatten(structure, leaves), _one_trial(state)

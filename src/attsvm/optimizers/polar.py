@@ -17,12 +17,7 @@ Array = jax.Array
 
 
 class PolarFactor(ABC):
-    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass.
-
-    See Also
-    --------
-    attsvm.optimizers.ExactPolarFactor, attsvm.optimizers.NewtonSchulz, attsvm.optimizers.parse_polar
-    """
+    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass."""
 
     @property
     def converges(self) -> bool:
@@ -36,18 +31,7 @@ class PolarFactor(ABC):
 
 @dataclass(frozen=True)
 class ExactPolarFactor(PolarFactor):
-    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one.
-
-    See Also
-    --------
-    attsvm.optimizers.NewtonSchulz, attsvm.optimizers.spectral_descent
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import ExactPolarFactor, spectral_descent
-    >>> spectral_descent(0.1, polar=ExactPolarFactor()).norm.name
-    'spectral'
-    """
+    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one."""
 
     @property
     def converges(self) -> bool:
@@ -77,7 +61,7 @@ class NewtonSchulz(PolarFactor):
 
     See Also
     --------
-    attsvm.optimizers.ExactPolarFactor, attsvm.optimizers.spectral_descent
+    attsvm.optimizers.spectral_descent
 
     References
     ----------
@@ -139,16 +123,6 @@ def parse_polar(polar: Any) -> PolarFactor:
     ------
     ProblemError
         If it is neither.
-
-    See Also
-    --------
-    attsvm.optimizers.POLAR_FACTORS
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import parse_polar
-    >>> parse_polar("exact")
-    ExactPolarFactor()
     """
     if isinstance(polar, PolarFactor):
         return polar

@@ -14,10 +14,10 @@ from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scales, Tree, subtree
-from attsvm.optimizers.sizes import norm_of, over_trials
-from attsvm.optimizers.steepest import dual_in_jax
+from attsvm.optimizers.rule import Rule, Transformation
+from attsvm.optimizers.scales import Scaled, Scope, Tree, subtree
+from attsvm.optimizers.sizes import dual_in_jax, norm_of, over_trials
+from attsvm.optimizers.transformations import multiplied_by_size
 
 Array = jax.Array
 
@@ -132,17 +132,6 @@ class MirrorOf(Rule):
     ------
     ProblemError
         If ``inverse`` does not undo ``gradient``, or the gradient does not grow.
-
-    See Also
-    --------
-    attsvm.optimizers.Potential, attsvm.optimizers.SquaredNorm, attsvm.optimizers.Mirror
-
-    Examples
-    --------
-    >>> from attsvm.norms import Lp
-    >>> from attsvm.optimizers import LearningRate, MirrorOf, Normalize, SquaredNorm, chain
-    >>> chain(Normalize(), LearningRate(0.1), MirrorOf(SquaredNorm(Lp(1.5)))).norm.name
-    'l1.5'
     """
 
     potential: Potential
@@ -160,33 +149,46 @@ class MirrorOf(Rule):
         """Its dual norm; ℓ2 where the potential has no norm."""
         return Lp(2.0) if self.norm is None else dual_in_jax(self.norm)
 
-    @property
-    def concurrent(self) -> bool:
-        """False: a potential may call LAPACK."""
-        return False
-
     def init(self, params: Tree) -> Tree:
         """Compute the mirror variable ∇ψ(θ)."""
         return {name: over_trials(self.potential.gradient)(x) for name, x in params.items()}
 
     def update(
-        self, gradient: Tree, state: Tree, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Tree, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Tree]:
         """θ⁺ − θ, and the next mirror variable."""
         mirror: Tree = {}
-        for group in scales.groups:
-            own = subtree(gradient, group.names)
+        for group in updates.scales.groups:
+            own = subtree(updates.gradient, group.names)
             factor = group.factor(own)
             mirror |= {name: settle(state[name] - factor * g) for name, g in own.items()}
         moved = {name: over_trials(self.potential.inverse)(z) - params[name] for name, z in mirror.items()}
         return moved, mirror
 
-    # scales that are marked as normalized are used as they are
-    follow = update
 
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Tree) -> Array:
-        """The dual norm of ∇ψ(θ)."""
-        return norm_of(self.gradient_norm, subtree(state, names))
+@dataclass(frozen=True)
+class RelativeToMirror(Transformation):
+    """Multiply the gradient by the size of ∇ψ(θ), in the norm by which gradients are divided.
+
+    ``scope``: one size of all parameters, or one for each.
+    """
+
+    rule: MirrorOf
+    scope: Scope
+
+    @property
+    def heads_apart(self) -> bool:
+        return self.scope == "each"
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Any]:
+        mirror = self.rule.init(params)
+
+        def size(names: Iterable[str]) -> Array:
+            return norm_of(self.rule.gradient_norm, subtree(mirror, names))
+
+        return multiplied_by_size(updates, self.scope, size), state
 
 
 def read_potential(potential: Any) -> Potential:

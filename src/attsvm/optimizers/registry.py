@@ -1,28 +1,32 @@
-"""The optimizers that are known by name, and how ``optimizer=`` is read."""
+"""The optimizers that are known by name, how ``optimizer=`` is read, and optimizers written to files."""
 
 import inspect
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import optax
 
 from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
-from attsvm.optimizers.chain import chain
-from attsvm.optimizers.foreign import not_an_optimizer
+from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.optimizers.chain import not_an_optimizer, rule_of
+from attsvm.optimizers.matrix_steps import ByLogit
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.polar import NewtonSchulz
+from attsvm.optimizers.rule import SizeOfWeights
+from attsvm.optimizers.transformations import Decaying, LearningRate
 
-Factory = Callable[..., optax.GradientTransformation | Rule]
+Factory = Callable[..., optax.GradientTransformation]
 
 
-def _factory(found: object) -> Factory | optax.GradientTransformation | Rule:
-    if isinstance(found, optax.GradientTransformation | Rule) or callable(found):
+def _factory(found: object) -> Factory | optax.GradientTransformation:
+    if isinstance(found, optax.GradientTransformation) or callable(found):
         return found
     raise ProblemError(f"expected an optimizer or a function that returns one, got {type(found).__name__}")
 
 
-OPTIMIZERS: Registry[Factory | optax.GradientTransformation | Rule] = Registry(
+OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
     "optimizer", group="attsvm.optimizers", package="attsvm.optimizers", check=_factory
 )
 
@@ -55,20 +59,20 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     ['norm', 'learning_rate', 'normalize', 'relative']
     """
     found = OPTIMIZERS.find(name)
-    if isinstance(found, optax.GradientTransformation | Rule):
+    if isinstance(found, optax.GradientTransformation):
         return {}
     parameters = inspect.signature(found).parameters
     return {option: parameter for option, parameter in parameters.items() if option != "inner"}
 
 
 def parse_optimizer(
-    optimizer: str | optax.GradientTransformation | Rule | None, **options: Any
+    optimizer: str | optax.GradientTransformation | None, **options: Any
 ) -> optax.GradientTransformation:
     """Read an optimizer.
 
     Parameters
     ----------
-    optimizer : str, optax.GradientTransformation, Rule or None
+    optimizer : str, optax.GradientTransformation or None
         A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
         an optimizer, which is returned as it is. None is normalized gradient descent.
     **options
@@ -93,8 +97,6 @@ def parse_optimizer(
         return _by_name(optimizer or DEFAULT, options)
     for option, value in options.items():
         raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
-    if isinstance(optimizer, Rule):
-        return chain(optimizer)
     if isinstance(optimizer, optax.GradientTransformation):
         return optimizer
     raise not_an_optimizer(optimizer)
@@ -107,8 +109,8 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
         if option not in known and option != "inner":
             has = f"its options are {', '.join(known)}" if known else "it has none"
             raise ProblemError(f"{option}: not an option of {name}; {has}")
-    if isinstance(found, optax.GradientTransformation | Rule):
-        return parse_optimizer(found)
+    if isinstance(found, optax.GradientTransformation):
+        return found
     parameters = inspect.signature(found).parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for parameter in parameters:
@@ -127,3 +129,67 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
             gradient_step=made.gradient_step,
         )
     return made
+
+
+def learning_rate_of(optimizer: Any) -> tuple[float | None, str]:
+    """The first learning rate and its schedule: "constant", the text of a :class:`Decaying`, or "custom".
+
+    "relative" follows where the weights multiply or divide it. None where the rate is not known.
+    """
+    arguments = getattr(optimizer, "arguments", None) or {}
+    parts = getattr(rule_of(optimizer), "parts", ())
+    in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), None)
+    rate = arguments.get("learning_rate", in_chain)
+    relative = ", relative" if any(isinstance(part, SizeOfWeights | ByLogit) for part in parts) else ""
+    if isinstance(rate, Decaying):
+        return rate.rate, repr(rate) + relative
+    return (None, "custom") if rate is None or callable(rate) else (float(rate), "constant" + relative)
+
+
+_PARTS: dict[str, Any] = {"decaying": Decaying, "newton_schulz": NewtonSchulz}
+"""Dataclasses among the arguments, by the key that their fields are written under."""
+
+
+def configuration(optimizer: Any) -> dict[str, Any] | None:
+    """What a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written."""
+    if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
+        return None
+    written: dict[str, Any] = {}
+    for name, value in optimizer.arguments.items():
+        if isinstance(value, Norm):
+            written[name] = {"norm": written_norm(value)}
+            continue
+        part = next((key for key, kind in _PARTS.items() if isinstance(value, kind)), None)
+        if part is not None:
+            written[name] = {part: asdict(value)}
+            continue
+        inner = configuration(value) if callable(getattr(value, "update", None)) else value
+        if callable(inner) or (inner is None and value is not None):
+            return None
+        written[name] = inner
+    return {"name": optimizer.name, "arguments": written}
+
+
+def from_configuration(written: dict[str, Any]) -> Any:
+    """The optimizer that :func:`configuration` wrote.
+
+    Raises ProblemError if the name is unknown or the arguments do not fit.
+    """
+    if not isinstance(written, dict) or not isinstance(written.get("arguments"), dict):
+        raise ProblemError("optimizer: expected a name and arguments in the file, got something else")
+    name = str(written.get("name"))
+    if name not in OPTIMIZERS and ":" not in name:
+        raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
+    try:
+        return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
+
+
+def _read(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "norm" in value:
+        return read_norm(value["norm"])
+    part = next((key for key in _PARTS if key in value), None)
+    return from_configuration(value) if part is None else _PARTS[part](**value[part])

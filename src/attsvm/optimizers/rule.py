@@ -1,91 +1,45 @@
-"""The base class of the rules that make a step from a gradient: the extension point behind every optimizer."""
+"""Transformations of the gradient, the rules that make a step of it, and their chains, in the manner of optax."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm
-from attsvm.optimizers.scales import Scales, Tree
+from attsvm.norms import Norm
+from attsvm.optimizers.scales import Tree
 
 Array = jax.Array
 
 
-class Rule(ABC):
-    """How an optimizer steps. Equal rules share their compiled training: define a rule as a frozen dataclass.
+class Transformation(ABC):
+    """A change of the gradient, as optax's: ``init`` makes a state, ``update`` changes gradient and state.
 
-    A subclass provides :meth:`update`, and :meth:`init` if it has a state. The trailing axis of each array holds the
-    trials. Numbers that may change without compiling anew, such as a learning rate, are returned by :attr:`numbers`,
-    take no part in comparisons, and are shared by the trials.
-
-    See Also
-    --------
-    attsvm.optimizers.chain, attsvm.optimizers.Transformation
-
-    Examples
-    --------
-    Gradient descent with a step that does not exceed 1:
-
-    >>> from dataclasses import dataclass
-    >>> import jax.numpy as jnp
-    >>> import attsvm
-    >>> from attsvm.datasets import random_problem
-    >>> @dataclass(frozen=True)
-    ... class Clipped(attsvm.optimizers.Rule):
-    ...     def update(self, gradient, state, params, numbers, scales, value):
-    ...         return {x: -jnp.clip(g * jnp.exp(scales[x]), -1, 1) for x, g in gradient.items()}, state
-    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=Clipped(), steps=100).optimizer
-    'Clipped'
+    The trailing axis of each array holds the trials. Gradients come as :class:`Scaled`: numbers near 1, and the scale
+    that was taken out of them. Equal transformations share their compiled training: define one as a frozen dataclass.
     """
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Learning rate and the like."""
+        """Learning rate and the like: they may change without compiling anew, and take no part in comparisons."""
         return {}
 
     @property
     def norm(self) -> Norm | None:
-        """The norm in which the rule descends, whose Att-SVM it is compared with; None if it is not known."""
+        """The norm whose Att-SVM the steps are compared with; None if it is not known."""
         return None
-
-    @property
-    def gradient_norm(self) -> Norm:
-        """The norm by which :class:`Normalize` divides the gradient by default."""
-        return Lp(2.0)
 
     @property
     def scale_free(self) -> bool:
-        """Whether steps do not depend on the gradient's size, so that a gradient too small for a float still counts."""
+        """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
         return False
-
-    @property
-    def state_degree(self) -> float | None:
-        """The degree to which the state is homogeneous in the weights; None if it is not, or it is not known.
-
-        With a degree, relative steps can go on from weights and state that are multiplied by powers of two.
-        """
-        return None
 
     @property
     def heads_apart(self) -> bool:
-        """Whether each attention head is a parameter of its own, with its own scale.
-
-        Otherwise the parameters of several heads are one array (..., H, B), with one scale: next to a head whose
-        gradient is far larger, the gradient of another may underflow.
-        """
+        """Whether each attention head has to be a parameter of its own, with its own scale."""
         return False
-
-    @property
-    def needs_two_factors(self) -> bool:
-        """Whether steps are defined only for two parameters that are matrices, the factors K and Q of one product."""
-        return False
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether steps may run on several threads at once. Steps that call LAPACK must not: they can deadlock."""
-        return True
 
     def init(self, params: Tree) -> Any:
         """State before the first step: any tree of arrays whose trailing axis holds the trials."""
@@ -93,61 +47,87 @@ class Rule(ABC):
 
     @abstractmethod
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, Any]:
-        """Updates and next state.
+        self, updates: Any, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Any, Any]:
+        """Return what the next transformation gets, or the updates that are added to the parameters, and the state.
 
         Parameters
         ----------
-        gradient : dict of str to Array, shape (..., B)
-            The true gradient is gradient·exp(scales[name]). The largest entry over the parameters that share a scale
-            is 1, or 0 if they all are zero; then their scale is −inf.
+        updates : Scaled
         state : tree of Array
-        params : dict of str to Array
+        params : dict of str to Array, shape (..., B)
         numbers : dict of str to Array
-        scales : Scales
+            All :attr:`numbers` of the chain.
         value : Array, shape (B,)
             The loss.
-
-        Returns
-        -------
-        updates : dict of str to Array
-            They are added to the parameters.
-        state : tree of Array
         """
 
-    def follow(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, Any]:
-        """As :meth:`update`, for scales that transformations have changed."""
-        return self.update(gradient, state, params, numbers, scales.resolved(gradient), value)
 
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """The size of some parameters, by which relative steps are multiplied, shape (B,).
+class Rule(Transformation):
+    """The last transformation of a chain: it makes the updates that are added to the parameters."""
 
-        Raises
-        ------
-        ProblemError
-            If the rule does not define it.
+
+class ChainState(NamedTuple):
+    """States of the transformations, and of the rule."""
+
+    parts: tuple[Any, ...]
+    rule: Any
+
+
+class SizeOfWeights(Transformation):
+    """Base class of steps that are multiplied by the ``power``-th power of the size of the weights."""
+
+    power: float
+
+
+@dataclass(frozen=True)
+class Chain(Rule):
+    """Transformations, one after the other, and a rule."""
+
+    parts: tuple[Transformation, ...]
+    rule: Rule
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {name: number for part in (*self.parts, self.rule) for name, number in part.numbers.items()}
+
+    @property
+    def norm(self) -> Norm | None:
+        return self.rule.norm
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether the gradient is normalized, or the rule does not depend on its size."""
+        return any(part.scale_free for part in (*self.parts, self.rule))
+
+    @property
+    def heads_apart(self) -> bool:
+        return any(part.heads_apart for part in (*self.parts, self.rule))
+
+    @property
+    def state_degree(self) -> float | None:
+        """The degree to which the rule's state is homogeneous in the weights, if steps are proportional to them.
+
+        Such steps make the weights grow exponentially. None for any other steps.
         """
-        raise ProblemError(f"Relative: {type(self).__name__} does not define the size of its weights")
+        relative = [part.power for part in self.parts if isinstance(part, SizeOfWeights)]
+        return relative[0] if len(relative) == 1 and self.scale_free else None
 
-    def reach(self, name: str, params: Tree, state: Any) -> Array:
-        """The size of a parameter to which the change of a logit by a unit step of the other factor is proportional.
+    def init(self, params: Tree) -> ChainState:
+        return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
 
-        The size of the weights by default.
-        """
-        return self.size_of_weights((name,), params, state)
+    def update(
+        self, updates: Any, state: ChainState, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, ChainState]:
+        """Apply the transformations in their order, then the rule."""
+        states = []
+        for part, own in zip(self.parts, state.parts, strict=True):
+            updates, own = part.update(updates, own, params, numbers=numbers, value=value)
+            states.append(own)
+        updates, of_rule = self.rule.update(updates, state.rule, params, numbers=numbers, value=value)
+        return updates, ChainState(tuple(states), of_rule)
 
-
-class ProportionalRule(Rule):
-    """A rule whose updates are proportional to the gradient, and whose scales are used as they are.
-
-    A factor that is multiplied to the scale rounds once, where one that is multiplied to each entry rounds twice.
-    """
-
-    def follow(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, Any]:
-        """As :meth:`update`: scales that are marked as normalized are used as they are."""
-        return self.update(gradient, state, params, numbers, scales, value)
+    def rescaled(self, state: ChainState, power: Array) -> ChainState:
+        """Return the state for weights multiplied by 2^power, shape (B,), of a chain with a :attr:`state_degree`."""
+        factor = jnp.exp2((self.state_degree or 0.0) * power)
+        return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))

@@ -7,7 +7,7 @@ compiling anew, and the names of single attention heads are those of rules that 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +40,6 @@ class Scale:
         A further factor: learning rates and the like.
     largest : Array or None
         The largest |entry| of the gradients, where it has been computed, shape (B,).
-
-    See Also
-    --------
-    attsvm.optimizers.Scales
     """
 
     names: tuple[str, ...]
@@ -80,20 +76,6 @@ class Scales:
 
     Parameters that share a scale continue to share it. Far in the limit the logarithm of the scale is so large that
     adding the logarithm of a parameter's largest entry to it would lose the ratio of the parameters.
-
-    See Also
-    --------
-    attsvm.optimizers.Scale, attsvm.optimizers.rescaled
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from attsvm.optimizers import Scales
-    >>> scales = Scales.shared(["K", "Q"], jnp.array([-3.0])) | Scales.separate({"v": jnp.array([0.0])})
-    >>> [group.names for group in scales.groups]
-    [('K', 'Q'), ('v',)]
-    >>> float(scales["Q"][0])
-    -3.0
     """
 
     groups: tuple[Scale, ...]
@@ -128,6 +110,15 @@ class Scales:
         return Scales(tuple(group.resolved(subtree(gradient, group.names)) for group in self.groups))
 
 
+class Scaled(NamedTuple):
+    """A gradient on its way through a chain: the true one is each entry times the factor of its scale."""
+
+    gradient: Tree
+    """The largest entry over the parameters that share a scale is 1, or 0 if they all are zero."""
+
+    scales: Scales
+
+
 for _kind, _data, _meta in ((Scale, ["log", "length", "largest"], ["names", "unit"]), (Scales, ["groups"], [])):
     jax.tree_util.register_dataclass(_kind, data_fields=_data, meta_fields=_meta)
 
@@ -148,19 +139,6 @@ def rescaled(gradient: Tree, scales: Scales) -> tuple[Tree, Scales, Tree]:
         With the largest entries taken in; −inf for a group of zeros.
     largest : dict of str to Array, shape (B,)
         The largest entry of each parameter's group.
-
-    See Also
-    --------
-    attsvm.optimizers.Scales
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from attsvm.optimizers import Scales, rescaled
-    >>> gradient = {"W": jnp.array([[[0.5]], [[2.0]]])}
-    >>> found, _, largest = rescaled(gradient, Scales.separate({"W": jnp.zeros(1)}))
-    >>> float(found["W"].max()), largest["W"].tolist()
-    (1.0, [2.0])
     """
     scaled: Tree = {}
     groups: list[Scale] = []
@@ -238,14 +216,7 @@ def shared_name(name: str) -> str:
 
 
 def by_head(names: Iterable[str]) -> list[list[str]]:
-    """The names of each head; all of them where the heads are not apart.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers.scales import by_head
-    >>> by_head(["K[0]", "K[1]", "Q[0]", "Q[1]"])
-    [['K[0]', 'Q[0]'], ['K[1]', 'Q[1]']]
-    """
+    """The names of each head; all of them where the heads are not apart."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("[")[2], []).append(name)

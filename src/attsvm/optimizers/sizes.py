@@ -7,6 +7,7 @@ no JAX. Any other norm is mapped over the trials.
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -151,6 +152,31 @@ def steepest(norm: Norm, gradient: Array) -> Array:
 def has_fast_steps(norm: Norm) -> bool:
     """Return whether steepest directions in this norm are computed for all trials at once."""
     return hasattr(norm, "steepest_in_trials") and all(map(has_fast_steps, parts_of(norm)))
+
+
+def dual_in_jax(norm: Norm) -> Norm:
+    """Return the dual norm, with a value that JAX can trace if it can trace the steepest directions of the norm."""
+    return norm.dual if has_fast_steps(norm) else DualOf(norm)
+
+
+@dataclass(frozen=True)
+class DualOf(Norm):
+    """The dual of a norm, computed from its steepest directions."""
+
+    of: Norm
+
+    @property
+    def name(self) -> str:
+        """Dual of the other's name."""
+        return f"dual of {self.of.name}"
+
+    @property
+    def dual(self) -> Norm:
+        return self.of
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """⟨x, D⟩ with the steepest D."""
+        return (x * self.of.steepest(x)).sum()
 
 
 def sum_of_squares(tree: Tree) -> Array:

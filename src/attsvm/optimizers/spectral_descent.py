@@ -23,18 +23,7 @@ _SQUARINGS = 12
 
 @dataclass(frozen=True)
 class PolarDirection(Direction):
-    """U V' of matrices U Σ V', of length one in the spectral norm.
-
-    See Also
-    --------
-    attsvm.optimizers.spectral_descent, attsvm.optimizers.NewtonSchulz
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import PolarDirection
-    >>> PolarDirection().norm.name
-    'spectral'
-    """
+    """U V' of matrices U Σ V', of length one in the spectral norm."""
 
     polar: PolarFactor = POLAR_FACTORS["exact"]
 

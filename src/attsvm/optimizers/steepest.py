@@ -1,6 +1,6 @@
 """Steepest descent in a norm: sign, coordinate, spectral descent and others, and its rule."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,16 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import INDUCED, limits_of, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import ProportionalRule
-from attsvm.optimizers.scales import Scale, Scales, Tree, separated, subtree
-from attsvm.optimizers.sizes import has_fast_steps, norm_of, size_of, steepest
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
+from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
 Array = jax.Array
 
 
 @dataclass(frozen=True, init=False)
-class Steepest(ProportionalRule):
+class Steepest(Rule):
     """Subtract N*(g) D from each parameter, where D maximises ⟨g, D⟩ over N(D) ≤ 1.
 
     Parameters
@@ -34,16 +34,6 @@ class Steepest(ProportionalRule):
     ------
     ProblemError
         If the norm is unknown, or does not provide ``steepest``.
-
-    See Also
-    --------
-    attsvm.optimizers.steepest_descent
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, Normalize, Steepest, chain
-    >>> chain(Normalize(), LearningRate(0.1), Steepest("linf")).norm.name
-    'linf'
     """
 
     of: Norm
@@ -60,28 +50,16 @@ class Steepest(ProportionalRule):
         return self.of
 
     @property
-    def gradient_norm(self) -> Norm:
-        return dual_in_jax(self.norm)
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether the directions are computed without LAPACK for all trials at once."""
-        return has_fast_steps(self.norm)
-
-    @property
     def heads_apart(self) -> bool:
         """True: the parameters of each head are stepped on separately."""
         return True
 
-    @property
-    def state_degree(self) -> float:
-        return 0.0
-
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """−N*(g) D of each parameter."""
-        updates: Tree = {}
+        gradient, scales = updates
+        moves: Tree = {}
         for group in scales.groups:
             own, singles = subtree(gradient, group.names), Scales((group,))
             if len(own) > 1 or (len(gradient) > 1 and group.unit is None):
@@ -89,46 +67,18 @@ class Steepest(ProportionalRule):
                 own, singles = separated(own, Scales((joint,)))
             for single in singles.groups:
                 (name,) = single.names
-                updates[name] = -self._length(single, {name: own[name]}) * steepest(self.norm, own[name])
-        return updates, state
+                moves[name] = -self._length(single, {name: own[name]}) * steepest(self.norm, own[name])
+        return moves, state
 
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
-        if scale.unit == self.gradient_norm:
+        dual = dual_in_jax(self.norm)
+        if scale.unit == dual:
             return 1.0 if scale.length is None else scale.length
-        size = size_of(self.gradient_norm, gradient)
+        size = size_of(dual, gradient)
         if scale.unit is not None:
             return scale.factor(gradient) * size
         return (size if scale.length is None else scale.length * size) * jnp.exp(scale.log)
-
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """N(θ), of one parameter."""
-        return norm_of(self.norm, subtree(params, names))
-
-
-def dual_in_jax(norm: Norm) -> Norm:
-    """The dual norm, with a value that JAX can trace if it can trace the steepest directions of the norm."""
-    return norm.dual if has_fast_steps(norm) else DualOf(norm)
-
-
-@dataclass(frozen=True)
-class DualOf(Norm):
-    """The dual of a norm, computed from its steepest directions."""
-
-    of: Norm
-
-    @property
-    def name(self) -> str:
-        """Dual of the other's name."""
-        return f"dual of {self.of.name}"
-
-    @property
-    def dual(self) -> Norm:
-        return self.of
-
-    def value(self, x: Any, axes: int = 2) -> Any:
-        """⟨x, D⟩ with the steepest D."""
-        return (x * self.of.steepest(x)).sum()
 
 
 def steepest_descent(
@@ -184,8 +134,8 @@ def steepest_descent(
     rule = Steepest(norm)
     of_factors = {"factored": of_each_head(INDUCED[rule.norm])} if rule.norm in INDUCED else {}
     return chain(
-        *([Normalize("each")] if normalize else []),
-        *([Relative("each")] if relative else []),
+        *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
+        *([Relative("each", rule.norm)] if relative else []),
         LearningRate(learning_rate),
         rule,
         name="steepest_descent",

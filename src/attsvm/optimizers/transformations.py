@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -10,10 +9,20 @@ import jax.numpy as jnp
 
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.chain import Context, Transformation
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scale, Scales, Scope, Tree, by_head, read_number, read_scope, regrouped, rescaled
-from attsvm.optimizers.sizes import over_trials
+from attsvm.optimizers.rule import Rule, SizeOfWeights, Transformation
+from attsvm.optimizers.scales import (
+    Scale,
+    Scaled,
+    Scales,
+    Scope,
+    Tree,
+    read_number,
+    read_scope,
+    regrouped,
+    rescaled,
+    subtree,
+)
+from attsvm.optimizers.sizes import norm_of, over_trials, power
 
 Array = jax.Array
 Schedule = Callable[[Array], Array]
@@ -43,7 +52,7 @@ class Decaying:
 
     See Also
     --------
-    attsvm.optimizers.LearningRate
+    attsvm.optimizers.normalized_gradient_descent
 
     Examples
     --------
@@ -84,18 +93,6 @@ class LearningRate(Transformation):
     ------
     ProblemError
         If it is neither.
-
-    See Also
-    --------
-    attsvm.optimizers.Decaying, attsvm.optimizers.chain
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import Descent, LearningRate, Normalize, chain
-    >>> chain(Normalize(), LearningRate(0.1), Descent()).numbers
-    {'learning_rate': 0.1}
-    >>> chain(Normalize(), LearningRate(lambda k: 1 / (1 + k)), Descent()).norm.name
-    'frobenius'
     """
 
     # numbers are not compared: equal chains share their compiled training
@@ -113,23 +110,21 @@ class LearningRate(Transformation):
         """The learning rate, unless it is a schedule."""
         return {} if callable(self.rate) else {"learning_rate": self.rate}
 
-    @property
-    def degree(self) -> int:
-        return 0
-
     def init(self, params: Tree) -> Taken | tuple[()]:
         """The initial state: 0 steps with a schedule, otherwise an empty state."""
         if self.schedule is None:
             return ()
         return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
 
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Any]:
         """Multiply all gradients by the rate of this step."""
         if self.schedule is None:
-            rate = context.numbers["learning_rate"]
+            rate = numbers["learning_rate"]
         else:
             rate, state = over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
-        return gradient, scales.times(rate), state
+        return Scaled(updates.gradient, updates.scales.times(rate)), state
 
 
 @dataclass(frozen=True)
@@ -140,105 +135,92 @@ class Normalize(Transformation):
     ----------
     scope : {"all", "each"}
         One norm over all parameters, those of all attention heads together, or one for each of each head.
-    norm : str, float or Norm, optional
-        By default the dual of the norm in which the rule of the chain descends: ℓ2 for :class:`Descent`, ℓq with
-        1/p + 1/q = 1 for :class:`Mirror`, the dual norm for :class:`Steepest`; ℓ2 if the rule has none.
+    by : str, float or Norm
+        ℓ2 by default. Steps have length one if it is the dual of the norm in which the rule of the chain descends.
 
     Raises
     ------
     ProblemError
         If the scope or the norm is unknown.
-
-    See Also
-    --------
-    attsvm.optimizers.normalized, attsvm.optimizers.chain
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, Normalize, Steepest, chain
-    >>> chain(Normalize("each"), LearningRate(0.1), Steepest("linf")).norm.name
-    'linf'
     """
 
     scope: Scope = "all"
-    norm: str | float | Norm | None = None
+    by: str | float | Norm = 2.0
+
+    scale_free = True
 
     def __post_init__(self) -> None:
         read_scope(self.scope)
-        if self.norm is not None:
-            object.__setattr__(self, "norm", parse_norm(self.norm))
-
-    @property
-    def normalizes(self) -> bool:
-        return True
+        object.__setattr__(self, "by", parse_norm(self.by))
 
     @property
     def heads_apart(self) -> bool:
         """Whether the scope is each parameter, that of each attention head."""
         return self.scope == "each"
 
-    @property
-    def degree(self) -> int:
-        return 0
-
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Any]:
         """Mark the gradients as divided by their norm, which the rule computes if it needs it."""
-        unit = parse_norm(self.norm) if self.norm is not None else context.rule.gradient_norm
+        gradient, scales = updates
         if any(group.unit is not None or group.length is not None for group in scales.groups):
             scales = scales.resolved(gradient)
         gradient, scales = regrouped(gradient, scales, self.scope)
-        return gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups)), state
+        unit = parse_norm(self.by)
+        return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
 
 
 @dataclass(frozen=True)
-class Relative(Transformation):
-    """Multiply the gradient by the size of the weights, in the norm of the rule. Steps cannot leave zero weights.
+class Relative(SizeOfWeights):
+    """Multiply the gradient by a power of the size of the weights. Steps cannot leave zero weights.
 
     Parameters
     ----------
     scope : {"all", "each"}
         One norm over all parameters, those of all attention heads together, or one for each of each head.
+    by : str, float or Norm
+        The norm of the weights, ℓ2 by default.
+    power : float
+        Of the norm: the degree to which the state of the rule is homogeneous in the weights, if the rule steps on its
+        state, and 1 otherwise.
 
     Raises
     ------
     ProblemError
-        If the scope is unknown; in training, if the rule does not define the size of its weights.
-
-    See Also
-    --------
-    attsvm.optimizers.chain, attsvm.optimizers.normalized_gradient_descent
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import Descent, LearningRate, Normalize, Relative, chain
-    >>> chain(Normalize(), Relative(), LearningRate(0.01), Descent()).norm.name
-    'frobenius'
+        If the scope or the norm is unknown.
     """
 
     scope: Scope = "all"
+    by: str | float | Norm = 2.0
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         read_scope(self.scope)
+        object.__setattr__(self, "by", parse_norm(self.by))
 
     @property
     def heads_apart(self) -> bool:
         """Whether the scope is each parameter, that of each attention head."""
         return self.scope == "each"
 
-    @property
-    def degree(self) -> int:
-        """1: steps are proportional to the weights' size."""
-        return 1
-
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Any]:
         """Multiply each group by the size of its weights, or of all weights."""
-        if self.scope == "each" and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
-            gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
-        groups = []
-        for group in scales.groups:
-            names = group.names if self.scope == "each" else tuple(gradient)
-            groups.append(group.times(context.rule.size_of_weights(names, context.params, context.of_rule)))
-        return gradient, Scales(tuple(groups)), state
+
+        def size(names: Iterable[str]) -> Array:
+            return power(norm_of(parse_norm(self.by), subtree(params, names)), self.power)
+
+        return multiplied_by_size(updates, self.scope, size), state
+
+
+def multiplied_by_size(updates: Scaled, scope: Scope, size: Callable[[Iterable[str]], Array]) -> Scaled:
+    """Multiply the gradients by the size of some weights, from their names: of all weights, or of each group's."""
+    gradient, scales = updates
+    if scope == "each" and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
+        gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
+    groups = (group.times(size(group.names if scope == "each" else tuple(gradient))) for group in scales.groups)
+    return Scaled(gradient, Scales(tuple(groups)))
 
 
 @dataclass(frozen=True)
@@ -257,16 +239,6 @@ class WeightDecay(Rule):
     ------
     ProblemError
         If the decay is not a positive number.
-
-    See Also
-    --------
-    attsvm.optimizers.chain
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, Steepest, WeightDecay, chain
-    >>> chain(LearningRate(0.01), WeightDecay(Steepest("linf"), 0.1)).norm.name
-    'linf'
     """
 
     rule: Rule
@@ -286,74 +258,22 @@ class WeightDecay(Rule):
         return self.rule.norm
 
     @property
-    def gradient_norm(self) -> Norm:
-        return self.rule.gradient_norm
-
-    @property
     def scale_free(self) -> bool:
         return self.rule.scale_free
-
-    @property
-    def needs_two_factors(self) -> bool:
-        return self.rule.needs_two_factors
-
-    @property
-    def concurrent(self) -> bool:
-        return self.rule.concurrent
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)
 
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """The updates of the rule, and the decay."""
-        return self.follow(gradient, state, params, numbers, scales, value)
-
-    def follow(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
-    ) -> tuple[Tree, Any]:
-        updates, state = self.rule.follow(gradient, state, params, numbers, scales, value)
-        for group in scales.groups:
+        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
+        for group in updates.scales.groups:
             length = 1.0 if group.length is None else group.length
             for name in group.names:
-                updates[name] = updates[name] - length * numbers["weight_decay"] * params[name]
-        return updates, state
-
-    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        return self.rule.size_of_weights(names, params, state)
-
-    def reach(self, name: str, params: Tree, state: Any) -> Array:
-        return self.rule.reach(name, params, state)
-
-
-@dataclass(frozen=True)
-class ByLogit(Transformation):
-    """Divide the gradients by N(K) + N(Q), the sizes of all weights in the norm of the rule, the largest of the heads.
-
-    A step of length η then changes the logits k'KQ'z of unit keys and queries by about η at most.
-
-    See Also
-    --------
-    attsvm.optimizers.chain, attsvm.optimizers.Relative
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import ByLogit, Decaying, LearningRate, Steepest, chain
-    >>> chain(ByLogit(), LearningRate(Decaying(0.3, 1000, 1 / 3)), Steepest("linf")).norm.name
-    'linf'
-    """
-
-    @property
-    def degree(self) -> int:
-        """−1: steps are inversely proportional to the weights' size."""
-        return -1
-
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
-        """Divide all gradients by the sum; by 1 where all weights are zero."""
-        sizes = {name: context.rule.reach(name, context.params, context.of_rule) for name in gradient}
-        whole = reduce(jnp.maximum, [reduce(jnp.add, [sizes[name] for name in names]) for names in by_head(gradient)])
-        return gradient, scales.times(1.0 / jnp.where(whole > 0, whole, 1.0)), state
+                moves[name] = moves[name] - length * numbers["weight_decay"] * params[name]
+        return moves, state
 
 
 class SumState(NamedTuple):
@@ -377,16 +297,6 @@ class DecayingSum(Transformation):
     ------
     ProblemError
         If the decay is out of range.
-
-    See Also
-    --------
-    attsvm.optimizers.momentum, attsvm.optimizers.chain
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import DecayingSum, Descent, LearningRate, Normalize, chain
-    >>> chain(Normalize(), DecayingSum(0.9), LearningRate(0.1), Descent()).numbers
-    {'momentum': 0.9, 'learning_rate': 0.1}
     """
 
     # numbers are not compared: equal chains share their compiled training
@@ -401,25 +311,21 @@ class DecayingSum(Transformation):
         """Return β under the name ``momentum``."""
         return {"momentum": self.decay}
 
-    @property
-    def degree(self) -> int:
-        return 0
-
     def init(self, params: Tree) -> SumState:
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
         return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
 
-    def apply(self, gradient: Tree, scales: Scales, state: SumState, context: Context) -> tuple[Tree, Scales, Any]:
+    def update(
+        self, updates: Scaled, state: SumState, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, SumState]:
         """Add the gradient to the sum."""
-        decay, scales = context.numbers["momentum"], scales.resolved(gradient)
-        added, sum_scales = _add(decay, state, gradient, scales)
-        kept = SumState(added, dict(sum_scales.items()))
-        if not self.nesterov:
-            return added, sum_scales, kept
-        return (*_add(decay, kept, gradient, scales), kept)
+        decay, scales = numbers["momentum"], updates.scales.resolved(updates.gradient)
+        added = _add(decay, state, updates.gradient, scales)
+        kept = SumState(added.gradient, dict(added.scales.items()))
+        return _add(decay, kept, updates.gradient, scales) if self.nesterov else added, kept
 
 
-def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
+def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> Scaled:
     """The sum decay · state + gradient. Parameters that share a scale keep sharing one."""
     # without decay nothing of the state is left, so it must not set a scale at which the gradient underflows
     before = {name: jnp.where(decay > 0, log, -jnp.inf) for name, log in state.log_scale.items()}
@@ -433,4 +339,4 @@ def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> tuple
         for name, c in common.items()
     }
     added, sum_scales, _ = rescaled(total, common)
-    return added, sum_scales
+    return Scaled(added, sum_scales)

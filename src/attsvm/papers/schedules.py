@@ -7,18 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from attsvm.optimizers import (
-    Descent,
-    LearningRate,
-    Normalize,
-    Optimizer,
-    Scales,
-    Transformation,
-    chain,
-    normalized_gradient_descent,
-)
-from attsvm.optimizers.chain import Context
-from attsvm.optimizers.scales import Tree
+from attsvm.optimizers import Optimizer, chain, normalized_gradient_descent
+from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.scales import Scaled, Scales, Tree
+from attsvm.optimizers.transformations import LearningRate, Normalize
 
 
 @cache  # programs compiled for it are reused
@@ -52,11 +45,13 @@ class LongerSteps(Transformation):
         """The number of steps taken, of each trial."""
         return jnp.zeros(params[self.name].shape[-1])
 
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Any
+    ) -> tuple[Scaled, Any]:
         """Multiply the scale of the parameter."""
-        factor = (1 + state / 50) ** context.numbers["power"]
-        groups = tuple(group.times(factor) if self.name in group.names else group for group in scales.groups)
-        return gradient, Scales(groups), state + 1
+        factor = (1 + state / 50) ** numbers["power"]
+        groups = (group.times(factor) if self.name in group.names else group for group in updates.scales.groups)
+        return Scaled(updates.gradient, Scales(tuple(groups))), state + 1
 
 
 def longer_steps(length: float, name: str, power: float) -> Optimizer:

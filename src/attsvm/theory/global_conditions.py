@@ -9,7 +9,7 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
-from attsvm.optimizers import Rule, parse_optimizer
+from attsvm.optimizers import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import repeated
 from attsvm.selection import optimal_tokens
@@ -34,7 +34,7 @@ def global_convergence_conditions(
     init: Any = None,
     loss: LossName = "logistic",
     *,
-    optimizer: str | optax.GradientTransformation | Rule | None = None,
+    optimizer: str | optax.GradientTransformation | None = None,
 ) -> Conditions:
     r"""Compute every hypothesis under which gradient descent on W or p must converge to the optimal tokens.
 
@@ -215,7 +215,7 @@ def _gradient_margin(problem: Problem, descent: np.ndarray, chosen: np.ndarray, 
 
 
 def given_start(
-    problem: Problem, init: Any, loss: OutputLoss, optimizer: str | optax.GradientTransformation | Rule | None
+    problem: Problem, init: Any, loss: OutputLoss, optimizer: str | optax.GradientTransformation | None
 ) -> tuple[np.ndarray, optax.GradientTransformation | None]:
     """The initial weights, and the optimizer; zeros and None if they are not given.
 

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer, configuration
-from attsvm.optimizers.configuration import learning_rate_of
+from attsvm.optimizers import Limit, Optimizer
 from attsvm.optimizers.limit import UNNAMED
+from attsvm.optimizers.registry import configuration, learning_rate_of
 from attsvm.results import Status, plain, plain_status
 from attsvm.training.logit_change import logit_changes
 from attsvm.training.run import NOT_RECORDED, Run

@@ -11,7 +11,7 @@ import numpy as np
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.optimizers import rule_of
+from attsvm.optimizers.chain import rule_of
 from attsvm.training.engine.attention_heads import fold
 from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
@@ -129,7 +129,7 @@ class Session:
         self.marked = frozenset(marks)
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
-        threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
+        threads = min(num_threads(), len(self.slices)) if self.executable.concurrent else 1
         # a guess of the length of the first stretch; its time sets the length of the next
         work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
         budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
@@ -200,7 +200,7 @@ class Session:
         def call(i: int) -> tuple[State, Observation]:
             # the context of float64 belongs to a thread
             with jax.enable_x64(True):
-                result = self.executable(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
+                result = self.executable.call(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
                 jax.block_until_ready(result)
             state, seen = result
             return state, seen

@@ -12,7 +12,6 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers import rule_of
 from attsvm.optimizers.limit import limits_of
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced
@@ -155,22 +154,6 @@ def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[st
         raise ProblemError(f"fixed: expected some of {', '.join(known)}, got {unknown[0]!r}")
     if set(of_attention + (of_head if train_head else [])) <= set(fixed):
         raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
-
-
-def check_factors(
-    optimizer: optax.GradientTransformation, layer: Attention, problem: Problem, trained: dict[str, np.ndarray]
-) -> None:
-    """Check that an optimizer of two factors has them, and no other matrices.
-
-    Raises ProblemError if it has not.
-    """
-    axes = 1 + len(problem.heads_shape)
-    matrices = {name for name, x in trained.items() if x.ndim > axes + 1}
-    if rule_of(optimizer).needs_two_factors and not (len(matrices) == 2 and matrices <= set(layer.shapes(problem))):
-        raise ProblemError(
-            "optimizer: expected attention='factored' with K and Q as the only trained matrices for "
-            f"{getattr(optimizer, 'name', 'optax')}, got {layer.name!r} with {', '.join(trained)} trained"
-        )
 
 
 def reduced_problem(objective: Objective, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced | None:

@@ -15,7 +15,8 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.optimizers import Rule, parse_optimizer, rule_of
+from attsvm.optimizers import parse_optimizer
+from attsvm.optimizers.chain import rule_of
 from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
@@ -28,7 +29,6 @@ from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import (
     Setup,
-    check_factors,
     check_numbers,
     make_objective,
     margin_plateau,
@@ -46,7 +46,7 @@ def train(
     problem: Problem,
     *,
     attention: str | None = None,
-    optimizer: str | optax.GradientTransformation | Rule | None = None,
+    optimizer: str | optax.GradientTransformation | None = None,
     learning_rate: float | Schedule | None = None,
     steps: int = 20_000,
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
@@ -77,7 +77,7 @@ def train(
         ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
     attention : {"combined", "factored", "prompt", "key_prompt"}, optional
         s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, else a prompt.
-    optimizer : optax.GradientTransformation, str or Rule, optional
+    optimizer : optax.GradientTransformation or str, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
         one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q).
@@ -188,7 +188,6 @@ def train(
     elif optimizer is None and resumed is not None:
         raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-    check_factors(optimizer, layer, problem, trained)
     objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import settle
-from attsvm.optimizers import Limit, Scale, Scales
-from attsvm.optimizers.scales import of_head, shared_name, subtree
+from attsvm.optimizers import Limit
+from attsvm.optimizers.scales import Scale, Scales, of_head, shared_name, subtree
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters

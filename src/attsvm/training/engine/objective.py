@@ -13,7 +13,7 @@ from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
-from attsvm.optimizers import Scale, Scales
+from attsvm.optimizers.scales import Scale, Scales
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.engine.attention_heads import AttentionHeads

@@ -1,6 +1,7 @@
 """Stretches of training, each compiled into one program. The programs are kept for later calls."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial, reduce
 from threading import Lock
@@ -19,7 +20,8 @@ from attsvm._utils.contractions import (
     quick_to_compile,
     settled_sum,
 )
-from attsvm.optimizers import Chain, Rule, rescaled
+from attsvm.optimizers.rule import Chain, Transformation
+from attsvm.optimizers.scales import Scaled, rescaled
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.engine.batches import MiniBatches
@@ -67,7 +69,7 @@ class Program:
     """
 
     objective: Objective
-    rule: Rule
+    rule: Transformation
     num_records: int
     batches: MiniBatches | None = None
     watches_gradient: bool = False
@@ -79,7 +81,8 @@ class Program:
         The objective of large weights depends on their direction alone, without a trained head or a penalty.
         """
         simple = not self.objective.head_names and not self.objective.penalized
-        return self.rule if simple and isinstance(self.rule, Chain) and self.rule.relative else None
+        relative = isinstance(self.rule, Chain) and self.rule.state_degree is not None
+        return self.rule if simple and relative and isinstance(self.rule, Chain) else None
 
     @property
     def keeps_exponent(self) -> bool:
@@ -89,10 +92,10 @@ class Program:
     def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> State:
         """State before the first step, from 2^exponent · trained."""
         arguments = trained, exponent
-        state: State = self._executable("_start", *arguments)(*arguments)
+        state: State = self._executable("_start", *arguments).call(*arguments)
         return state
 
-    def compiled(self, state: State, inputs: Inputs) -> Any:
+    def compiled(self, state: State, inputs: Inputs) -> "Executable":
         """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
 
         It makes ``lengths[i]`` steps and observes, for i < count.
@@ -100,7 +103,7 @@ class Program:
         counts = np.zeros(self.num_records, np.int64), np.int64(0)
         return self._executable("_stretch", state, inputs, *counts)
 
-    def _executable(self, method: str, *arguments: Any) -> Any:
+    def _executable(self, method: str, *arguments: Any) -> "Executable":
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         options = compiler_options(leaves[0].shape[-1]) if method == "_stretch" else quick_to_compile()
@@ -177,7 +180,9 @@ class Program:
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
-        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, inputs.numbers, scales, value)
+        updates, optimizer = self.rule.update(
+            Scaled(gradient, scales), state.optimizer, state.trained, numbers=inputs.numbers, value=value
+        )
         trained = {name: settled_sum(x, updates[name]) for name, x in state.trained.items()}
         # a NaN is never below its limit
         limits = inputs.range.limits
@@ -218,7 +223,7 @@ class Program:
         """The same weights with powers of two taken out of those beyond the border, where ``looks`` is true."""
         assert self.relative is not None
         # a state of a higher degree must not overflow before the weights do
-        degree = max(self.relative.rule.state_degree or 0.0, 1.0)
+        degree = max(self.relative.state_degree or 0.0, 1.0)
         border = jnp.minimum(allowed.border, int(half_range(next(iter(state.trained.values())).dtype) / degree))
         largest = over_all(jnp.maximum, state.trained, jnp.abs)
         _, size = jnp.frexp(jnp.where(looks & (largest > 0), largest, 1.0))
@@ -245,6 +250,14 @@ def _number(state: State) -> Array:
 program = lru_cache(maxsize=128)(Program)
 
 
+class Executable(NamedTuple):
+    """A compiled program."""
+
+    call: Callable[..., Any]
+    concurrent: bool
+    """Whether several threads may run it at once. Programs that call LAPACK must not: they can deadlock."""
+
+
 @lru_cache(maxsize=MOST_EXECUTABLES)
 def _compiled(
     owner: Program,
@@ -253,7 +266,8 @@ def _compiled(
     shapes: tuple[tuple[Any, Any], ...],
     options: tuple[tuple[str, Any], ...],
     device: Any,
-) -> Any:
+) -> Executable:
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
     _log.info("compile a program for %s, or read it from JAX's cache", device)
-    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=dict(options))
+    compiled = jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=dict(options))
+    return Executable(compiled, concurrent="lapack" not in (compiled.as_text() or ""))
