@@ -16,7 +16,7 @@ from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent, normalized_gradient_descent
 from attsvm.papers.figures.optimizer_norms import WAYS
 from attsvm.theory import Standing
-from attsvm.theory.standing import Found, table
+from attsvm.theory.standing import Found, enough, table
 from attsvm.training.run import NOT_RECORDED
 
 pytestmark = pytest.mark.slow
@@ -238,5 +238,18 @@ def test_the_table_names_kinds_of_steps_and_commands_that_exist():
         assert row.num_steps[0] <= row.num_steps[1]
         assert row.logit_change[0] <= row.logit_change[1]
         if row.found is Found.MEASURED:
-            assert min(row.first[0], row.last[0]) >= 0.95
+            assert min(row.first[0], row.last[0]) >= enough()
     assert len({(row.key, row.decay, row.batch, row.sequences) for row in table()}) == len(table())
+
+
+def test_the_note_shows_the_table():
+    note = (ROOT / "docs" / "notes" / "standings.md").read_text("utf-8")
+    lines = [line for line in note.splitlines() if line.startswith("| ")][2:]
+    assert f"mean margin ratio of at least {enough():g}" in note
+    assert len(lines) == len(table())
+    for line, row in zip(lines, table(), strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        first, last = (f"{mean:.3f} / {least:.3f}" for mean, least in (row.first, row.last))
+        assert [cells[0], *cells[2:6], cells[-1]] == [
+            row.steps, row.norm, f"{row.found} ({row.measure})", first, last, f"`{row.command}`"
+        ]  # fmt: skip

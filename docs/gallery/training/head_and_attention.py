@@ -1,6 +1,6 @@
 """
-Training the head together with the attention
-=============================================
+Training the prediction head together with the attention
+========================================================
 
 With ``train_head=True`` the prompt and the linear head are trained at the same time. The head converges to the
 max-margin head on the selected tokens.

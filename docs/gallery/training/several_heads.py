@@ -1,9 +1,9 @@
 """
-Several heads select different tokens
-=====================================
+Several attention heads select different tokens
+===============================================
 
-Two heads read the same tokens, and their outputs are added. Each head has a selection of its own, and the smallest
-margins of both approach each other.
+Two attention heads read the same tokens, and their outputs are added. Each head has a selection of its own, and the
+smallest margins of both approach each other.
 """
 
 import matplotlib.pyplot as plt

@@ -13,6 +13,7 @@ from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import is_locally_optimal, selection_sets
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory.bisection import least_radius
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions
 from attsvm.theory.smoothness import LossName, extent, scores_of_queries
 
@@ -20,8 +21,8 @@ WIDEST = 0.5
 """The proof is for cones of at most this opening."""
 FRACTIONS = np.linspace(0.04, 0.96, 24)
 """Half-widths of the cones that are compared, relative to the widest one."""
-HALVINGS = 60
 DOUBLINGS = 80
+"""Of the radius 1, to find one that is large enough."""
 
 
 class Tokens(NamedTuple):
@@ -150,7 +151,7 @@ def local_convergence_conditions(
         openings = np.multiply.outer(FRACTIONS**2, widest)
     else:
         openings = np.full((1, *widest.shape), float(opening))
-    radii = _radius(tokens, openings, optimal & (openings < widest))
+    radii = least_radius(lambda radius: _invariant(tokens, openings, radius), optimal & (openings < widest), DOUBLINGS)
     best = np.argmin(radii, axis=0)[None]
     radius, chosen = (np.take_along_axis(x, best, axis=0)[0] for x in (radii, openings))
     holds = np.isfinite(radius)
@@ -208,22 +209,6 @@ def _shape(opening: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """c, s and ε of a cone, with the axes of tokens."""
     m = np.asarray(opening)[..., None, None, None]
     return 1.0 - m, np.sqrt(2.0 * m - m * m), np.sqrt(2.0 * m)
-
-
-def _radius(tokens: Tokens, opening: np.ndarray, possible: np.ndarray) -> Float[np.ndarray, "*batch"]:
-    """The smallest radius from which the cone is invariant; ∞ where it is not possible."""
-    high = np.ones(opening.shape)
-    for _ in range(DOUBLINGS):
-        more = possible & ~_invariant(tokens, opening, high)
-        if not more.any():
-            break
-        high = np.where(more, 2.0 * high, high)
-    low = np.zeros(opening.shape)
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        fine = _invariant(tokens, opening, middle)
-        low, high = np.where(fine, low, middle), np.where(fine, middle, high)
-    return np.where(possible & _invariant(tokens, opening, high), high, np.inf)
 
 
 def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[np.ndarray, "*batch"]:

@@ -13,6 +13,7 @@ from scipy.special import lambertw
 from attsvm.losses import OutputLoss
 from attsvm.measures import attention_of, token_logits
 from attsvm.problem import Problem
+from attsvm.theory.bisection import HALVINGS, least_radius
 from attsvm.theory.smoothness import Extent, log_slopes, loss_values, scores_of_queries
 
 
@@ -52,8 +53,6 @@ def descent_direction(
     return np.asarray(unit if problem.has_queries else unit[..., 0])
 
 
-HALVINGS = 60
-"""Steps of a bisection; the interval shrinks below the rounding of its ends."""
 DOUBLINGS = 200
 """Steps of the search for a radius that is large enough."""
 
@@ -118,18 +117,7 @@ class Level:
             scaled = np.where(np.isfinite(radius), radius, 0.0).reshape(favoured.shape + axes) * direction
             return np.asarray(self.relative(self.excess(scaled)) < 1)
 
-        high = np.ones(favoured.shape)
-        for _ in range(DOUBLINGS):
-            more = favoured & ~below(high)
-            if not more.any():
-                break
-            high = np.where(more, 2.0 * high, high)
-        low = np.zeros(favoured.shape)
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            fine = below(middle)
-            low, high = np.where(fine, low, middle), np.where(fine, middle, high)
-        return np.where(favoured & below(high), high, np.inf)
+        return least_radius(below, favoured, DOUBLINGS)
 
     def longest_step(
         self, excess: Float[np.ndarray, "*lead"], margin: Float[np.ndarray, "*batch"]

@@ -17,9 +17,18 @@ from attsvm.optimizers import Limit
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory import hypotheses as known_theorems
 from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypotheses
-from attsvm.theory.hypotheses import Theorem, of_loss, of_selection, of_training, separable
+from attsvm.theory.hypotheses import (
+    Theorem,
+    gradient_descent,
+    gradient_flow,
+    mirror_descent,
+    next_tokens,
+    of_loss,
+    of_selection,
+    of_training,
+    separable,
+)
 from attsvm.theory.joint import joint_direction
 from attsvm.theory.penalised import Minimiser, penalised_minimiser
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Model, Standing, judge, known_limit, norm_for, rank_for
@@ -28,7 +37,7 @@ from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED
 
 KEPT = 1e-3
-"""Under a nonlinear head, the tokens whose probability exceeds this are kept."""
+"""Under a nonlinear prediction head, the tokens whose probability exceeds this are kept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +52,8 @@ class Prediction(Batched):
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
-        The tokens that are kept: those of largest logit at the end of the run; under a nonlinear head, all tokens whose
-        probability exceeds 1e-3.
+        The tokens that are kept: those of largest logit at the end of the run; under a nonlinear prediction head, all
+        tokens whose probability exceeds 1e-3.
     standing : Standing
         ``proved``: every hypothesis of a theorem was checked on this run and holds. ``measured``: runs of this kind
         reached a mean margin ratio of at least 0.95 of the best one, and this run is within the range that was
@@ -55,8 +64,8 @@ class Prediction(Batched):
     hypotheses : tuple of Hypothesis
         What the theorem, if there is one, and the measurement assume, each with the number that decides.
     relaxed : bool ndarray, shape (*batch_shape, n[, Q]), or None
-        For a head that is trained with the attention: the queries that need only a margin of 0, because their label has
-        slack and the head grows faster than the attention.
+        For a prediction head that is trained with the attention: the queries that need only a margin of 0, because
+        their label has slack and the head grows faster than the attention.
     head : Solution or None
         For such a run: the max-margin head on the selected tokens, which is the direction of v.
     direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
@@ -141,12 +150,12 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     K, Q                Adam                          Att-SVM of ν; none known after long steps
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the attention's;
                                                       plain in the opposite order or without slack
-    W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens
+    W, nonlinear h      GD                            Frobenius Att-SVM of the set of kept tokens
     (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p
-    several heads       GD                            each head: the Att-SVM of its own selection
-    K, Q, heads         GD; spectral, each or fused   Att-SVM of the joint norm
+    W_h of several      GD                            each attention head: the Att-SVM of its own selection
+    K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     ==================  ============================  ====================================================
 
@@ -169,10 +178,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     later half of each trial decides, in the median trial. Few columns are fewer than the rank that the solution may
     need: for norms that do not change under rotations of the queries, the number of queries.
 
-    With several heads, the joint norm of gradient descent is a sum over the heads (of the nuclear norms for factors, of
-    the squared Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the
-    directions of the heads together, as they are, predict the direction of all weights. Results have the axis of heads
-    behind the batch axes of the run; a norm of all heads together has one solution for them.
+    With several attention heads, the joint norm of gradient descent is a sum over them (of the nuclear norms for
+    factors, of the squared Frobenius norms for W), so each solves an Att-SVM of its own, and all reach the same margin:
+    the directions of all attention heads together, as they are, predict the direction of all weights. Results have
+    their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
@@ -211,7 +220,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularization paths of p and of (v, p). Tarzanagh,
-    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear heads.
+    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear prediction
+    heads.
     Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v. Li, Huang, Ildiz, Rawat and Oymak (2024):
     next tokens. Sheen, Chen, Wang and Zhou (2024): gradient flow on (K, Q).
 
@@ -242,7 +252,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows.append(separable(solution))
         model = "tokens, cyclic" if cyclic else "tokens, acyclic"
         if part.attention == "combined" and used == EUCLIDEAN:
-            theorem = known_theorems.next_tokens(part.problem, run, known, rows, cyclic=cyclic)
+            theorem = next_tokens(part.problem, run, known, rows, cyclic=cyclic)
     elif run.head != "linear":
         selected, model = _kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
@@ -271,10 +281,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 def _theorem(part: Trained, run: Run, known: Limit, solution: Solution, rows: list[Hypothesis]) -> Theorem | None:
     """The theorem on these steps with a fixed linear head; None if there is none."""
     if part.attention == "factored":
-        return known_theorems.gradient_flow() if known.norm == Nuclear() else None
+        return gradient_flow() if known.norm == Nuclear() else None
     if known.steps.endswith("gradient descent") and part.attention in ("combined", "prompt"):
-        return known_theorems.gradient_descent(part.problem, run, known, solution, rows)
-    return known_theorems.mirror_descent(run, known) if known.steps.endswith("mirror descent") else None
+        return gradient_descent(part.problem, run, known, solution, rows)
+    return mirror_descent(run, known) if known.steps.endswith("mirror descent") else None
 
 
 def _penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:

@@ -48,13 +48,13 @@ class Found(StrEnum):
     """What a measurement says of the margin ratio, or of the correlation with the predicted direction."""
 
     MEASURED = "measured"
-    """Its mean is at least 0.95 from some number of steps on."""
+    """Its mean is at least :func:`enough` from some number of steps on."""
 
     RISING = "rising"
-    """It is below 0.95 and still rising."""
+    """It is below that and still rising."""
 
     NONE = "none"
-    """It is below 0.95 and grows slowly, if at all."""
+    """It is below that and grows slowly, if at all."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,18 @@ def table() -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def enough() -> float:
+    """The mean margin ratio, or correlation, from which on a limit counts as measured."""
+    return float(_file()["enough"])
+
+
 def notes(steps: str, attention: str) -> list[str]:
     """What else is to be said of steps of this kind: why they have no limit, and what to use instead."""
     return [note["text"] for note in _file()["note"] if note["steps"] == steps and attention in note["attention"]]
 
 
 @cache
-def _file() -> dict[str, list[dict[str, Any]]]:
+def _file() -> dict[str, Any]:
     return tomllib.loads((files(__package__) / "standings.toml").read_text(encoding="utf-8"))
 
 
@@ -196,13 +201,13 @@ def judge(
             return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
         return Judgement(Standing.CONJECTURE, f"no theorem; such steps were not measured{more}", hypotheses)
     if found.found is Found.NONE:
-        source = f"such steps were measured to stay below 0.95: {found.text()}{more}"
+        source = f"such steps were measured to stay below {enough():g}: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
     within = _within(run, found)
     replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
     hypotheses = (*(one for one in rows if not replaced.get(one.name)), *within, *of_theorem)
     if found.found is Found.RISING:
-        return Judgement(Standing.CONJECTURE, f"below 0.95 and still rising: {found.text()}{more}", hypotheses)
+        return Judgement(Standing.CONJECTURE, f"below {enough():g} and still rising: {found.text()}{more}", hypotheses)
     if all(one.holds for one in (*others, *within)):
         return Judgement(Standing.MEASURED, found.text(), hypotheses)
     return Judgement(

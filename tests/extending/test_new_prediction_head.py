@@ -39,7 +39,7 @@ import attsvm  # noqa: E402
 from attsvm.training import Run  # noqa: E402
 from oracles.attention import softmax  # noqa: E402
 
-HERE = "test_new_head:Saturating"
+HERE = "test_new_prediction_head:Saturating"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Heads: what they compute, how they train, where they are undefined."""
+"""Prediction heads: what they compute, how they train, where they are undefined."""
 
 from dataclasses import dataclass
 
