@@ -17,12 +17,11 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
-from attsvm.estimator.fitting import epoch, train
+from attsvm.estimator.fitting import State, begin, epoch, start, train
 from attsvm.estimator.inputs import Given, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 

@@ -14,8 +14,8 @@ from attsvm.apps.fit.comparison import Comparison, compare
 from attsvm.apps.fit.history import fit_history
 from attsvm.apps.fit.layer import Layer, make_plan, train_layer
 from attsvm.apps.fit.result import Fit
-from attsvm.datasets.arrays import check_labelled, split
 from attsvm.datasets.source import Drawing, Source
+from attsvm.datasets.splits import check_labelled, split
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm

@@ -10,7 +10,7 @@ from attsvm.apps.texts.text import Texts
 from attsvm.apps.texts.word_attention import WordAttention
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.forward import effective_number
+from attsvm.estimator.prompt import effective_number
 
 LISTED_SHARE, LISTED_TEXTS = 1 / 500, 10
 """A word is listed if it occurs in this share of the test texts, and in this many. The numbers of rarer words are too

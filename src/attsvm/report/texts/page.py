@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.apps.texts.result import Part, TextFit
-from attsvm.estimator.forward import forward
+from attsvm.estimator.prompt import forward
 from attsvm.report.drawn import Shown
 from attsvm.report.over_steps import slider
 from attsvm.report.render import render
