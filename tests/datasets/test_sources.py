@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 
 import attsvm
 from attsvm.datasets import find_source, papers, random_problem
-from attsvm.datasets.arrays import sequences, split
-from attsvm.datasets.patches import digit_patches, digit_pictures
+from attsvm.datasets.digits import digit_patches, digit_pictures
+from attsvm.datasets.splits import sequences, split
 
 
 @pytest.mark.parametrize("patch", [1, 2, 4])

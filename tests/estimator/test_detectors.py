@@ -87,8 +87,8 @@ def test_a_further_token_never_lowers_the_decision(fitted, which, token):
 def test_the_gradient_is_that_of_finite_differences(classes):
     import jax
 
+    from attsvm.estimator.batches import gather
     from attsvm.estimator.detectors import Detectors
-    from attsvm.estimator.steps import gather
 
     arrays, labels = bags(n=12, classes=classes)
     arrays[5], arrays[8] = np.tile(arrays[5], (4, 1)), np.random.default_rng(1).normal(size=(40, 3))

@@ -16,8 +16,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError, Status
 from attsvm.datasets import Sequences, digit_bags
 from attsvm.estimator import MarginReport
+from attsvm.estimator.batches import gather
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.steps import gather, objective_gradient
+from attsvm.estimator.prompt import objective_gradient
 
 pytestmark = pytest.mark.slow
 

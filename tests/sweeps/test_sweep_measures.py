@@ -12,8 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Nuclear
 from attsvm.optimizers import Limit
 from attsvm.results import Status
-from attsvm.sweeps.arguments import Arguments
-from attsvm.sweeps.block import Block
+from attsvm.sweeps.block import Arguments, Block
 from attsvm.sweeps.compute import block_outputs
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Measure, Output

@@ -16,8 +16,8 @@ from attsvm._fit.layer import Layer, Plan, make_plan, train_layer
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
-from attsvm.datasets.arrays import check_labelled, label_names, split, two_classes
 from attsvm.datasets.source import Drawing, Source, find_source
+from attsvm.datasets.splits import check_labelled, label_names, split, two_classes
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens

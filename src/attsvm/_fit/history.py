@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 
 from attsvm._fit.evaluation import evaluate
 from attsvm._fit.result import Fit
-from attsvm.datasets.arrays import sequences
+from attsvm.datasets.splits import sequences
 from attsvm.measures import attention_of, direction_error
 from attsvm.norms import Lp
 from attsvm.problem import Problem

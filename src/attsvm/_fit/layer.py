@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from attsvm._fit.evaluation import Evaluation, evaluate
 from attsvm._utils.progress import Callback
-from attsvm.datasets.arrays import sequences
+from attsvm.datasets.splits import sequences
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier
 from attsvm.optimizers import Limit, normalized_gradient_descent
 from attsvm.problem import Problem

@@ -2,9 +2,9 @@
 
 ``classifier`` is prompt attention with a linear head, ``detector_classifier`` detectors with non-negative weights; what
 they share is in ``base``. Each has a network (``prompt``, ``detectors``; the interface is in ``network``), which
-``fitting`` trains. ``inputs`` and ``tables`` read sequences, ``task`` their labels and weights, ``settings`` the
-parameters. ``steps`` makes a step on a batch in ``coordinates``, and ``state`` is what training passes on. ``margins``
-solves the Att-SVM of a selection, and ``instances`` measures scores of tokens.
+``fitting`` trains on ``batches``, in ``coordinates`` of its own. ``inputs`` reads sequences, ``task`` their labels and
+weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``margins`` solves the Att-SVM of a
+selection, and ``instances`` measures scores of tokens.
 """
 
 from attsvm.estimator.classifier import AttentionClassifier

@@ -17,12 +17,11 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
-from attsvm.estimator.fitting import epoch, train
-from attsvm.estimator.inputs import Given, check_finite, read
+from attsvm.estimator.fitting import State, begin, epoch, start, train
+from attsvm.estimator.inputs import Given, Rows, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 
@@ -405,9 +404,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any, mask: Any, bag: str | None, *, reset: bool
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
         given = read(self, X, mask, reset=reset, bag=bag)
-        is_rows = (getattr(X, "ndim", 0) == 2 or is_table(X)) and bag is None
         y = y if y is None else given.align("y", y)
-        labels = read_labels(y, len(given.sequences), type(self).__name__, is_rows)
+        labels = read_labels(y, len(given.sequences), type(self).__name__, isinstance(given, Rows))
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
     def _read(self, X: Any, mask: Any) -> Given:

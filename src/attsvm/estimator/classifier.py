@@ -1,47 +1,26 @@
 """Prompt attention as a scikit-learn classifier."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.base import SequenceClassifier
-from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.forward import Model, Output, effective_number, forward, token_products
 from attsvm.estimator.inputs import Given
 from attsvm.estimator.margins import MarginReport
-from attsvm.estimator.network import Network
-from attsvm.estimator.steps import Batch, Parameters, objective_gradient
+from attsvm.estimator.prompt import Model, Output, PromptAttention, forward, token_products
+from attsvm.estimator.shared_documentation import document
 
 
-@dataclass(frozen=True)
-class PromptAttention(Network):
-    """f(X) = V X' softmax(X p) + b; the initial attention is uniform, and the initial head zero."""
-
-    def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
-        return {"p": np.zeros(dim, dtype), "V": np.zeros((rows, dim), dtype), "b": np.zeros(rows, dtype)}
-
-    def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
-        """Loss plus α/2 (‖p‖² + ‖V‖²), with the gradient that stays accurate when the softmax saturates."""
-        return objective_gradient(parameters, batch, alpha)
-
-    def model(self, parameters: Parameters, coordinates: Coordinates) -> Model:
-        """Prompt, head and intercept for the original tokens; the softmax does not depend on the shift."""
-        p, V, b = (np.asarray(parameters[name], dtype=np.float64) for name in ("p", "V", "b"))
-        head = V / coordinates.scale
-        return Model(p / coordinates.scale, head, b - head @ coordinates.centre)
-
-    def watch(self, model: Model, sequences: Sequences) -> tuple[np.ndarray, dict[str, float]]:
-        """Outputs, and quantiles of the effective number of tokens."""
-        output = forward(model, sequences)
-        quantiles = np.quantile(effective_number(output.attention, sequences), [0.1, 0.5, 0.9])
-        names = "effective_low", "effective_median", "effective_high"
-        return output.decision, dict(zip(names, map(float, quantiles), strict=True))
-
-
+@document(
+    trained="prompt, head and intercept",
+    rate=0.01,
+    penalty="(‖p‖² + ‖V‖²)",
+    positive="The class that ``instance_scores`` are for. By default that of {0, 1}, {False, True} or {-1, 1} with\n"
+    "the larger number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.",
+    next="attention",
+)
 class AttentionClassifier(SequenceClassifier):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for sequences, bags and sets.
 
@@ -50,50 +29,7 @@ class AttentionClassifier(SequenceClassifier):
 
     Parameters
     ----------
-    optimizer : {"adam", "mirror_descent", "gradient_descent"}, another name, or optax transformation
-        Trains prompt, head and intercept. Other names are those of :mod:`attsvm.optimizers`, and import paths
-        ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
-    p : float
-        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
-    learning_rate : float, optional
-        By default 0.01 for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must be
-        None for an optax transformation.
-    alpha : float
-        Strength of the penalty α/2n (‖p‖² + ‖V‖²) for n training sequences, as in scikit-learn's ``MLPClassifier``.
-        With 0, training converges in direction to the limit of the theory.
-    batch_size : int
-        Sequences per step.
-    max_steps : int
-    early_stopping : bool
-        Hold out ``validation_fraction`` of each class, stop once their loss no longer decreases, and keep the
-        parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off,
-        or no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
-    validation_fraction : float
-        In (0, 1).
-    n_iter_no_change : int
-        Stop once the loss has not decreased by ``tol`` for this many steps.
-    tol : float
-    class_weight : dict, "balanced" or None
-        Weights of the classes in the loss.
-    positive : label, optional
-        The class that ``instance_scores`` are for. By default that of {0, 1}, {False, True} or {-1, 1} with the larger
-        number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.
-    random_state : int, RandomState or None
-        For the validation split and the order of the batches.
-    warm_start : bool
-        Continue from the parameters of the last fit.
-    token_net : transformer or PyTorch module, optional
-        Maps each token before attention; it is not trained together with the classifier. A transformer of
-        scikit-learn is fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so
-        train it first; its parameters are not changed, and a copy of it is kept.
-    scale : {"columns", "common"}, optional
-        Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
-        tables, whose columns may have different units, and "common" for arrays, which keeps directions.
-    device : str, optional
-        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
-        Prediction is on the CPU.
-    verbose : bool
-        Print each line of the history.
+    {shared parameters}
 
     Attributes
     ----------
@@ -101,19 +37,7 @@ class AttentionClassifier(SequenceClassifier):
     head_ : ndarray, shape (C, d), or (1, d) for two classes
         For two classes of the output that is large for ``positive_``, or for ``classes_[1]`` if that is None.
     intercept_ : ndarray, shape (C,), or (1,) for two classes
-    classes_ : ndarray, shape (C,)
-        Sorted.
-    positive_ : label or None
-        The positive one of two classes; None if it is not known, and for more classes.
-    n_features_in_ : int
-        d.
-    n_iter_ : int
-        Steps made.
-    kept_step_ : int
-        The step whose parameters were kept.
-    status_ : Status
-        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
-        callback returned True.
+    {shared attributes}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
         and ``validation_accuracy``; ``effective_low``, ``effective_median`` and ``effective_high``, the 10, 50 and 90 %
@@ -134,6 +58,8 @@ class AttentionClassifier(SequenceClassifier):
     -----
     The parameters that are kept, validated and used for prediction are averages over about the last 100 steps, because
     single steps fluctuate with their batches.
+
+    With ``alpha=0``, training converges in direction to the limit of the theory.
 
     Training uses float32 if the tokens are float32, otherwise float64. The penalty is that of the centred and scaled
     tokens, and the fitted attributes are those for the original ones.

@@ -12,8 +12,18 @@ from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
 from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.shared_documentation import document
 
 
+@document(
+    trained="detectors, offsets, weights and intercept",
+    rate=0.03,
+    penalty="(‖P‖² + ‖w‖²)",
+    positive="Of two classes the one whose bags contain what the negative ones lack. By default that of {0, 1},\n"
+    "{False, True} or {-1, 1} with the larger number; required for other labels, because the reverse gives other\n"
+    "predictions.",
+    next="the detectors",
+)
 class DetectorClassifier(SequenceClassifier):
     """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.
 
@@ -26,68 +36,14 @@ class DetectorClassifier(SequenceClassifier):
     ----------
     num_detectors : int
         K; for more than two classes for each class.
-    optimizer : {"adam", "mirror_descent", "gradient_descent"}, another name, or optax transformation
-        Trains detectors, offsets, weights and intercept. Other names are those of :mod:`attsvm.optimizers`, and import
-        paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
-    p : float
-        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
-    learning_rate : float, optional
-        By default 0.03 for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must be
-        None for an optax transformation.
-    alpha : float
-        Strength of the penalty α/2n (‖P‖² + ‖w‖²) for n training sequences, as in scikit-learn's ``MLPClassifier``.
-    batch_size : int
-        Sequences per step.
-    max_steps : int
-    early_stopping : bool
-        Hold out ``validation_fraction`` of each class, stop once their loss no longer decreases, and keep the
-        parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off,
-        or no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
-    validation_fraction : float
-        In (0, 1).
-    n_iter_no_change : int
-        Stop once the loss has not decreased by ``tol`` for this many steps.
-    tol : float
-    class_weight : dict, "balanced" or None
-        Weights of the classes in the loss.
-    positive : label, optional
-        Of two classes the one whose bags contain what the negative ones lack. By default that of {0, 1}, {False, True}
-        or {-1, 1} with the larger number; required for other labels, because the reverse gives other predictions.
-    random_state : int, RandomState or None
-        For the validation split and the order of the batches.
-    warm_start : bool
-        Continue from the parameters of the last fit.
-    token_net : transformer or PyTorch module, optional
-        Maps each token before the detectors; it is not trained together with the classifier. A transformer of
-        scikit-learn is fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so
-        train it first; its parameters are not changed, and a copy of it is kept.
-    scale : {"columns", "common"}, optional
-        Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
-        tables, whose columns may have different units, and "common" for arrays, which keeps directions.
-    device : str, optional
-        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
-        Prediction is on the CPU.
-    verbose : bool
-        Print each line of the history.
+    {shared parameters}
 
     Attributes
     ----------
     detectors_ : ndarray, shape (C, K, d), or (1, K, d) for two classes
     offsets_, weights_ : ndarray, shape (C, K), or (1, K) for two classes
     intercept_ : ndarray, shape (C,), or (1,) for two classes
-    classes_ : ndarray, shape (C,)
-        Sorted.
-    positive_ : label or None
-        The positive one of two classes; None if it is not known, and for more classes.
-    n_features_in_ : int
-        d.
-    n_iter_ : int
-        Steps made.
-    kept_step_ : int
-        The step whose parameters were kept.
-    status_ : Status
-        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
-        callback returned True.
+    {shared attributes}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
         and ``validation_accuracy``; ``active_detectors``, the number of detectors with a positive weight.

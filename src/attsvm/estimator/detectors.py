@@ -11,9 +11,9 @@ from scipy.special import expit, log_expit
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
+from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
-from attsvm.estimator.steps import Batch, Parameters
 
 CELLS = 1 << 22
 """Numbers of tokens times detectors that are computed at once."""

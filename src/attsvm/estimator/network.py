@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets.sequences import Sequences
+from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.steps import Batch, Parameters
 
 
 class Network(ABC):

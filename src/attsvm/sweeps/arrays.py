@@ -17,9 +17,8 @@ def create_group(folder: Path, definition: Definition, header: Mapping[str, Any]
     """Create the coordinates, the attributes, and the arrays of all outputs that are declared."""
     import xarray as xr
 
-    declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
     axes = dict(definition.grid)
-    for output in declared.values():
+    for output in definition.declared.values():
         axes |= output.axes
     coordinates = {name: (name, coordinate(values), label(name)) for name, values in axes.items()}
     attributes = {name: value for name, value in header.items() if name not in ("outputs", "id", "files")}
@@ -27,7 +26,7 @@ def create_group(folder: Path, definition: Definition, header: Mapping[str, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, that the format of strings may change
         xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(folder, mode="w", zarr_format=3, consolidated=False)
-    for name, output in declared.items():
+    for name, output in definition.declared.items():
         create_array(folder, name, output, definition, header["chunk"])
 
 

@@ -1,23 +1,42 @@
 """The trials that are computed together: what is drawn, the run and the Att-SVMs, each computed on first use."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers import Limit
+from attsvm.optimizers import Limit, parse_optimizer
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
-from attsvm.sweeps.arguments import Arguments
 from attsvm.sweeps.sources import Drawn
 from attsvm.sweeps.training import Trained, start, train_until_decided
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one cell, by what they are passed to."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    svm: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_train(self) -> dict[str, Any]:
+        """The arguments of ``train``, with the optimizer made from its options."""
+        found = dict(self.train)
+        optimizer = found.get("optimizer")
+        if self.optimizer:
+            found["optimizer"] = parse_optimizer(optimizer, **self.optimizer)
+        return found
 
 
 class Block:

@@ -1,6 +1,7 @@
 """The definition of a sweep: grid, trials and measures. The result does not depend on where it is computed."""
 
 import hashlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +13,24 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
-from attsvm.sweeps.arguments import Arguments, group_of
+from attsvm.optimizers import optimizer_options
+from attsvm.optimizers.registry import DEFAULT
+from attsvm.svm import solve_svm
+from attsvm.sweeps.block import Arguments
 from attsvm.sweeps.description import described
-from attsvm.sweeps.measure import Measure, check_names
+from attsvm.sweeps.measure import Measure, Output, check_names
 from attsvm.sweeps.measures import parse_measure
+from attsvm.sweeps.sources import find_source
+from attsvm.training import train
 
 MOST_BLOCK = 256
 """Trials of a block by default: enough for the speed of batches, few enough for small memory."""
 
 LANES = 8
 """Numbers of a vector register. A block is a multiple of it."""
+
+_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "learning_rate", "device"}
+_NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback", "progress"}
 
 
 @dataclass(frozen=True)
@@ -133,12 +142,17 @@ class Definition:
         """The measures, read from their names."""
         return tuple(measure for measure in self.measures if isinstance(measure, Measure))
 
+    @cached_property
+    def declared(self) -> dict[str, Output]:
+        """The outputs that the measures declare, by name."""
+        return {name: output for measure in self.parsed_measures for name, output in measure.declared().items()}
+
     @property
     def names(self) -> list[str]:
         """The names of the grid, and of the outputs that measures declare and their axes."""
-        declared = [measure.declared() for measure in self.parsed_measures]
-        axes = {axis for outputs in declared for output in outputs.values() for axis in output.axes}
-        return [*self.grid, *(name for outputs in declared for name in outputs), *sorted(axes)]
+        names = [name for measure in self.parsed_measures for name in measure.declared()]  # twice, if two have one name
+        axes = {axis for output in self.declared.values() for axis in output.axes}
+        return [*self.grid, *names, *sorted(axes)]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -212,3 +226,36 @@ class Definition:
     def changed(self, **changes: Any) -> "Definition":
         """The definition with other fields. The block follows a new number of trials unless it is given."""
         return replace(self, **{**({"block": None} if "trials" in changes else {}), **changes})
+
+
+def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:
+    """The function from the name of an argument to its group and its own name.
+
+    ``optimizers``: all optimizers of the sweep. An option has to be one of each. Options without any are those of the
+    default.
+
+    Raises ProblemError from the function: if no group has such an argument, or several groups have and the name has no
+    prefix.
+    """
+    optimizers = optimizers or (DEFAULT,)
+    named = [optimizer for optimizer in optimizers if isinstance(optimizer, str)]
+    options = [set(optimizer_options(name)) for name in named] if len(named) == len(optimizers) else []
+    known = {
+        "data": set(inspect.signature(find_source(data)).parameters) - {"generators"},
+        "train": set(inspect.signature(train).parameters) - _NOT_TRAIN | {"optimizer"},
+        "svm": set(inspect.signature(solve_svm).parameters) - _NOT_SVM,
+        "optimizer": set.intersection(*options) if options else set(),
+    }
+
+    def place(name: str) -> tuple[str, str]:
+        group, _, own = name.rpartition(".")
+        found = [each for each in known if (own in known[each]) and group in ("", each)]
+        if len(found) == 1:
+            return found[0], own
+        if found:
+            raise ProblemError(f"{name}: expected one of {', '.join(f'{each}.{own}' for each in found)}, got {name!r}")
+        listed = "; ".join(f"{each}: {', '.join(sorted(names))}" for each, names in known.items() if names)
+        others = "" if options else "; those of an optimizer that is given by name"
+        raise ProblemError(f"grid: expected arguments of the sweep ({listed}{others}), got {name!r}")
+
+    return place

@@ -9,14 +9,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from attsvm._utils.extensions import find_named, kind_check
+from attsvm._utils.extensions import find_named, import_object, kind_check
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, direction_error, margin
 from attsvm.norms import parse_norm
 from attsvm.norms.registry import norms_in
 from attsvm.problem import Problem
 from attsvm.results import Status
-from attsvm.sweeps.arguments import read_function
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.measure import MISSING, YES_NO, Measure, OfFunction, Output
 from attsvm.theory.kinds import Kind, classify
@@ -295,3 +294,17 @@ def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]")
     if callable(measure):
         return OfFunction(measure)
     raise ProblemError(f"measures: expected names, measures or functions, got {measure!r}")
+
+
+def read_function(text: str) -> Callable[..., Any]:
+    """The function at an import path ``package.module:name``.
+
+    Raises ProblemError if there is none.
+    """
+    try:
+        found = import_object(text)
+    except Exception as error:  # a module may fail in any way
+        raise ProblemError(f"{text}: cannot be imported ({type(error).__name__}: {error})") from error
+    if not callable(found):
+        raise ProblemError(f"{text}: expected a function, got {type(found).__name__}")
+    return found

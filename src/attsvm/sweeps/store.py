@@ -46,6 +46,7 @@ from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import create_array, create_group, plain
+from attsvm.sweeps.checksums import changed, of_file, read, sealed, unsealed
 from attsvm.sweeps.compute import Failure, Task
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import undeclared
@@ -63,12 +64,7 @@ DONE, FAILED = ".done", ".failed"
 
 
 class Store:
-    """A sweep's folder.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """A sweep's folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.given, self.path = path, Path(path).absolute()
@@ -81,13 +77,10 @@ class Store:
     def header(self) -> dict[str, Any]:
         """What ``sweep.json`` holds.
 
-        Raises
-        ------
-        ProblemError
-            If the folder holds no sweep, or the file is damaged.
+        Raises ProblemError if the folder holds no sweep, or the file is damaged.
         """
         try:
-            found = _unsealed((self.path / HEADER).read_bytes())
+            found = unsealed((self.path / HEADER).read_bytes())
         except OSError:
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got none") from None
         except ValueError:
@@ -102,10 +95,7 @@ class Store:
     def claimed(self) -> Iterator[None]:
         """Hold the lock of the folder. The system releases it when the process ends in any way.
 
-        Raises
-        ------
-        ProblemError
-            If another process holds it, or the folder holds other files.
+        Raises ProblemError if another process holds it, or the folder holds other files.
         """
         known = {DATA, HEADER, CHUNKS, LOCK}
         kind = kind_of(self.path)
@@ -145,10 +135,8 @@ class Store:
 
         The chunks of damaged files are computed again, which is warned of.
 
-        Raises
-        ------
-        ProblemError
-            If it is of another sweep or version, was begun on a device of another kind, or cannot be written.
+        Raises ProblemError if it is of another sweep or version, was begun on a device of another kind, or cannot be
+        written.
         """
         if not self.exists:
             with self._writing():
@@ -189,42 +177,32 @@ class Store:
             "block": definition.width,
             "chunk": chunk,
             "device": device or "",
-            "outputs": [name for measure in definition.parsed_measures for name in measure.declared()],
+            "outputs": list(definition.declared),
             "definition": definition.described(),
         }
         create_group(self.path / DATA, definition, header)
         (self.path / CHUNKS).mkdir()
-        self._write_header(header | {"files": {file: self._checksum(file) for file in sorted(_data_files(self.path))}})
+        self._write_header(
+            header | {"files": {file: of_file(self.path, file) for file in sorted(_data_files(self.path))}}
+        )
 
     def _write_header(self, header: dict[str, Any]) -> None:
         with atomic_write(self.path / HEADER) as stream:
-            stream.write(_sealed(header))
-
-    def _read(self, file: str) -> bytes:
-        # a path object and a buffer for each of a hundred thousand files would double the time
-        with open(f"{self.path}/{file}", "rb", buffering=0) as stream:
-            return stream.read()
-
-    def _checksum(self, file: str) -> str | None:
-        """The checksum of a file; None if there is none, as zarr writes no chunk of missing values alone."""
-        try:
-            return _checksum(self._read(file))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
+            stream.write(sealed(header))
 
     def damaged(self, header: Mapping[str, Any]) -> dict[str, str]:
         """The files that changed since they were written, each with a chunk that writes it, or "" for the creation."""
         if "files" not in header:
             warnings.warn(f"{self.given}: no checksums, so damaged files are not found", RuntimeWarning, stacklevel=3)
             return {}
-        found = {file: "" for file, checksum in header["files"].items() if self._checksum(file) != checksum}
+        found = dict.fromkeys(changed(self.path, header["files"]), "")
         for chunk in self.done():
             commit = f"{CHUNKS}/{chunk}{DONE}"
             try:
-                files = _unsealed(self._read(commit))
+                files = unsealed(read(self.path, commit))
             except ValueError:
                 files = {commit: "damaged"}
-            found |= {file: chunk for file, checksum in files.items() if self._checksum(file) != checksum}
+            found |= dict.fromkeys(changed(self.path, files), chunk)
         return found
 
     def damage(self, files: Collection[str]) -> str:
@@ -249,7 +227,7 @@ class Store:
             for file in damaged.keys() & _data_files(Path(folder)):
                 (self.path / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(Path(folder, file), self.path / file)
-                header["files"][file] = self._checksum(file)
+                header["files"][file] = of_file(self.path, file)
         self._write_header(header)
 
     def identity(self) -> str:
@@ -265,25 +243,21 @@ class Store:
     ) -> None:
         """Write the outputs of a chunk, then commit it by one file, which has the checksums of what was written.
 
-        Raises
-        ------
-        ProblemError
-            If another store was created at the path: a worker may outlive its client.
+        Raises ProblemError if another store was created at the path: a worker may outlive its client.
         """
         self._check_identity(identity)
-        declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
         at = (*definition.place(task.cell), slice(task.first, task.stop))
         created = (self.path / HEADER).stat().st_mtime_ns
         written = []
         for name, array in arrays.items():
-            if name not in declared:
+            if name not in definition.declared:
                 self._ensure(name, array, definition, chunk)
                 written.append(f"{DATA}/{name}/zarr.json")
             stored = _array(self.path, created, name)
             stored[at] = array
             key = stored.metadata.encode_chunk_key((*at[:-1], task.first // chunk, *(0,) * (array.ndim - 1)))
             written.append(f"{DATA}/{name}/{key}")
-        commit = _sealed({file: self._checksum(file) for file in written})
+        commit = sealed({file: of_file(self.path, file) for file in written})
         self._check_identity(identity)
         with atomic_write(self.path / CHUNKS / f"{task.name}{DONE}") as stream:
             stream.write(commit)
@@ -300,10 +274,7 @@ class Store:
     def fail(self, definition: Definition, task: Task, failure: Failure) -> None:
         """Record the error of a chunk.
 
-        Raises
-        ------
-        ProblemError
-            If the record cannot be written, either.
+        Raises ProblemError if the record cannot be written, either.
         """
         record = {
             "cell": {name: plain(value) for name, value in definition.values(task.cell).items()},
@@ -313,7 +284,7 @@ class Store:
             "traceback": failure.traceback,
         }
         with self._writing(), atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
-            stream.write(_sealed(record))
+            stream.write(sealed(record))
 
     def done(self) -> set[str]:
         """The names of the committed chunks."""
@@ -322,16 +293,13 @@ class Store:
     def errors(self) -> list[dict[str, Any]]:
         """The records of the failed chunks. That of a chunk that was committed later no longer counts.
 
-        Raises
-        ------
-        ProblemError
-            If one is damaged.
+        Raises ProblemError if one is damaged.
         """
         found = []
         for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}")):
             if not path.with_suffix(DONE).exists():
                 try:
-                    found.append(_unsealed(path.read_bytes()))
+                    found.append(unsealed(path.read_bytes()))
                 except FileNotFoundError:  # of a chunk that is committed now
                     continue
                 except ValueError:
@@ -401,10 +369,7 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
 def check_installed(*packages: str) -> None:
     """Check that packages of the extra ``sweep`` are installed.
 
-    Raises
-    ------
-    ProblemError
-        If one is missing.
+    Raises ProblemError if one is missing.
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
@@ -419,33 +384,6 @@ def _short(value: Any) -> str:
 def _data_files(store: Path) -> set[str]:
     """The files of a store's zarr group."""
     return {path.relative_to(store).as_posix() for path in (store / DATA).rglob("*") if path.is_file()}
-
-
-def _checksum(data: bytes) -> str:
-    """CRC-32C, which finds every single flipped bit and takes a tenth of a second for 1 GB."""
-    import google_crc32c
-
-    return f"{google_crc32c.value(data):08x}"
-
-
-def _sealed(record: Mapping[str, Any]) -> bytes:
-    """A record as JSON with its checksum."""
-    return json.dumps({"checksum": _checksum(json.dumps(record).encode()), **record}, indent=1).encode()
-
-
-def _unsealed(data: bytes) -> dict[str, Any]:
-    """The record. One of version 0.2 has no checksum.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged.
-    """
-    record = json.loads(data)
-    checksum = record.pop("checksum", None) if isinstance(record, dict) else ""
-    if checksum not in (None, _checksum(json.dumps(record).encode())):
-        raise ValueError("damaged")
-    return dict(record)
 
 
 @lru_cache(maxsize=256)

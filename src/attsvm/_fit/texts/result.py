@@ -11,7 +11,7 @@ from attsvm._fit.texts.word_attention import WordAttention
 from attsvm._fit.texts.words import WordVectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.forward import effective_number
+from attsvm.estimator.prompt import effective_number
 
 Encoder = WordVectors | States
 """What turns texts into sequences of tokens."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._fit.texts.result import Part, TextFit
-from attsvm.estimator.forward import forward
+from attsvm.estimator.prompt import forward
 from attsvm.pages.drawn import Shown
 from attsvm.pages.over_steps import slider
 from attsvm.pages.render import render

@@ -1,4 +1,4 @@
-"""Batches, and the gradient of prompt attention on one; compiled as a part of a step.
+"""Batches of sequences.
 
 The time of a step grows with the tokens of its sequences, and not with the length of the longest one.
 """
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.losses import LOSSES
 
 Array = jax.Array
 Parameters = dict[str, Any]
@@ -81,45 +80,6 @@ def gather(
     filled.labels[: len(part)] = labels[chosen]
     filled.weights[: len(part)] = weights[chosen] / len(part)
     return filled
-
-
-def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tuple[Array, Parameters]:
-    """Weighted mean loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
-
-    The head is linear, so it is enough to pool the scores V x_t of the tokens, and vectors occur in two matrix products
-    only. The gradient keeps its relative accuracy when the softmax saturates. With the winner * of a sequence, the
-    token of largest logit, e_t = exp(s_t − s_*) for the others, S = 1 + Σ e_t, D_t = ⟨V(x_* − x_t), ∂ℓ/∂o⟩ and
-    r = Σ e_t D_t / S, it is r/S for the logit of the winner and (e_t/S)(r − D_t) for the others, sums of small terms.
-
-    ``parameters``: ``p`` (d,), ``V`` (C, d), with C = 1 for two classes, ``b`` (C,).
-    """
-    p, V, b, owners = parameters["p"], parameters["V"], parameters["b"], batch.owners
-    loss = LOSSES.find("logistic" if len(V) == 1 else "cross_entropy")
-    with jax.default_matmul_precision("highest"):
-        of_rows = batch.rows @ jnp.concatenate([p[:, None], V.T], axis=1)
-        logits, values = of_rows[batch.places, 0], of_rows[batch.places, 1:]
-        largest, winner = batch.largest(logits)
-        is_winner = jnp.arange(len(logits)) == winner[owners]
-        others = ~is_winner & (owners < len(batch.labels))
-        weight = jnp.where(others, jnp.exp(logits - largest[owners]), 0.0)
-        probability = 1.0 / (1.0 + batch.total(weight))
-        attention = (weight + is_winner) * probability[owners]
-        # the losses have an axis of queries after the sequences, and a last one of trials
-        shape = (-1, 1, 1) if len(V) == 1 else (-1, 1, len(V), 1)
-        outputs = (batch.total(attention[:, None] * values) + b).reshape(shape)
-        labels, weights = batch.labels[:, None, None], batch.weights[:, None, None]
-        direction, log_slope = loss.slope(outputs, labels)
-        of_outputs = jnp.broadcast_to(direction, outputs.shape).reshape(-1, len(V))
-        of_outputs = of_outputs * jnp.exp(log_slope[:, 0]) * batch.weights[:, None]
-        gaps = values[winner[owners]] - values
-        products = weight * (gaps * of_outputs[owners]).sum(axis=1)
-        mean = probability * batch.total(products)
-        of_logits = ((weight + is_winner) * mean[owners] - products) * probability[owners]
-        of_tokens = jnp.column_stack([of_logits, attention[:, None] * of_outputs[owners]])
-        of_rows = jnp.zeros_like(of_rows).at[batch.places].add(of_tokens)
-        gradient = batch.rows.T @ of_rows
-    value = jnp.sum(loss.values(outputs, labels) * weights) + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
-    return value, {"p": gradient[:, 0] + alpha * p, "V": gradient[:, 1:].T + alpha * V, "b": of_outputs.sum(axis=0)}
 
 
 def _rounded_up(size: float) -> int:

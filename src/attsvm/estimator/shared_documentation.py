@@ -1,0 +1,87 @@
+"""The parameters and attributes that the classifiers share, described once."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+PARAMETERS = """\
+optimizer : {{"adam", "mirror_descent", "gradient_descent"}}, another name, or optax transformation
+    Trains {trained}. Other names are those of :mod:`attsvm.optimizers`, and import
+    paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
+p : float
+    For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
+learning_rate : float, optional
+    By default {rate} for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must be
+    None for an optax transformation.
+alpha : float
+    Strength of the penalty α/2n {penalty} for n training sequences, as in scikit-learn's ``MLPClassifier``.
+batch_size : int
+    Sequences per step.
+max_steps : int
+early_stopping : bool
+    Hold out ``validation_fraction`` of each class, stop once their loss no longer decreases, and keep the parameters of
+    the smallest loss. It is on by default because longer training spoils the selection. If it is off, or no class can
+    spare a sequence, the training objective is monitored instead and the last parameters are kept.
+validation_fraction : float
+    In (0, 1).
+n_iter_no_change : int
+    Stop once the loss has not decreased by ``tol`` for this many steps.
+tol : float
+class_weight : dict, "balanced" or None
+    Weights of the classes in the loss.
+positive : label, optional
+    {positive}
+random_state : int, RandomState or None
+    For the validation split and the order of the batches.
+warm_start : bool
+    Continue from the parameters of the last fit.
+token_net : transformer or PyTorch module, optional
+    Maps each token before {next}; it is not trained together with the classifier. A transformer of scikit-learn is
+    fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so train it first; its
+    parameters are not changed, and a copy of it is kept.
+scale : {{"columns", "common"}}, optional
+    Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
+    tables, whose columns may have different units, and "common" for arrays, which keeps directions.
+device : str, optional
+    Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
+    Prediction is on the CPU.
+verbose : bool
+    Print each line of the history.
+"""
+
+ATTRIBUTES = """\
+classes_ : ndarray, shape (C,)
+    Sorted.
+positive_ : label or None
+    The positive one of two classes; None if it is not known, and for more classes.
+n_features_in_ : int
+    d.
+n_iter_ : int
+    Steps made.
+kept_step_ : int
+    The step whose parameters were kept.
+status_ : Status
+    ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the callback
+    returned True.
+"""
+
+
+def document(**words: str | float) -> Callable[[Class], Class]:
+    """Insert the shared parameters and attributes into the docstring of a class.
+
+    They take the place of the lines ``{shared parameters}`` and ``{shared attributes}``, so ``help()`` and Sphinx
+    show them. ``words`` are put where the classifiers differ.
+    """
+    indented = {name: textwrap.indent(str(text), "    ").lstrip() for name, text in words.items()}
+
+    def insert(documented: Class) -> Class:
+        if documented.__doc__:  # None with `python -OO`
+            text = inspect.cleandoc(documented.__doc__)
+            text = text.replace("{shared parameters}\n", PARAMETERS.format(**indented))
+            documented.__doc__ = text.replace("{shared attributes}\n", ATTRIBUTES)
+        return documented
+
+    return insert
