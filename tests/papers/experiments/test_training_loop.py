@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.options import Options
-from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Rows
 from attsvm.papers.experiments.tasks import find_task
 from attsvm.papers.experiments.training import CHECKPOINT, Hooks, data_order, fit, seed_everything
 

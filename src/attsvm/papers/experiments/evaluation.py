@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attsvm.papers.experiments.options import Precision
-from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Rows
 
 EVALUATION_BATCH = 250
 

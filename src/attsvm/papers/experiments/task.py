@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.presets import Preset, Shape
-from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Rows
 
 
 @dataclass(frozen=True)

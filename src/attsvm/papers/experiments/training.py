@@ -29,7 +29,7 @@ from attsvm.papers.experiments.checkpoints import Position, load_checkpoint, sav
 from attsvm.papers.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
 from attsvm.papers.experiments.optimizers import find_optimizer
 from attsvm.papers.experiments.options import Options
-from attsvm.papers.experiments.rows import Rows
+from attsvm.papers.experiments.tables import Rows
 from attsvm.results import Status
 from attsvm.torch.optimizers.norms import all_finite
 
