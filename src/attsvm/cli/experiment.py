@@ -48,12 +48,12 @@ def __getattr__(name: str) -> str:
 
 def _known_names() -> str:
     try:
-        from attsvm.papers.experiments.optimizers import OPTIMIZERS
+        from attsvm.papers.experiments.optimizers import SPELLINGS
         from attsvm.papers.experiments.tasks import TASKS
     except ModuleNotFoundError:
         return ""
     presets = "; ".join(f"for `{name}` {', '.join(task.presets)}" for name, task in TASKS.items())
-    return f"Presets are {presets}. Optimizers are {', '.join(kind.spelling for kind in OPTIMIZERS)}.\n\n"
+    return f"Presets are {presets}. Optimizers are {', '.join(SPELLINGS)}.\n\n"
 
 
 def experiment(

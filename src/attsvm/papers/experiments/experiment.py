@@ -14,7 +14,7 @@ from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.measurements import EDGES, measure, weight_histograms
 from attsvm.papers.experiments.models import Classifier
-from attsvm.papers.experiments.optimizers import find_optimizer
+from attsvm.papers.experiments.optimizers import check_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.presets import Preset
 from attsvm.papers.experiments.published import compared
@@ -35,7 +35,7 @@ def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | Non
     Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimizer.
     """
     if learning_rate is None:
-        find_optimizer(optimizer)
+        check_optimizer(optimizer)
         learning_rate = preset.learning_rates.get(optimizer)
         if learning_rate is None:
             known = ", ".join(preset.learning_rates)

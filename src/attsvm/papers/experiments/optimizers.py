@@ -1,9 +1,7 @@
-"""The optimizers that the experiments compare, in one table."""
+"""The optimizers that the experiments compare."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 
 import torch
@@ -12,72 +10,31 @@ from torch import Tensor
 from attsvm.errors import ProblemError
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
 
+BUILTIN: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+"""Those of ``torch.optim``, with their default options."""
 
-class Kind(ABC):
-    """A kind of optimizer, with the names that it is called by."""
-
-    @property
-    @abstractmethod
-    def spelling(self) -> str:
-        """How a user writes it, for help and error messages."""
-
-    @abstractmethod
-    def reads(self, name: str) -> bool:
-        """Whether a name is one of this kind."""
-
-    @abstractmethod
-    def make(self, name: str, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
-        """The optimizer of that name. The training loop itself checks that gradients are finite."""
+SPELLINGS = ("mirror-P with P > 1", *BUILTIN)
+"""How a user writes them, for help and error messages."""
 
 
-class Mirror(Kind):
-    """ℓp mirror descent, with p in the name."""
-
-    spelling = "mirror-P with P > 1"
-
-    def reads(self, name: str) -> bool:
-        """Whether the name is mirror-P with 1 < P < ∞."""
-        head, _, power = name.partition("-")
-        with suppress(ValueError):
-            return head == "mirror" and 1 < float(power) < inf
-        return False
-
-    def make(self, name: str, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
-        """ℓp mirror descent with the p of the name."""
-        p = float(name.removeprefix("mirror-"))
+def make_optimizer(name: str, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
+    """The optimizer of a name. The training loop itself checks that gradients are finite."""
+    p = _power(name)
+    if p is not None:
         return MirrorDescent(parameters, lr=learning_rate, p=p, nonfinite="unchecked")
+    return BUILTIN[name](parameters, lr=learning_rate)
 
 
-@dataclass(frozen=True)
-class Builtin(Kind):
-    """An optimizer of ``torch.optim`` with its default options."""
-
-    name: str
-    optimizer: type[torch.optim.SGD] | type[torch.optim.Adam]
-
-    @property
-    def spelling(self) -> str:
-        return self.name
-
-    def reads(self, name: str) -> bool:
-        """Whether the name is its own."""
-        return name == self.name
-
-    def make(self, name: str, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
-        """The optimizer of PyTorch."""
-        return self.optimizer(parameters, lr=learning_rate)
+def check_optimizer(name: str) -> None:
+    """Raise ProblemError if there is no optimizer of this name."""
+    if _power(name) is None and name not in BUILTIN:
+        raise ProblemError(f"optimizer: expected one of {', '.join(SPELLINGS)}, got {name!r}")
 
 
-OPTIMIZERS: tuple[Kind, ...] = (Mirror(), Builtin("sgd", torch.optim.SGD), Builtin("adam", torch.optim.Adam))
-"""Every kind of optimizer. A new one is a new entry."""
-
-
-def find_optimizer(name: str) -> Kind:
-    """The kind of optimizer that a name belongs to.
-
-    Raises ProblemError if there is none.
-    """
-    for kind in OPTIMIZERS:
-        if kind.reads(name):
-            return kind
-    raise ProblemError(f"optimizer: expected one of {', '.join(kind.spelling for kind in OPTIMIZERS)}, got {name!r}")
+def _power(name: str) -> float | None:
+    """The p of ℓp mirror descent, 1 < p < ∞, in ``mirror-p``; None for another name."""
+    head, _, power = name.partition("-")
+    with suppress(ValueError):
+        if head == "mirror" and 1 < float(power) < inf:
+            return float(power)
+    return None

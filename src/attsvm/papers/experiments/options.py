@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from attsvm._utils.checks import check_integer, check_positive, check_seed
 from attsvm._utils.devices import find_torch_device
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.optimizers import find_optimizer
+from attsvm.papers.experiments.optimizers import check_optimizer
 
 Reduction = Literal["sum", "mean"]
 Precision = Literal["float32", "bf16"]
@@ -22,8 +22,7 @@ class Options:
     Raises ProblemError if an option is out of range.
     """
 
-    # a name that :data:`attsvm.papers.experiments.optimizers.OPTIMIZERS` knows: "mirror-P" for ℓp mirror descent with
-    # p = P, "sgd" or "adam"
+    # "mirror-P" for ℓp mirror descent with p = P, "sgd" or "adam"
     optimizer: str
     learning_rate: float
     epochs: int
@@ -48,7 +47,7 @@ class Options:
             if getattr(self, name) not in values:
                 raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")
         object.__setattr__(self, "device", str(find_torch_device(self.device)))
-        find_optimizer(self.optimizer)
+        check_optimizer(self.optimizer)
 
     def identity(self) -> dict[str, Any]:
         """The options that must be equal for a run to be resumed."""

@@ -27,7 +27,7 @@ from attsvm.errors import ProblemError
 from attsvm.papers.experiments.board import Board
 from attsvm.papers.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.papers.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
-from attsvm.papers.experiments.optimizers import find_optimizer
+from attsvm.papers.experiments.optimizers import make_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.tables import Rows
 from attsvm.results import Status
@@ -138,8 +138,7 @@ class _Run:
         self.model, self.rows, self.test, self.options, self.hooks = model, train, test, options, hooks
         self.device, self.path, self.known = torch.device(options.device), folder / CHECKPOINT, known
         model.to(self.device)
-        kind = find_optimizer(options.optimizer)
-        self.optimizer = kind.make(options.optimizer, model.parameters(), options.learning_rate)
+        self.optimizer = make_optimizer(options.optimizer, model.parameters(), options.learning_rate)
         self.board = Board(folder if options.tensorboard else None)
         self.called: Callable[[Tensor], Tensor] = torch.compile(model) if options.compile else model
         self.position = Position()

@@ -14,7 +14,7 @@ from attsvm.papers.drawing import LINES, outer_axes, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, pooled
-from attsvm.papers.schedules import longer_steps
+from attsvm.papers.longer_steps import longer_steps
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.svm import solve_head, solve_svm

@@ -12,7 +12,7 @@ from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdi
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.nonlinear_head import PREDICTIONS, draw_errors, errors_of_runs_that_count, unit_vectors
 from attsvm.papers.judging import median_of, numbers
-from attsvm.papers.schedules import longer_steps
+from attsvm.papers.longer_steps import longer_steps
 from attsvm.problem import Problem
 from attsvm.training import train
 
