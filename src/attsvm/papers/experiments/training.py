@@ -29,7 +29,7 @@ from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.rows import Rows
 from attsvm.papers.experiments.seeding import data_order
 from attsvm.results import Status
-from attsvm.torch.optimizers.norms import all_finite
+from attsvm.torch.optimizers.sharding import all_finite
 
 CHECKPOINT = "checkpoint.safetensors"
 
