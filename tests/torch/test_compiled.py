@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
-from attsvm.torch.optimizers import compiled  # noqa: E402
+from attsvm.torch.optimizers import fused  # noqa: E402
 from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
 pytestmark = [
@@ -52,13 +52,13 @@ def test_compiled_and_eager_steps_agree_and_neither_shapes_nor_missing_gradients
             with torch.compiler.set_stance("fail_on_recompile") if step else nullcontext():
                 optimizer.step()
         runs.append(parameters)
-    for eager, fused in zip(*runs, strict=True):
-        torch.testing.assert_close(fused, eager, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=1e-8)
+    for eager, kernel in zip(*runs, strict=True):
+        torch.testing.assert_close(kernel, eager, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=1e-8)
 
 
 def test_large_groups_are_compiled_by_default_and_take_eager_steps_where_that_fails(monkeypatch):
     def steps(**options):
-        parameter = torch.nn.Parameter(torch.linspace(-1, 1, compiled.FEWEST_ENTRIES))
+        parameter = torch.nn.Parameter(torch.linspace(-1, 1, fused.FEWEST_ENTRIES))
         optimizer = MirrorDescent([parameter], lr=0.01, p=1.5, **options)
         for _ in range(2):
             parameter.grad = torch.ones_like(parameter)
@@ -70,23 +70,23 @@ def test_large_groups_are_compiled_by_default_and_take_eager_steps_where_that_fa
 
     eager = steps(compiled=False)
     kernels = []
-    monkeypatch.setattr(compiled, "_update_kernel", lambda *key: kernels.append(key) or refuse())
-    compiled.works.cache_clear()
+    monkeypatch.setattr(fused, "kernel", lambda *key: kernels.append(key) or refuse())
+    fused.works.cache_clear()
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     with pytest.raises(RuntimeError, match="no compiler"):  # of the kernel, so there is one
         steps()
     assert len(kernels) == 1
-    compiled.works.cache_clear()
+    fused.works.cache_clear()
     monkeypatch.setattr(torch, "compile", refuse)
     with pytest.warns(RuntimeWarning, match=r"steps on cpu are slower.*\(no compiler\)") as seen:
         torch.testing.assert_close(steps(), eager, rtol=0, atol=0)
     assert len(seen) == 1
-    monkeypatch.setattr(compiled, "FEWEST_ENTRIES", compiled.FEWEST_ENTRIES + 1)
-    compiled.works.cache_clear()
-    parameter = torch.nn.Parameter(torch.linspace(-1, 1, compiled.FEWEST_ENTRIES - 1))
+    monkeypatch.setattr(fused, "FEWEST_ENTRIES", fused.FEWEST_ENTRIES + 1)
+    fused.works.cache_clear()
+    parameter = torch.nn.Parameter(torch.linspace(-1, 1, fused.FEWEST_ENTRIES - 1))
     parameter.grad = torch.ones_like(parameter)
     MirrorDescent([parameter], lr=0.01).step()  # no warning: nothing is compiled for a smaller group
-    compiled.works.cache_clear()
+    fused.works.cache_clear()
     with pytest.raises(ValueError, match="compiled: expected True, False or None, got 'yes'"):
         MirrorDescent([parameter], lr=0.01, compiled="yes")
 

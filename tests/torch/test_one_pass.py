@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent  # noqa: E402
-from attsvm.torch.optimizers import compiled, one_pass  # noqa: E402
+from attsvm.torch.optimizers import norms, optimizer  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(
@@ -19,17 +19,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def small_kernels():
-    """Kernels of two short tensors, which compile in less time."""
-    caches = one_pass._kernel, compiled._update_kernel
+    """Kernels that take short tensors, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_pass, "SHORTEST_ROW", 16)
-        for module in (one_pass, compiled):
-            patch.setattr(module, "SLOTS", 2)
-        for cached in caches:
-            cached.cache_clear()
+        patch.setattr(norms, "SHORTEST_ROW", 16)
+        patch.setattr(optimizer, "LARGEST_JOINED", 40)
+        norms._kernel.cache_clear()
         yield
-        for cached in caches:
-            cached.cache_clear()
+        norms._kernel.cache_clear()
 
 
 def test_norms_in_one_pass_are_those_in_float64_whatever_was_known_before(small_kernels):
@@ -40,18 +36,18 @@ def test_norms_in_one_pass_are_those_in_float64_whatever_was_known_before(small_
     tensors = [normal, 1e-6 * normal, 1e30 * normal, one_entry, normal**9, 1e-40 * normal.double().float()]
     finite = [10 * (scale - 2) for scale in range(6)]
     for guesses in ([None] * 6, [0] * 6, finite):
-        found = one_pass.power_sums(tensors, guesses, q)
+        found = [norms.power_sum(tensor, guess, q) for tensor, guess in zip(tensors, guesses, strict=True)]
         for tensor, one in zip(tensors[:5], found[:5], strict=True):
             assert one.divisor * one.total ** (1 / q) == pytest.approx(tensor.double().norm(q).item(), rel=1e-6)
         assert found[5] is None, "no power of two has a finite reciprocal there"
     # divisors are powers of two, so another guess gives the same digits
-    near, known = (one_pass.power_sums([normal], [guess], q)[0] for guess in (4, None))
+    near, known = (norms.power_sum(normal, guess, q) for guess in (4, None))
     assert near.divisor != known.divisor
     assert near.total * (near.divisor / known.divisor) ** q == known.total
     spoiled = [normal.clone() for _ in range(3)]
     spoiled[0][3, 7], spoiled[1][0, 0] = torch.inf, torch.nan
     spoiled[2].zero_()
-    assert one_pass.power_sums(spoiled, [2, None, 2], q) == [None, None, None]
+    assert [norms.power_sum(x, guess, q) for x, guess in zip(spoiled, (2, None, 2), strict=True)] == [None] * 3
 
 
 @pytest.mark.parametrize("scope", ["each", "all"])

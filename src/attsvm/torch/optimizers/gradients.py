@@ -3,15 +3,19 @@
 import math
 import warnings
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attsvm.torch.optimizers.batches import Given
-from attsvm.torch.optimizers.norms import is_finite, largest_entry
-from attsvm.torch.optimizers.options import NonFinite
+from attsvm.torch.optimizers.sharding import is_finite, largest_entry
+
+NonFinite = Literal["skip", "raise", "unchecked"]
+NONFINITE: tuple[NonFinite, ...] = ("skip", "raise", "unchecked")
+
+Given = tuple[int, Tensor, Tensor]
+"""A parameter that has a gradient: its index in its group, the parameter, the gradient."""
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -53,7 +57,7 @@ def gradient_scale(
 
     ``optimizer``: a GradScaler has set ``found_inf`` and ``grad_scale`` on it. ``everything``: for each parameter
     group, the parameters that have a gradient. ``nonfinite``: {"skip", "raise", "unchecked"}, as
-    :class:`attsvm.torch.MirrorDescent` documents it. ``known``: ids of gradients that are known to be finite.
+    :class:`attsvm.torch.MirrorDescent` documents it. ``known``: ids of parameters whose gradients are finite.
 
     Raises NonFiniteGradientError with ``nonfinite="raise"``.
     """
@@ -66,7 +70,7 @@ def gradient_scale(
         return None if found else (1.0 / value, math.inf)
     if nonfinite == "unchecked":
         return 1.0, math.inf
-    tested = [gradient for given in everything for _, _, gradient in given if id(gradient) not in known]
+    tested = [gradient for given in everything for _, x, gradient in given if id(x) not in known]
     largest = largest_entry(tested)
     if largest < math.inf:
         return 1.0, largest

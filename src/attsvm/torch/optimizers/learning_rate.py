@@ -7,9 +7,8 @@ lr·g, Adam by about lr. The rate is that at which the typical movements are equ
 import math
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor
-
-from attsvm.torch.optimizers import norms
 
 
 def lr_from_sgd(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, normalize: bool = False) -> float:
@@ -95,6 +94,5 @@ def _rms(tensor: Tensor) -> float:
 
 
 def _dual_norm(gradient: Tensor, p: float) -> float:
-    q = p / (p - 1.0)
-    largest = norms.largest_entries([gradient])
-    return float(largest[0] * norms.power_sums([gradient], largest, q)[0] ** (1.0 / q))
+    largest = gradient.abs().max()
+    return float(largest * torch.linalg.vector_norm(gradient / largest, p / (p - 1.0)))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.batches import Batch, Given, Shaped
-from attsvm.torch.optimizers.norms import is_finite, sharding_of
-from attsvm.torch.optimizers.optimizer import MirrorOptimizer
-from attsvm.torch.optimizers.options import SharedOptions, check_number
+from attsvm.torch.optimizers.gradients import Given
+from attsvm.torch.optimizers.optimizer import MirrorOptimizer, SharedOptions, check_number
+from attsvm.torch.optimizers.sharding import is_finite, sharding_of
+from attsvm.torch.optimizers.steps import Along, Batch
 
 
 class MatrixDescent(MirrorOptimizer):
@@ -64,17 +64,17 @@ class MatrixDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return False
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
-    ) -> list[Shaped]:
-        shaped = []
-        for batch, tensors in zip(batches, directions, strict=True):
-            along = [self._direction(group, x, batch.gradients[0].dtype) for x in tensors]
-            ones = [x.new_ones(()) for x in tensors]
-            # ⟨b, D⟩ is the dual norm
-            lengths = ones if group["normalize"] else [(x * y).sum() for x, y in zip(tensors, along, strict=True)]
-            shaped.append((along, [lr * x for x in lengths], ones))
-        return shaped
+    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+        found = []
+        for batch, parts in zip(batches, momenta, strict=True):
+            matrices = batch.apart(parts)
+            along = [self._direction(group, x, batch.gradients[0].dtype) for x in matrices]
+            if group["normalize"]:
+                lengths = parts[0].new_ones(len(along))
+            else:  # ⟨b, D⟩ is the dual norm
+                lengths = torch.stack([(x * y).sum() for x, y in zip(matrices, along, strict=True)])
+            found.append(Along(batch.parts(along), lengths))
+        return found
 
     def _direction(self, group: dict[str, Any], tensor: Tensor, rounded: torch.dtype) -> Tensor:
         if tensor.numel() == 0:

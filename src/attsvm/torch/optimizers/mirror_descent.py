@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers import compiled, norms, one_pass
-from attsvm.torch.optimizers.batches import Batch, Given, Shaped
-from attsvm.torch.optimizers.norms import WHOLE, largest_entry
-from attsvm.torch.optimizers.optimizer import BUFFER, MirrorOptimizer
-from attsvm.torch.optimizers.options import SharedOptions
+from attsvm.torch.optimizers import norms
+from attsvm.torch.optimizers.gradients import Given
+from attsvm.torch.optimizers.optimizer import BUFFER, MirrorOptimizer, SharedOptions
+from attsvm.torch.optimizers.sharding import WHOLE, largest_entry
+from attsvm.torch.optimizers.steps import Along, Batch
 
 SCOPES = ("each", "all")
 
@@ -117,9 +117,8 @@ class MirrorDescent(MirrorOptimizer):
 
     def _forget(self) -> None:
         super()._forget()
-        # by the id of a gradient of this step, and by that of a parameter
-        self._power_sums: dict[int, one_pass.PowerSum] = {}
-        self._exponents: dict[int, int] = {}
+        # by the id of a parameter: what the last step found, and this one if its gradients are not tested otherwise
+        self._power_sums: dict[int, norms.PowerSum] = {}
         # by the id of a group: what |z| and |b| are at most
         self._bounds: dict[int, tuple[float, float]] = {}
 
@@ -138,22 +137,18 @@ class MirrorDescent(MirrorOptimizer):
         return not group["normalize"]
 
     def _known_finite(self, everything: list[list[Given]]) -> set[int]:
-        """The gradients whose norm, computed in one pass, is finite."""
-        self._power_sums = {}
+        """Those whose gradients have a finite norm, which is computed in one pass for a normalised step."""
+        before, self._power_sums = self._power_sums, {}
         for group, given in zip(self.param_groups, everything, strict=True):
             if not group["normalize"] or group["momentum"]:
                 continue
-            q = _dual_exponent(group)
-            rows = [(id(x), gradient) for _, x, gradient in given if one_pass.fits(gradient, q)]
-            if not rows or not self._compiles(group, rows[0][1].device):
-                continue
-            gradients = [gradient for _, gradient in rows]
-            found = one_pass.power_sums(gradients, [self._exponents.get(key) for key, _ in rows], q)
-            for (key, gradient), one in zip(rows, found, strict=True):
-                self._exponents.pop(key, None)
-                if one is not None:
-                    self._power_sums[id(gradient)] = one
-                    self._exponents[key] = one.exponent
+            q, compiles = _dual_exponent(group), self._compiles(group)
+            for _, x, gradient in given:
+                if norms.fits_one_pass(gradient, q) and compiles(gradient.device):
+                    guess = before[id(x)].exponent if id(x) in before else None
+                    found = norms.power_sum(gradient, guess, q)
+                    if found is not None:
+                        self._power_sums[id(x)] = found
         return set(self._power_sums)
 
     def _may_overflow(self, group: dict[str, Any], given: list[Given], largest: float) -> bool:
@@ -186,46 +181,32 @@ class MirrorDescent(MirrorOptimizer):
         buffers = [self.state[x][BUFFER] for x in parameters if BUFFER in self.state.get(x, {})]
         return largest_entry(parameters) ** (p - 1.0), largest_entry(buffers)
 
-    def _norms(self, batch: Batch, tensors: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
-        """Divisors m and sums Σ(|x|/m)^q of the tensors of a batch; m is 1 and the sum 0 for a tensor of zeros."""
-        if batch.sharding is not WHOLE or not batch.compiled or not any(one_pass.fits(x, q) for x in tensors):
-            here = batch.sharding.largest(torch.stack(norms.largest_entries(tensors)))
-            # a tensor of zeros: 0/1 gives no step, 0/0 would give NaN
-            here = torch.where(here > 0, here, 1.0)
-            power_sums = compiled.power_sums if batch.compiled else norms.power_sums
-            return here, batch.sharding.total(torch.stack(power_sums(tensors, list(here.unbind()), q)))
-        found: list[tuple[float, ...] | None] = [self._power_sums.get(id(x)) for x in tensors]
-        unknown = [i for i, one in enumerate(found) if one is None and one_pass.fits(tensors[i], q)]
-        measured = one_pass.power_sums([tensors[i] for i in unknown], [None] * len(unknown), q)
-        for i, one in zip(unknown, measured, strict=True):
-            found[i] = one
-        others = [i for i, one in enumerate(found) if one is None]
-        if others:
-            rest = [tensors[i] for i in others]
-            largest = torch.stack(norms.largest_entries(rest))
-            largest = torch.where(largest > 0, largest, 1.0)
-            totals = torch.stack(norms.power_sums(rest, list(largest.unbind()), q))
-            for i, divisor, total in zip(others, largest.tolist(), totals.tolist(), strict=True):
-                found[i] = divisor, total
-        pairs = tensors[0].new_tensor([one[:2] for one in found if one is not None])
-        return pairs[:, 0], pairs[:, 1]
-
-    def _directions(
-        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
-    ) -> list[Shaped]:
+    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
         q = _dual_exponent(group)
-        largest, sums = [], []
-        for batch, tensors in zip(batches, directions, strict=True):
-            here, total = self._norms(batch, tensors, q)
-            largest.append(here)
-            sums.append(total)
+        pairs = [self._power_sums_of(batch, parts, q) for batch, parts in zip(batches, momenta, strict=True)]
         if group["scope"] == "all":
-            largest, sums = norms.joined(largest, sums, q)
-        shaped = []
-        for tensors, here, total in zip(directions, largest, sums, strict=True):
-            steps = lr / torch.where(total > 0, total, 1.0) ** (1.0 / q)
-            shaped.append((tensors, list(steps.unbind()), list(here.unbind())))
-        return shaped
+            pairs = norms.of_all(pairs, q)
+        # b/‖b‖_q = (b/m)/s^(1/q)
+        return [
+            Along(parts, 1.0 / torch.where(sums > 0, sums, 1.0) ** (1.0 / q), divisors)
+            for parts, (divisors, sums) in zip(momenta, pairs, strict=True)
+        ]
+
+    def _power_sums_of(self, batch: Batch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
+        """Divisors m and sums Σ(|b|/m)^q of the tensors of a batch."""
+        in_one_pass = batch.compiled and not batch.joined and batch.sharding is WHOLE
+        if not (in_one_pass and any(norms.fits_one_pass(x, q) for x in parts)):
+            return norms.power_sums(batch, parts, q)
+        # b may be the gradient itself, whose sum is known
+        known = self._power_sums if parts[0].data_ptr() == batch.gradients[0].data_ptr() else {}
+        found: list[tuple[float, float]] = []
+        for parameter, x in zip(batch.parameters, parts, strict=True):
+            one = known.get(id(parameter))
+            if one is None and norms.fits_one_pass(x, q):
+                one = norms.power_sum(x, None, q)
+            found.append(norms.divisor_and_sum(x, q) if one is None else (one.divisor, one.total))
+        divisors, sums = parts[0].new_tensor(found).unbind(dim=1)
+        return divisors, sums
 
 
 def _dual_exponent(group: dict[str, Any]) -> float:

@@ -1,144 +1,124 @@
-"""ℓq norms of many tensors at once, without overflow and without synchronizing with the device.
+"""ℓq norms of gradients, without overflow: ‖g‖_q = m·(Σ(|g|/m)^q)^(1/q) for any m > 0.
 
 ‖g‖_q with q = 11 (p = 1.1) of gradients near 1e-4 sums numbers near 1e-44, which underflow in float32. So each norm is
-kept as a pair (m, s) with m = max|g| and s = Σ(|g|/m)^q between 1 and the number of entries: ‖g‖_q = m·s^(1/q).
-
-With FSDP2's `DTensor` each process holds a shard of a parameter. A step along b or sign(b) is elementwise, so every
-process makes it on its own shard. Norms and the test for finite gradients concern the whole tensor and are completed
-here. FSDP1 flattens parameters into ordinary tensors that do not show that they are shards; only elementwise steps are
-correct with it.
+kept as the pair of a divisor m and the sum, with m near max|g|, so that the sum is near 1 or larger. Where a step is
+compiled, one pass over a large tensor finds sum and largest entry: its divisor is a power of two near the largest entry
+of the step before. Where the largest entry is far from it, because the gradient has changed, the pass is made again.
 """
 
 import math
-import sys
-from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from attsvm.torch.optimizers.powers import LIST, power
+from attsvm._utils.powers import power
+from attsvm.torch.optimizers.powers import POWERS
+from attsvm.torch.optimizers.sharding import WHOLE, largest_entries, sharding_of
+from attsvm.torch.optimizers.steps import Batch
 
+ROWS = 4
+"""A tensor is read in so many parts side by side: a sum over one part waits for the addition before."""
 
-class Sharding(NamedTuple):
-    """The dimensions of a device mesh over which a tensor is split; none for an ordinary tensor."""
+SHORTEST_ROW = 1 << 13
+"""The compiler adds shorter rows in another way, which would be compiled separately."""
 
-    mesh: Any = None
-    split: tuple[int, ...] = ()  # the mesh dimensions along which processes hold different entries
+LARGEST_EXPONENT = 24.0
+"""Of q: the sums of higher powers leave the range of float32."""
 
-    def total(self, values: Tensor) -> Tensor:
-        """Sums over the processes that share a tensor; ``values`` is overwritten."""
-        return self._reduce(values, "SUM")
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Maxima over them; ``values`` is overwritten."""
-        return self._reduce(values, "MAX")
-
-    def _reduce(self, values: Tensor, operation: str) -> Tensor:
-        for dimension in self.split:
-            torch.distributed.all_reduce(
-                values, getattr(torch.distributed.ReduceOp, operation), group=self.mesh.get_group(dimension)
-            )
-        return values
+RANGE, SMALL = 96.0, 48.0
+"""The largest entry is between 2^(−SMALL/q) and 2^(RANGE/q) times m: neither do sums overflow, nor is anything lost."""
 
 
-WHOLE = Sharding()
+class PowerSum(NamedTuple):
+    """The divisor m, Σ(|g|/m)^q, and an exponent for the next step: 2^exponent is near the largest entry."""
+
+    divisor: float
+    total: float
+    exponent: int
 
 
-def sharding_of(tensor: Tensor) -> Sharding:
-    """How a tensor is spread over processes."""
-    sharded = _as_sharded(tensor)
-    if sharded is None:
-        return WHOLE
-    split = (i for i, placement in enumerate(sharded.placements) if not placement.is_replicate())
-    return Sharding(sharded.device_mesh, tuple(split))
+def power_sums(batch: Batch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
+    """Divisors m and sums Σ(|x|/m)^q of the tensors of a batch; m is 1 and the sum 0 for a tensor of zeros."""
+    largest = batch.sharding.largest(torch.stack(largest_entries(batch.apart(parts))))
+    # a tensor of zeros: 0/1 gives no step, 0/0 would give NaN
+    largest = torch.where(largest > 0, largest, 1.0)
+    divisors = batch.per_part(largest)
+    powers = [power((x / divisor).abs(), q, POWERS) for x, divisor in zip(parts, divisors, strict=True)]
+    return largest, batch.sharding.total(torch.stack([x.sum() for x in batch.apart(powers)]))
 
 
-def local_shard(tensor: Tensor) -> Tensor:
-    """The entries that this process holds, sharing memory."""
-    sharded = _as_sharded(tensor)
-    return tensor if sharded is None else sharded.to_local()
+def divisor_and_sum(x: Tensor, q: float) -> tuple[float, float]:
+    """That pair of one tensor."""
+    divisor = float(largest_entries([x])[0]) or 1.0
+    return divisor, float(power((x / divisor).abs(), q, POWERS).sum())
 
 
-def _as_sharded(tensor: Tensor) -> Any:
-    if type(tensor) in (Tensor, Parameter):
-        return None
-    # importing DTensor takes a second; a tensor can only be one if it has been imported
-    distributed = sys.modules.get("torch.distributed.tensor")
-    return tensor if distributed is not None and isinstance(tensor, distributed.DTensor) else None
-
-
-def largest_entries(tensors: list[Tensor]) -> list[Tensor]:
-    """max|x| of each tensor as a 0-d tensor; 0 of an empty one."""
-    if tensors[0].device.type != "cpu" and all(x.numel() for x in tensors):
-        return list(torch._foreach_norm(tensors, float("inf")))
-    # on the CPU vector_norm(inf) runs at a twentieth of the memory bandwidth, aminmax at the full one
-    return [_largest_entry(x) for x in tensors]
-
-
-def power_sums(tensors: list[Tensor], largest: list[Tensor], q: float) -> list[Tensor]:
-    """Σ(|x|/m)^q of each tensor as a 0-d tensor, m > 0 its divisor."""
-    scaled = torch._foreach_abs(torch._foreach_div(tensors, largest))
-    return [x.sum() for x in power(scaled, q, LIST)]
-
-
-def _largest_entry(x: Tensor) -> Tensor:
-    if x.numel() == 0:
-        return x.new_zeros(())
-    low, high = torch.aminmax(x)
-    return torch.maximum(high, -low)
-
-
-def joined(largest: list[Tensor], sums: list[Tensor], q: float) -> tuple[list[Tensor], list[Tensor]]:
+def of_all(pairs: list[tuple[Tensor, Tensor]], q: float) -> list[tuple[Tensor, Tensor]]:
     """The pair (m, s) of all tensors together, repeated for each tensor.
 
-    ``largest`` and ``sums`` hold one vector per batch, possibly on several devices and of several dtypes; so do the
-    results.
+    ``pairs`` holds two vectors for each batch, possibly on several devices and of several dtypes; so does the result.
     """
-    home = largest[0].device
-    all_largest = torch.cat([x.to(home, torch.float64) for x in largest])
-    all_sums = torch.cat([x.to(home, torch.float64) for x in sums])
+    home = pairs[0][0].device
+    divisors, sums = (torch.cat([x.to(home, torch.float64) for x in column]) for column in zip(*pairs, strict=True))
     # a tensor of zeros has divisor 1 and must not count as largest
-    top = torch.where(all_sums > 0, all_largest, 0.0).max()
+    top = torch.where(sums > 0, divisors, 0.0).max()
     top = torch.where(top > 0, top, 1.0)
-    total = (all_sums * (all_largest / top).clamp(max=1.0) ** q).sum()
-    return [top.to(x).expand_as(x) for x in largest], [total.to(x).expand_as(x) for x in sums]
+    total = (sums * (divisors / top).clamp(max=1.0) ** q).sum()
+    return [(top.to(m).expand_as(m), total.to(s).expand_as(s)) for m, s in pairs]
 
 
-def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether every entry of every tensor is finite, on every process that holds a part of one."""
-    return largest_entry(tensors) < math.inf
+def fits_one_pass(gradient: Tensor, q: float) -> bool:
+    """Whether the norm of a gradient can be computed in one pass."""
+    return (
+        gradient.dtype == torch.float32
+        and gradient.device.type == "cpu"
+        and sharding_of(gradient) is WHOLE
+        and gradient.numel() % ROWS == 0
+        and gradient.numel() >= ROWS * SHORTEST_ROW
+        and gradient.is_contiguous()
+        and q <= LARGEST_EXPONENT
+    )
 
 
-def largest_entry(tensors: Sequence[Tensor]) -> float:
-    """The largest absolute value, over every process that holds a part of a tensor; infinity if an entry is NaN."""
-    devices: dict[torch.device, list[Tensor]] = {}
-    # a dict keeps the order, which must be the same on every process
-    shardings: dict[Sharding, None] = {}
-    for tensor in tensors:
-        devices.setdefault(tensor.device, []).append(local_shard(tensor))
-        shardings[sharding_of(tensor)] = None
-    largest = max((_largest_on(device, here) for device, here in devices.items()), default=0.0)
-    # every process takes part in each reduction, even if its own tensors are not finite
-    for sharding in shardings:
-        if sharding.split:
-            here = torch.tensor([largest], dtype=torch.float64, device=sharding.mesh.device_type)
-            largest = sharding.largest(here).item()
-    return largest
+def power_sum(gradient: Tensor, guess: int | None, q: float) -> PowerSum | None:
+    """The power sum of a tensor that fits, in one pass; None if it is zero, or an entry is not finite.
+
+    ``guess``: the exponent of a power of two near the largest entry, if it is known.
+    """
+    found = None if guess is None else _measured(gradient, guess, q)
+    if found is None:
+        (largest,) = largest_entries([gradient])
+        if 0 < largest < math.inf:
+            found = _measured(gradient, math.frexp(largest)[1], q)
+    return found
 
 
-def is_finite(tensor: Tensor) -> bool:
-    """Whether every entry of a tensor (of the part that this process holds) is finite."""
-    return bool(torch.isfinite(local_shard(tensor)).all())
+def _measured(gradient: Tensor, exponent: int, q: float) -> PowerSum | None:
+    """The sum with the divisor 2^exponent, which changes no digit; None if it cannot be computed."""
+    if not -120 < exponent < 120:  # the reciprocal must be finite, too
+        return None
+    sums = _kernel(q, torch.get_num_threads())
+    top, total = sums(gradient.view(ROWS, -1), torch.tensor(2.0**-exponent)).tolist()
+    if not 2.0 ** (-SMALL / q) <= top <= 2.0 ** (RANGE / q):  # NaN is not, either
+        return None
+    return PowerSum(2.0**exponent, total, exponent + math.frexp(top)[1])
 
 
-def _largest_on(device: torch.device, tensors: list[Tensor]) -> float:
-    if device.type == "cpu":
-        # Last to first: the step goes from first to last, and finds the tensors read last in the cache. One call per
-        # tensor: in small models the calls take the time.
-        extremes = [x for tensor in reversed(tensors) if tensor.numel() for x in torch.aminmax(tensor)]
-    else:
-        extremes = largest_entries(tensors)
-    largest = float(torch.stack(extremes).abs().max()) if extremes else 0.0
-    return math.inf if math.isnan(largest) else largest
+# the number of threads is an argument because the compiler writes it into the loops
+@cache
+def _kernel(q: float, threads: int) -> Any:
+    def sums(tensor: Tensor, factor: Tensor) -> Tensor:
+        a, b, c, d = ((tensor[row] * factor).abs() for row in range(ROWS))
+        top = torch.maximum(torch.maximum(a, b), torch.maximum(c, d)).amax()
+        # with cube roots these sums take minutes to compile
+        powers = [power(part, q, POWERS) for part in (a, b, c, d)]
+        return torch.stack([top, ((powers[0] + powers[1]) + (powers[2] + powers[3])).sum()])
+
+    compiler: Any = torch.compile
+    made = compiler(sums, fullgraph=True, isolate_recompiles=True, options={"split_reductions": False})
+    typical = torch.zeros(ROWS, SHORTEST_ROW)
+    torch._dynamo.mark_dynamic(typical, 1)
+    made(typical, torch.ones(()))
+    return made

@@ -9,8 +9,9 @@ all parameters or, if a gradient or a new weight is not finite, for none.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -19,14 +20,40 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from attsvm._utils.devices import enough_memory
-from attsvm.torch.optimizers import compiled, eager
-from attsvm.torch.optimizers.batches import Batch, Given, Shaped, descend, descend_along, full_precision
-from attsvm.torch.optimizers.gradients import check_dense, gradient_scale, refuse
-from attsvm.torch.optimizers.norms import WHOLE, all_finite, is_finite, local_shard, sharding_of
-from attsvm.torch.optimizers.options import SharedOptions, check_number, check_shared, group_defaults
-from attsvm.torch.optimizers.powers import adopt_changes, mirror_dtype, mirror_of
+from attsvm._utils.powers import signed_power
+from attsvm.torch.optimizers import fused
+from attsvm.torch.optimizers.gradients import NONFINITE, Given, NonFinite, check_dense, gradient_scale, refuse
+from attsvm.torch.optimizers.powers import POWERS
+from attsvm.torch.optimizers.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
+from attsvm.torch.optimizers.steps import LARGEST_JOINED, Along, Batch, Kind, accumulate, descend, descend_along
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
+
+
+class SharedOptions(TypedDict, total=False):
+    """Keyword arguments of every optimizer; :class:`attsvm.torch.MirrorDescent` documents them.
+
+    All but ``nonfinite`` are options of a parameter group.
+    """
+
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    maximize: bool
+    nonfinite: NonFinite
+    foreach: bool | None
+    compiled: bool | None
+
+
+DEFAULTS: SharedOptions = {
+    "momentum": 0.0,
+    "nesterov": False,
+    "weight_decay": 0.0,
+    "maximize": False,
+    "nonfinite": "skip",
+    "foreach": None,
+    "compiled": None,
+}
 
 
 class MirrorOptimizer(Optimizer, ABC):
@@ -55,7 +82,14 @@ class MirrorOptimizer(Optimizer, ABC):
     _step_supports_amp_scaling = True
 
     def __init__(self, params: ParamsT, own: dict[str, Any], shared: SharedOptions) -> None:
-        defaults, nonfinite = group_defaults(type(self).__name__, own, shared)
+        unknown = sorted(set(shared) - set(DEFAULTS))
+        if unknown:
+            names = ", ".join([*own, *DEFAULTS])
+            raise TypeError(f"{type(self).__name__}: expected options among {names}, got {', '.join(unknown)}")
+        defaults: dict[str, Any] = {**own, **DEFAULTS, **shared}
+        nonfinite = defaults.pop("nonfinite")
+        if nonfinite not in NONFINITE:
+            raise ValueError(f"nonfinite: expected one of {', '.join(map(repr, NONFINITE))}, got {nonfinite!r}")
         self.skipped_steps = 0
         self._forget()
         super().__init__(params, defaults)
@@ -74,14 +108,20 @@ class MirrorOptimizer(Optimizer, ABC):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Raise ValueError if an option of the group is out of range."""
-        check_shared(group)
+        check_number("lr", float(group["lr"]), 0.0, math.inf)
+        check_number("momentum", group["momentum"], 0.0, 1.0)
+        check_number("weight_decay", group["weight_decay"], 0.0, math.inf)
+        if group["compiled"] not in (True, False, None):
+            raise ValueError(f"compiled: expected True, False or None, got {group['compiled']!r}")
+        if group["nesterov"] and not group["momentum"]:
+            raise ValueError("nesterov: expected momentum > 0 with nesterov=True, got momentum = 0")
 
     def _check_gradients(self, given: list[Given]) -> None:
         """Raise RuntimeError if a gradient cannot be used."""
         check_dense(self, given)
 
     def _signs(self, group: dict[str, Any]) -> bool:
-        """Whether the direction is sign(b), which the kernels compute themselves."""
+        """Whether the direction is sign(b)."""
         return False
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
@@ -89,7 +129,7 @@ class MirrorOptimizer(Optimizer, ABC):
         return True
 
     def _known_finite(self, everything: list[list[Given]]) -> set[int]:
-        """Ids of the gradients that are finite, as a computation before the step has shown."""
+        """Ids of the parameters whose gradients are finite, as a computation before the step has shown."""
         return set()
 
     def _may_overflow(self, group: dict[str, Any], given: list[Given], largest: float) -> bool:
@@ -98,10 +138,8 @@ class MirrorOptimizer(Optimizer, ABC):
         return largest > math.sqrt(torch.finfo(torch.float32).max)
 
     @abstractmethod
-    def _directions(
-        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
-    ) -> list[Shaped]:
-        """The directions D(b), steps and divisors of each batch, for steps that are not elementwise."""
+    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+        """The directions D(b) of each batch with their lengths, in units of lr, for steps that are not elementwise."""
 
     # The step
 
@@ -193,50 +231,49 @@ class MirrorOptimizer(Optimizer, ABC):
         # ∇ψ is homogeneous of degree p − 1: multiplying w by c multiplies z by c^(p−1)
         shrink = 1.0 - lr * group["weight_decay"]
         decay = math.copysign(abs(shrink) ** (p - 1.0), shrink)
-        recipe = compiled.Recipe(1.0 / (p - 1.0), self._signs(group), nesterov)
+        exponent = 1.0 / (p - 1.0)
         if self._elementwise(group) and lr > 0.0:
             for batch in batches:
-                descend(batch, recipe, lr, scale, momentum, decay)
+                descend(batch, Kind(exponent, self._signs(group), nesterov), lr, scale, momentum, decay)
         else:
-            directions = [
-                eager.accumulate(full_precision(batch), batch.buffers, scale, momentum, nesterov) for batch in batches
-            ]
+            momenta = [accumulate(batch, scale, momentum, nesterov) for batch in batches]
             # computing the weights from z rounds: with lr = 0 they must not even be written
             if batches and lr > 0.0:
-                for batch, shaped in zip(batches, self._directions(group, batches, directions, lr), strict=True):
-                    descend_along(batch, recipe, shaped, decay)
+                for batch, along in zip(batches, self._directions(group, batches, momenta), strict=True):
+                    descend_along(batch, exponent, along, lr, decay)
         for _, parameter, _ in given:
             self._seen[id(parameter)] = (parameter._version, p)
 
     # State
 
-    def _wants_kernels(self, group: dict[str, Any]) -> bool:
-        return compiled.pays(group["params"]) if group["compiled"] is None else bool(group["compiled"])
-
-    def _compiles(self, group: dict[str, Any], device: torch.device) -> bool:
-        """Whether compiled kernels update the parameters of a group on a device."""
-        return self._wants_kernels(group) and (bool(group["compiled"]) or compiled.works(device))
+    def _compiles(self, group: dict[str, Any]) -> Callable[[torch.device], bool]:
+        """Whether compiled kernels update the parameters of a group, for each device."""
+        if group["compiled"] is None:
+            return fused.works if fused.pays(group["params"]) else lambda device: False
+        return lambda device: group["compiled"]
 
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
-        wanted = self._wants_kernels(group)
-        for index, parameter, gradient in given:
-            mirror, buffer = self._state_of(group, parameter)
-            row = [parameter.detach(), gradient, mirror, buffer]
+        compiles = self._compiles(group)
+        for _, parameter, gradient in given:
+            row: list[Any] = [parameter.detach(), gradient, *self._state_of(group, parameter)]
             sharding = sharding_of(parameter)
             if sharding is not WHOLE:
                 row = [None if x is None else local_shard(x) for x in row]
-            if mirror is None:
+            if row[2] is None:
                 row[2] = row[0]
-            kernel = wanted and compiled.fits(row) and self._compiles(group, parameter.device)
-            together = eager.pays_in_lists(parameter) if group["foreach"] is None else group["foreach"]
-            alone = None if together or kernel else index
-            key = (parameter.device, parameter.dtype, gradient.dtype, sharding, kernel, alone)
-            sorted_out.setdefault(key, []).append(row)
+            device, joined = parameter.device, group["foreach"]
+            kernel = compiles(device) and fused.fits(row)
+            if joined is None or kernel:
+                joined = row[0].numel() <= LARGEST_JOINED or (device.type != "cpu" and not kernel)
+            key = (device, parameter.dtype, gradient.dtype, sharding, joined, kernel)
+            sorted_out.setdefault(key, []).append([parameter, *row])
         batches = []
-        for (_, _, _, sharding, kernel, _), rows in sorted_out.items():
-            weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
-            batches.append(Batch(weights, gradients, mirrors, buffers if group["momentum"] else None, kernel, sharding))
+        for (_, _, _, sharding, joined, kernel), rows in sorted_out.items():
+            parameters, weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
+            momenta = buffers if group["momentum"] else None
+            joined = joined and len(rows) > 1
+            batches.append(Batch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
         return batches
 
     def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -310,3 +347,37 @@ class MirrorOptimizer(Optimizer, ABC):
         super().__setstate__(state)
         # weights and mirror variables from elsewhere are compared at the next step
         self._forget()
+
+
+def check_number(name: str, value: float, low: float, high: float) -> None:
+    """Raise ValueError unless low ≤ value < high."""
+    if not low <= value < high:
+        raise ValueError(f"{name}: expected a number in [{low}, {high}), got {value!r}")
+
+
+@cache
+def mirror_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the mirror variable and the momentum of weights of a dtype: float32 or wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def mirror_of(parameter: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """The mirror variable of a parameter, as a new tensor."""
+    weights = parameter.detach().to(dtype)
+    mirror: Tensor = signed_power(weights, p - 1.0, POWERS)
+    return mirror.clone() if mirror is weights else mirror
+
+
+def adopt_changes(parameter: Tensor, mirror: Tensor, p: float) -> None:
+    """Update the mirror variable of the weights that were changed between steps (by a checkpoint or a clamp).
+
+    The other entries keep their mirror variable: recomputing it would lose it wherever the weight has underflowed.
+    """
+    weights = parameter.detach()
+    linked = signed_power(mirror, 1.0 / (p - 1.0), POWERS).to(weights.dtype)
+    limits = torch.finfo(weights.dtype)
+    # compiled and eager steps round the last digits differently, and flush subnormal numbers to zero (but not those of
+    # float16, which are needed; they may differ by two units in the last place)
+    tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 2.0**-23)
+    changed = (linked - weights).abs() > tolerance
+    mirror.copy_(torch.where(changed, mirror_of(parameter, p, mirror.dtype), mirror))

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.batches import Batch, Shaped
-from attsvm.torch.optimizers.optimizer import MirrorOptimizer
-from attsvm.torch.optimizers.options import SharedOptions
+from attsvm.torch.optimizers.optimizer import MirrorOptimizer, SharedOptions
+from attsvm.torch.optimizers.steps import Along, Batch
 
 
 class SignDescent(MirrorOptimizer):
@@ -66,12 +65,10 @@ class SignDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return bool(group["normalize"])
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
-    ) -> list[Shaped]:
-        shaped = []
-        for batch, tensors in zip(batches, directions, strict=True):
-            sums = batch.sharding.total(torch.stack([x.abs().sum() for x in tensors]))
-            steps, ones = list((lr * sums).unbind()), list(torch.ones_like(sums).unbind())
-            shaped.append((list(torch._foreach_sign(tensors)), steps, ones))
-        return shaped
+    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+        along = []
+        for batch, parts in zip(batches, momenta, strict=True):
+            # ‖b‖_1 is the dual norm
+            sums = batch.sharding.total(torch.stack([x.abs().sum() for x in batch.apart(parts)]))
+            along.append(Along([torch.sign(x) for x in parts], sums))
+        return along

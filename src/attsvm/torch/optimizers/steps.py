@@ -1,0 +1,185 @@
+"""The step of mirror descent on tensors: momentum, a step of the mirror variable, and the weights that belong to it.
+
+    b ← momentum·b + g,    z ← decay·z − lr·D(b),    w ← sign(z)|z|^(1/(p−1)),
+
+with the state z = ∇ψ(w) = sign(w)|w|^(p−1). Python calls take most of the time of small tensors, so these are joined
+end to end. A large tensor takes its step alone, in one compiled pass over memory where that works.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+from attsvm._utils.powers import signed_power
+from attsvm.torch.optimizers import fused
+from attsvm.torch.optimizers.powers import POWERS, POWERS_BY_CUBE_ROOTS
+from attsvm.torch.optimizers.sharding import Sharding
+
+LARGEST_JOINED = 1 << 14
+"""Larger tensors take their steps alone on the CPU, where copies of them would leave the caches."""
+
+
+class Kind(NamedTuple):
+    """What a step does, fixed when it is compiled."""
+
+    exponent: float  # of the link w = sign(z)|z|^exponent
+    sign: bool = False  # whether to step along sign(d) in place of d
+    nesterov: bool = False  # whether to look ahead of the momentum buffer
+    decays: bool = False  # whether z is multiplied by a number
+    divides: bool = False  # whether d is divided by one
+
+
+class Along(NamedTuple):
+    """Steps −lr·length·direction/divisor of a batch, with a length and a divisor for each tensor."""
+
+    directions: list[Tensor]  # of each part of the batch
+    lengths: Tensor
+    divisors: Tensor | None = None
+
+
+@dataclass
+class Batch:
+    """Tensors of one parameter group, of one device and of the same dtypes, that take their step in the same way.
+
+    The *parts* of a batch are its tensors, or a single one that holds the entries of all of them end to end.
+    """
+
+    parameters: list[Tensor]
+    # local shards, in the same order; ``mirrors[i] is weights[i]`` if the weights are their own mirror variable
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    mirrors: list[Tensor]
+    buffers: list[Tensor] | None  # momentum buffers
+    joined: bool  # whether there is one part
+    compiled: bool  # whether a compiled kernel takes the step
+    sharding: Sharding  # how norms are completed over processes
+
+    def parts(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The parts of tensors of the batch; they share the memory of the tensors unless these are joined."""
+        if self.joined:
+            return [_flatten_dense_tensors(tensors)]  # type: ignore[no-untyped-call]
+        return [x.view(-1) for x in tensors] if self.compiled else tensors
+
+    def apart(self, parts: list[Tensor]) -> list[Tensor]:
+        """The tensors of parts, which share their memory."""
+        if self.joined:
+            return list(_unflatten_dense_tensors(parts[0], self.weights))  # type: ignore[no-untyped-call]
+        return [part.view(x.shape) for part, x in zip(parts, self.weights, strict=True)] if self.compiled else parts
+
+    def write(self, tensors: list[Tensor], parts: list[Tensor]) -> None:
+        """Copy parts into the tensors, unless they share their memory."""
+        if self.joined:
+            torch._foreach_copy_(tensors, self.apart(parts))
+
+    def per_part(self, values: Tensor) -> list[Tensor]:
+        """A number of each tensor, as a number of each part or of each of its entries."""
+        if not self.joined:
+            return list(values.unbind())
+        sizes = torch.tensor([x.numel() for x in self.weights], device=values.device)
+        return [values.repeat_interleave(sizes)]
+
+
+def accumulate(batch: Batch, scale: float, momentum: float, nesterov: bool) -> list[Tensor]:
+    """Update the momentum buffers in place; the directions of each part, scale·g without momentum."""
+    dtype = batch.mirrors[0].dtype
+    gradients = [x.to(dtype) for x in batch.parts(batch.gradients)]
+    if batch.buffers is None:
+        return gradients if scale == 1.0 else [x * scale for x in gradients]
+    buffers = batch.parts(batch.buffers)
+    factor, kept = buffers[0].new_tensor([scale, momentum]).unbind()
+    directions = [_accumulated(g, b, factor, kept, nesterov) for g, b in zip(gradients, buffers, strict=True)]
+    batch.write(batch.buffers, buffers)
+    return directions
+
+
+def descend(batch: Batch, kind: Kind, lr: float, scale: float, momentum: float, decay: float) -> None:
+    """Take an elementwise step in place, along b or sign(b)."""
+    if batch.buffers is None:  # one pass less than the product with each entry
+        lr *= math.copysign(1.0, scale) if kind.sign else scale
+    directions = batch.parts(batch.gradients)
+    numbers = batch.mirrors[0].new_tensor([scale, momentum, decay, lr, 1.0])
+    _take(batch, kind._replace(decays=decay != 1.0), directions, batch.buffers, [numbers] * len(directions))
+
+
+def descend_along(batch: Batch, exponent: float, along: Along, lr: float, decay: float) -> None:
+    """Take a step in place along given directions."""
+    directions, lengths, divisors = along.directions, lr * along.lengths, along.divisors
+    if batch.joined:
+        # each entry has the length of its tensor
+        (joined,), (factors,) = directions, batch.per_part(lengths)
+        joined = joined if divisors is None else joined / batch.per_part(divisors)[0]
+        directions, lengths, divisors = [joined * factors], torch.ones_like(lengths[:1]), None
+    kind = Kind(exponent, decays=decay != 1.0, divides=divisors is not None)
+    fixed = lengths.new_tensor([1.0, 0.0, decay]).expand(len(lengths), 3)
+    columns = [fixed, lengths[:, None], (lengths if divisors is None else divisors)[:, None]]
+    _take(batch, kind, directions, None, list(torch.cat(columns, dim=1).unbind()))
+
+
+def _take(
+    batch: Batch, kind: Kind, directions: list[Tensor], own_buffers: list[Tensor] | None, numbers: list[Tensor]
+) -> None:
+    mirrors = batch.parts(batch.mirrors)
+    buffers = None if own_buffers is None else batch.parts(own_buffers)
+    weights = None
+    if batch.weights[0] is not batch.mirrors[0]:
+        # joined weights are only written
+        dtype = batch.weights[0].dtype
+        weights = [torch.empty_like(mirrors[0], dtype=dtype)] if batch.joined else batch.parts(batch.weights)
+    step: Callable[..., None] = partial(_update, kind, False)
+    if batch.compiled:
+        dtypes = (x and x[0].dtype for x in (mirrors, directions, buffers, weights))
+        step = fused.kernel(_update, (kind, True), tuple(dtypes), mirrors[0].device, torch.get_num_threads())
+    absent = [None] * len(mirrors)
+    for tensors in zip(mirrors, directions, buffers or absent, weights or absent, numbers, strict=True):
+        step(*tensors)
+    batch.write(batch.mirrors, mirrors)
+    if own_buffers is not None and buffers is not None:
+        batch.write(own_buffers, buffers)
+    if weights is not None:
+        batch.write(batch.weights, weights)
+
+
+def _update(
+    kind: Kind,
+    compiled: bool,
+    mirror: Tensor,
+    gradient: Tensor,
+    buffer: Tensor | None,
+    weights: Tensor | None,
+    numbers: Tensor,
+) -> None:
+    """The step in place, as it is taken by operations one after the other or compiled as one pass over memory."""
+    scale, momentum, decay, step, divisor = numbers.unbind()
+    direction = gradient.to(mirror.dtype)
+    if buffer is not None:
+        direction = _accumulated(direction, buffer, scale, momentum, kind.nesterov)
+    if kind.sign:
+        direction = torch.sign(direction)
+    if kind.divides:
+        direction = direction / divisor
+    # z ← decay·z − step·d
+    if kind.decays:
+        mirror.mul_(decay)
+    mirror.addcmul_(direction, step, value=-1.0)
+    if weights is None:
+        return
+    # w ← sign(z)|z|^(1/(p−1)); cube roots in float64 take minutes to compile
+    functions = POWERS_BY_CUBE_ROOTS if compiled and mirror.dtype == torch.float32 else POWERS
+    linked = signed_power(mirror, kind.exponent, functions)
+    if compiled and mirror.device.type == "cpu":
+        # A processor fetches a line of memory before it writes to it, and fetches lines that are read earlier. So the
+        # weights are read, in a condition that never selects them.
+        linked = torch.where(momentum >= 0.0, linked, weights)
+    weights.copy_(linked)
+
+
+def _accumulated(gradient: Tensor, buffer: Tensor, scale: Tensor, momentum: Tensor, nesterov: bool) -> Tensor:
+    # b ← momentum·b + scale·g; the direction is b, or scale·g + momentum·b
+    buffer.mul_(momentum).addcmul_(gradient, scale)
+    return torch.addcmul(gradient * scale, buffer, momentum) if nesterov else buffer
