@@ -109,13 +109,6 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         See Also
         --------
         attsvm.AttentionClassifier.partial_fit
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels).classes_
-        array([0, 1])
         """
         settings = read_settings(self, callback)
         continues = self.warm_start and hasattr(self, "_state")
@@ -227,57 +220,22 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ndarray, shape (n,) for two classes, else (n, C)
             For two classes, positive means ``classes_[1]``, as scikit-learn's scorers expect, whichever is positive.
             For a table (n, C) has the names of the classes as columns.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.decision_function(bags.test).shape
-        (20,)
         """
         given, decision = self._decide(X, mask)
         return given.labelled(decision[:, 0]) if decision.shape[1] == 1 else given.labelled(decision, self.classes_)
 
     def predict(self, X: Any, *, mask: Any = None) -> Any:
-        """The most probable class of each sequence, shape (n,).
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.predict(bags.test).shape
-        (20,)
-        """
+        """The most probable class of each sequence, shape (n,)."""
         given, decision = self._decide(X, mask)
         return given.labelled(self._named(decision))
 
     def predict_proba(self, X: Any, *, mask: Any = None) -> Any:
-        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.predict_proba(bags.test).sum(axis=1)[:3].round(6)
-        array([1., 1., 1.])
-        """
+        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table."""
         given, decision = self._decide(X, mask)
         return given.labelled(self._network().probability(decision), self.classes_)
 
     def predict_log_proba(self, X: Any, *, mask: Any = None) -> Any:
-        """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> bool((classifier.predict_log_proba(bags.test) < 0).all())
-        True
-        """
+        """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities."""
         given, decision = self._decide(X, mask)
         return given.labelled(self._network().log_probability(decision), self.classes_)
 
@@ -291,14 +249,6 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ----------
         X, y, sample_weight, mask
             As for :meth:`fit`.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.score(bags.train, bags.train_labels) > 0.5
-        True
         """
         check_is_fitted(self)
         given, labels, weights = self._given(X, y, sample_weight, mask, self._bag(X), reset=False)
@@ -374,15 +324,6 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ------
         ProblemError
             If the class is none of the classes, or required.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> ranked = classifier.ranked_instances(bags.test, top=3)
-        >>> ranked["bag"].shape, bool(ranked["score"][0] >= ranked["score"][1])
-        ((3,), True)
         """
         given, scores = self._scored(X, mask)
         chosen = _of_column(scores, self._column(class_))

@@ -75,6 +75,17 @@ class AttentionClassifier(SequenceClassifier):
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
     >>> float(classifier.score(bags.test, bags.test_labels)) > 0.85
     True
+    >>> classifier.classes_, classifier.predict(bags.test).shape, classifier.predict_proba(bags.test).shape
+    (array([0, 1]), (1000,), (1000, 2))
+    >>> classifier.attention(bags.test)[:5].sum().round(6)  # the five tokens of the first bag
+    np.float64(1.0)
+    >>> place = classifier.selected(bags.test)  # of the token with the largest attention
+    >>> nines = bags.test_digits.reshape(-1, 5) == 9
+    >>> bool(nines[range(1000), place][bags.test_labels == 1].mean() > 0.8)
+    True
+    >>> ranked = classifier.ranked_instances(bags.test, top=3)
+    >>> ranked["bag"].shape, bool(ranked["score"][0] >= ranked["score"][1])
+    ((3,), True)
     """
 
     def __init__(
@@ -135,14 +146,6 @@ class AttentionClassifier(SequenceClassifier):
         See Also
         --------
         attsvm.AttentionClassifier.selected
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.attention(bags.test)[:5].sum().round(6)  # the five tokens of the first bag
-        np.float64(1.0)
         """
         given, output = self._forward(X, mask)
         return given.restore(output.attention)
@@ -153,14 +156,6 @@ class AttentionClassifier(SequenceClassifier):
         See Also
         --------
         attsvm.AttentionClassifier.attention
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.selected(bags.test).shape
-        (20,)
         """
         given, output = self._forward(X, mask)
         return given.labelled(given.positions(output.selected))

@@ -71,6 +71,8 @@ class DetectorClassifier(SequenceClassifier):
     >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
     >>> float(classifier.score(bags.test, bags.test_labels)) > 0.85
     True
+    >>> classifier.selected(bags.test).shape  # by each of 16 detectors
+    (1000, 16)
     """
 
     _learning_rates = {"adam": 0.03}  # noqa: RUF012
@@ -124,14 +126,6 @@ class DetectorClassifier(SequenceClassifier):
         Returns
         -------
         int ndarray, shape (n, K) for two classes, else (n, C, K)
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.selected(bags.test).shape
-        (20, 16)
         """
         given = self._read(X, mask)
         places = given.positions(self._model.selected(self._mapped(given)))

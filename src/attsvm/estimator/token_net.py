@@ -72,14 +72,6 @@ class TokenTransformer(TransformerMixin, BaseEstimator):
         ------
         ProblemError
             If the input does not fit, or this is no transformer.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm.estimator import TokenTransformer
-        >>> from sklearn.preprocessing import StandardScaler
-        >>> TokenTransformer(StandardScaler()).fit([np.ones((2, 3)), np.zeros((4, 3))]).n_features_in_
-        3
         """
         self.transformer_ = fit_token_net(self.transformer, read(self, X, reset=True, bag=self.bag).sequences)
         return self
