@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import Interrupted, on_interruption
-from attsvm.cli import completion, messages
-from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
+from attsvm.cli import messages
+from attsvm.cli.inspection_options import (
+    Family,
+    Gap,
+    Images,
+    Margins,
+    Queries,
+    TextFile,
+    head_place,
+    inspect_arguments,
+)
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
-from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
     from attsvm.inspect.inputs import Input
@@ -75,16 +83,9 @@ def more_help(arguments: Sequence[str]) -> str:
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name.")],
-    text: Annotated[Path | None, typer.Option(metavar="FILE", help="Text with one sequence per line.")] = None,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Pictures, for ViT.")] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=completion.FAMILIES,
-            help="Family of the model, or package.module:name.  [default: found by the model's modules]",
-        ),
-    ] = None,
+    text: TextFile = None,
+    images: Images = None,
+    family: Family = None,
     head: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +112,7 @@ def inspect(
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
     ] = None,
-    margins: Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")] = True,
+    margins: Margins = True,
     twin: Annotated[
         bool | None,
         typer.Option(
@@ -119,11 +120,8 @@ def inspect(
             help="Inspect a twin, too: the same model with random weights.  [default: twin, but no-twin with --head]",
         ),
     ] = None,
-    queries: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"),
-    ] = None,
-    gap: Annotated[float, typer.Option(help="Relative width of the margins' intervals.")] = 1e-2,
+    queries: Queries = None,
+    gap: Gap = 1e-2,
     out: OutFolder = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampled queries and of the twin.")] = 0,
     threads: Threads = None,
@@ -134,20 +132,23 @@ def inspect(
     """Inspect a trained transformer (the help is HELP)."""
     limit_threads(threads)
     command, start = command_line(), time.perf_counter()
-    if (text is None) == (images is None):
-        raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
-    heads = [head_place("--head", one) for one in head] if head else None
+    arguments = inspect_arguments(
+        [model],
+        text,
+        images,
+        head=head,
+        sentence=sentence,
+        queries=queries,
+        gap=gap,
+        margins=margins,
+        seed=seed,
+        family=family,
+        device=device,
+    )
+    heads = arguments["heads"]
     place = head_place("--view", view) if view is not None else heads[0] if heads else None
-    check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
-    for name, number in (("--sentence", sentence), ("--queries", queries)):
-        if number is not None:
-            check_integer(name, number, 1)
-    check_seed(seed, "--seed")
-    check_models([model], pictures=images is not None)
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
-
-    from attsvm._utils.devices import find_torch_device
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
         from attsvm.inspect.saved_models import SavedModel
@@ -171,13 +172,7 @@ def inspect(
                 shown=messages.progress,
                 keep=report.keep,
                 say=messages.say,
-                heads=heads,
-                queries=queries,
-                gap=gap,
-                margins=margins,
-                seed=seed,
-                family=family,
-                device=str(find_torch_device(device)),
+                **arguments,
             )
             report.write(found, "")
         except Interrupted:
