@@ -49,9 +49,9 @@ def fit(
     """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
 
     The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
-    together with its head is an :class:`AttentionClassifier` with its default settings: tokens are scaled, the weights
-    have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a head gets
-    logistic regression on the mean token, scaled to unit norm, as its initial head.
+    together with its head is an :class:`attsvm.AttentionClassifier` with its default settings: tokens are scaled, the
+    weights have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a
+    head gets logistic regression on the mean token, scaled to unit norm, as its initial head.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def fit(
         η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
         there are keys, are each normalized by their own norm.
     device : str, optional
-        As for :func:`train`.
+        As for :func:`attsvm.train`.
     callback : callable, optional
-        Called with a :class:`Progress` in the steps of all draws. Training stops when it returns True.
+        Called with a :class:`attsvm.Progress` in the steps of all draws. Training stops when it returns True.
     progress : bool
         Show the progress: a bar in a terminal or a notebook, plain lines on stderr elsewhere.
     keep : callable, optional

@@ -141,7 +141,7 @@ class Fit:
         Parameters
         ----------
         **options
-            ``quantities`` and ``ax`` of :meth:`Run.plot`.
+            ``quantities`` and ``ax`` of :meth:`attsvm.Run.plot`.
 
         Returns
         -------
