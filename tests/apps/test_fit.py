@@ -10,9 +10,9 @@ import attsvm
 from attsvm._utils.progress import in_draws
 from attsvm.apps.fit.fit import compare_seeds, fit
 from attsvm.datasets import find_source
-from attsvm.pages.fit.numbers import numbers, with_comparison
-from attsvm.pages.fit.words import comparison_rows, notes, verdict
-from attsvm.pages.intervals import mean_interval, share_interval
+from attsvm.pages.fit import comparison_rows, notes, verdict
+from attsvm.pages.fit_numbers import numbers, with_comparison
+from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.schemas import check_result
 

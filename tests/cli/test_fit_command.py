@@ -572,16 +572,17 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    from attsvm.pages.claim import claim_folder
-    from attsvm.pages.fit import page
+    from attsvm.pages import fit_figures
+    from attsvm.pages.fit import fit_page
+    from attsvm.pages.folder import claim_folder
 
     problem = attsvm.Problem(**saturating_problem())
     from attsvm.apps.fit.fit import fit
-    from attsvm.pages.fit.numbers import numbers
+    from attsvm.pages.fit_numbers import numbers
 
     done = fit(problem, steps=20)
     result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
-    monkeypatch.setattr(page, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    monkeypatch.setattr(fit_figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        page.write_folder(folder, done, result, "attsvm fit")
+        fit_page(done, result).write(folder)
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,6 @@ from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.cli import completion
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
-from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
 from attsvm.pretrained import check_models
 
@@ -40,9 +39,6 @@ Examples:
 
     attsvm compare ./before ./after --text sentences.txt --head 3.5 --json > result.json
 """
-
-MOST_ROWS = 30
-"""Most heads in the table of the terminal."""
 
 
 def compare(
@@ -99,8 +95,7 @@ def compare(
     check_models(models, pictures=images is not None)
 
     from attsvm._utils.devices import find_torch_device
-    from attsvm.pages.comparison.numbers import comparison_numbers
-    from attsvm.pages.plain import dumps
+    from attsvm.pages.comparison import comparison_page
 
     with result_folder(out, force, (*models, text, images)) as folder:
         options: dict[str, Any] = {
@@ -113,21 +108,18 @@ def compare(
             "device": str(find_torch_device(device)),
         }
         series, tokens = _compared(models, text, images, sentence, options)
-        result = comparison_numbers(
+        page = comparison_page(
             series,
+            tokens,
+            None if sentence is None else sentence - 1,
             source={"models": series.names, "text": text and str(text), "images": images and str(images)},
             command=command,
             threads=threads,
             seconds=time.perf_counter() - start,
         )
         if folder:
-            from attsvm.pages.comparison.page import write_comparison
-
-            write_comparison(folder, series, result, tokens, None if sentence is None else sentence - 1)
-    if json:
-        print(dumps(result))
-    else:
-        _show(series)
+            page.write(folder)
+    page.show(json)
     finish(out, "index.html, figures and result.json")
 
 
@@ -187,22 +179,3 @@ def _check_same(leader: str, batch: "Input", name: str, other: "Input") -> None:
     one, two = batch.batch["input_ids"], other.batch["input_ids"]
     if one.shape != two.shape or bool((one != two).any()):
         raise ProblemError(f"{name}: expected a tokenizer that gives the tokens of {leader} for this text, got others")
-
-
-def _show(series: "Series") -> None:
-    from rich.console import Console
-
-    from attsvm.pages.comparison.words import left_out, notes, short_rows, summary, verdict
-
-    console = Console()
-    console.print(f"{summary(series)}.", highlight=False)
-    console.print(verdict(series), highlight=False)
-    for note in notes(series):
-        console.print(note, style="bold yellow", highlight=False)
-    titles, rows = short_rows(series)
-    if rows:
-        console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
-    if left_out(series):
-        console.print(left_out(series), highlight=False)
-    if len(rows) > MOST_ROWS:
-        console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)

@@ -21,7 +21,7 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 from attsvm.datasets.source import source_help
 from attsvm.errors import ProblemError
 
@@ -114,8 +114,8 @@ def fit(
     options = named_values([*shorthand, *(option or [])])
 
     from attsvm.datasets import find_source
-    from attsvm.pages.fit.numbers import numbers, with_comparison
-    from attsvm.pages.fit.words import notes, tables, verdict
+    from attsvm.pages.fit import fit_page
+    from attsvm.pages.fit_numbers import numbers, with_comparison
 
     found = find_source(source, options)
     if seeds is not None:
@@ -128,9 +128,6 @@ def fit(
         from attsvm._utils.progress import in_draws
         from attsvm.apps.fit.fit import compare_seeds
         from attsvm.apps.fit.fit import fit as train_and_compare
-
-        if folder:
-            from attsvm.pages.fit.page import write_folder
 
         draws = (seeds or found.draws) if drawing.relevant is not None else 1
         result: dict[str, Any] | None = None
@@ -174,7 +171,7 @@ def fit(
                     comparison = compare_seeds(done, found, seed, draws, device, callback, keep_comparison)
                     result = with_comparison(alone, comparison)
             if folder:
-                write_folder(folder, done, result, command, found)
+                fit_page(done, result, found).write(folder)
         except Interrupted as interrupted:
             if not holds:
                 raise
@@ -183,9 +180,9 @@ def fit(
                 result = {**(with_comparison(alone, comparison) if comparison else alone), "interrupted": True}
                 holds = f"the run and {holds}, without figures" if out else holds
                 if folder:
-                    write_folder(folder, done, result, command, found)
+                    fit_page(done, result, found).write(folder)
     if result is not None:
-        print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+        fit_page(done, result, found).show(json)
     if stopped is not None:
         on_interruption(lambda: f"{out} holds {holds}" if out else f"the result covers {holds}")
         raise stopped
