@@ -18,8 +18,8 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm.pages.experiment.folder import write_experiment
-from attsvm.pages.experiment.names import name_of
+from attsvm.pages.experiment import name_of
+from attsvm.pages.experiment_folder import write_experiment
 from attsvm.pages.plain import dumps, jsonable
 from attsvm.papers.experiments.experiment import Experiment, make_options
 from attsvm.papers.experiments.sentences import SENTENCES

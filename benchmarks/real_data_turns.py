@@ -20,7 +20,7 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm.pages.experiment.folder import run_folder, write_experiment
+from attsvm.pages.experiment_folder import run_folder, write_experiment
 from attsvm.pages.plain import dumps, jsonable
 from attsvm.papers.experiments.experiment import Experiment, make_options
 from attsvm.papers.experiments.options import Options

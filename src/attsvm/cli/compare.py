@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,11 +10,7 @@ from attsvm.cli import messages
 from attsvm.cli.inspection_options import Family, Gap, Images, Margins, Queries, TextFile, inspect_arguments
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
-from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
-
-if TYPE_CHECKING:
-    from attsvm.inspect.series import Series
 
 HELP = """
 Each MODEL is a folder with a Hugging Face model, or its name on the hub. A single MODEL is a folder with checkpoints,
@@ -35,9 +31,6 @@ Examples:
 
     attsvm compare ./before ./after --text sentences.txt --head 3.5 --json > result.json
 """
-
-MOST_ROWS = 30
-"""Most heads in the table of the terminal."""
 
 
 def compare(
@@ -87,45 +80,22 @@ def compare(
         device=device,
     )
 
-    from attsvm.pages.comparison.numbers import comparison_numbers
-    from attsvm.pages.plain import dumps
+    from attsvm.pages.comparison import comparison_page
 
     with result_folder(out, force, (*models, text, images)) as folder:
         from attsvm.inspect.saved_models import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
-        result = comparison_numbers(
+        page = comparison_page(
             series,
+            tokens,
+            None if sentence is None else sentence - 1,
             source={"models": series.names, "text": text and str(text), "images": images and str(images)},
             command=command,
             threads=threads,
             seconds=time.perf_counter() - start,
         )
         if folder:
-            from attsvm.pages.comparison.page import write_comparison
-
-            write_comparison(folder, series, result, tokens, None if sentence is None else sentence - 1)
-    if json:
-        print(dumps(result))
-    else:
-        _show(series)
+            page.write(folder)
+    page.show(json)
     finish(out, "index.html, figures and result.json")
-
-
-def _show(series: "Series") -> None:
-    from rich.console import Console
-
-    from attsvm.pages.comparison.words import left_out, notes, short_rows, summary, verdict
-
-    console = Console()
-    console.print(f"{summary(series)}.", highlight=False)
-    console.print(verdict(series), highlight=False)
-    for note in notes(series):
-        console.print(note, style="bold yellow", highlight=False)
-    titles, rows = short_rows(series)
-    if rows:
-        console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
-    if left_out(series):
-        console.print(left_out(series), highlight=False)
-    if len(rows) > MOST_ROWS:
-        console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)

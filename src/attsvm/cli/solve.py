@@ -8,9 +8,9 @@ from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish, limit_threads
-from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.norms.registry import norm_spellings
-from attsvm.pages.outputs import check_file
+from attsvm.pages.folder import check_file
+from attsvm.pages.terminal import columns_table, pairs_table
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
