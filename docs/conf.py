@@ -64,6 +64,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 # names that differ only in case would be one file on some systems
 autosummary_filename_map = {
+    "attsvm.Fit": "attsvm.Fit-class",
     "attsvm.papers.Verdict": "attsvm.papers.Verdict-class",
 }
 autodoc_typehints = "none"  # the docstrings say the types, with shapes

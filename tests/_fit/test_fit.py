@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 import attsvm
 from attsvm import Fit, fit
 from attsvm.datasets import find_source
-from attsvm.pages.fit.words import comparison_rows, notes, verdict
-from attsvm.pages.intervals import mean_interval, share_interval
+from attsvm.pages.fit import comparison_rows, notes, verdict
+from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.pages import loads
 from oracles.schemas import check_result

@@ -549,11 +549,12 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    from attsvm.pages.claim import claim_folder
-    from attsvm.pages.fit import page
+    from attsvm.pages import fit_figures
+    from attsvm.pages.fit import fit_page
+    from attsvm.pages.folder import claim_folder
 
     done = attsvm.fit(attsvm.Problem(**saturating_problem()), steps=20)
-    monkeypatch.setattr(page, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    monkeypatch.setattr(fit_figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        page.write_folder(folder, done, done.numbers(), "attsvm fit")
+        fit_page(done, done.numbers()).write(folder)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import pytest
 from attsvm._fit.texts.text import read_texts
 from attsvm.cli.main import main
 from attsvm.errors import ProblemError
-from attsvm.pages.texts.words import number_of_words
+from attsvm.pages.words import number_of_words
 from oracles.pages import loads
 
 pytestmark = pytest.mark.slow

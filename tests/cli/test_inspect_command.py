@@ -248,7 +248,9 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
 
 STOPPED = """
 import os, signal, sys, time
-import attsvm.pages.inspection.page, rich.console, transformers.models.bert.modeling_bert  # once for both commands
+# once for both commands
+import attsvm.pages.inspection, attsvm.pages.inspection_figures, attsvm.pages.html, attsvm.pages.picker
+import rich.console, transformers.models.bert.modeling_bert
 from attsvm.inspect import Inspection, solves
 from attsvm.cli.main import main
 

@@ -11,7 +11,7 @@ import pytest
 
 from attsvm import ProblemError
 from attsvm.cli.main import main
-from attsvm.pages.monitor.records import joined, read_records
+from attsvm.pages.records import joined, read_records
 from oracles.pages import loads
 from oracles.schemas import check_result
 

@@ -164,10 +164,10 @@ def _read_problem(folder: Path) -> None:
 def _solves(name: str, argument: str) -> Callable[[Path], object]:
     def read(folder: Path) -> None:
         from attsvm import Problem, optimal_tokens, solve_svm
-        from attsvm.cli.solve import _array
+        from attsvm._utils.archives import read_array
 
         problem = Problem.load(folder / "problem.npz")
-        given = {"selected": optimal_tokens(problem), argument: _array(str(folder / name), argument)}
+        given = {"selected": optimal_tokens(problem), argument: read_array(folder / name, argument)}
         with _naming(name):
             solve_svm(problem, **given)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from attsvm.pages.drawn import Drawn, draw_each
-from attsvm.pages.render import render
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Figures, Page
 from attsvm.plot import style
 from oracles.pages import said
 
@@ -95,14 +95,9 @@ document.body.appendChild(document.createElement("output")).textContent = read.d
 
 def opened(one, script, folder):
     """What a script says on a page with this figure."""
-    page = render(
-        "profile.html.j2",
-        **dict.fromkeys(("title", "kicker", "verdict", "command", "made_by"), ""),
-        **{name: [] for name in ("notes", "cards", "columns", "rows")},
-        drawn=[one],
-        result={"version": ""},
-    )
-    return said(page, script, folder)
+    page = Page({"command": ""}, title="", kicker="", verdict="", body=lambda: [Figures([one])])
+    html = page.files()["index.html"].decode()
+    return said(html, script, folder)
 
 
 def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):

@@ -12,8 +12,8 @@ import attsvm
 from attsvm import ProblemError
 from attsvm.cli.app import COMMANDS, load_command
 from attsvm.cli.main import main
-from attsvm.pages.claim import claim_folder, claim_updates
-from attsvm.pages.experiment.folder import claim_experiment
+from attsvm.pages.experiment_folder import claim_experiment
+from attsvm.pages.folder import claim_folder, claim_updates
 
 
 def write_result(folder, text):

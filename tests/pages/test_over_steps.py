@@ -15,10 +15,10 @@ from attsvm import Problem, fit
 from attsvm._fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
+from attsvm.pages.figure import svg_element
 from attsvm.pages.figure_data import figure_series
-from attsvm.pages.fit.numbers import numbers
-from attsvm.pages.fit.page import write_folder
-from attsvm.pages.render import svg_element
+from attsvm.pages.fit import fit_page
+from attsvm.pages.fit_numbers import numbers
 from attsvm.papers.drawing import draw_rings, ring_steps
 
 # moves each slider to the step before last, and writes what is shown
@@ -37,7 +37,7 @@ def written(problem, folder, source=None, **options):
     done = fit(problem, steps=30, **options)
     given = getattr(problem, "problem", problem)
     result = numbers(done, given, source="here.npz", command="attsvm fit here.npz", seed=0)
-    write_folder(folder, done, result, "attsvm fit here.npz", source)
+    fit_page(done, result, source).write(folder)
     return done, (folder / "index.html").read_text()
 
 

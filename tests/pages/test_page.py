@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from attsvm import Problem, fit
 from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import Texts
-from attsvm.pages.fit import figures
-from attsvm.pages.fit.numbers import numbers
-from attsvm.pages.fit.page import write_folder
-from attsvm.pages.fit.words import tables
-from attsvm.pages.texts.figures import draw_text_figures
-from attsvm.pages.texts.numbers import text_numbers
-from attsvm.pages.texts.page import text_page
+from attsvm.pages import fit_figures
+from attsvm.pages.fit import fit_page, tables
+from attsvm.pages.fit_numbers import numbers
+from attsvm.pages.texts import text_page
+from attsvm.pages.texts_figures import draw_text_figures
+from attsvm.pages.texts_numbers import text_numbers
 from attsvm.pages.words import number
 
 GENERATOR = np.random.default_rng(5)
@@ -90,7 +89,7 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
         warnings.simplefilter("error")
         done = fit(problem, **case.options)
         result = numbers(done, problem, source="here.npz", command="attsvm fit here.npz", seed=0)
-        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+        fit_page(done, result).write(tmp_path)
     words = re.sub(
         r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
         " ",
@@ -108,11 +107,11 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
     def fail(*_):
         raise ValueError("Data cannot be log-scaled")
 
-    monkeypatch.setattr(figures, "_saturation", fail)
+    monkeypatch.setattr(fit_figures, "_saturation", fail)
     done = fit(Problem(TOKENS, labels=LABELS), steps=50)
     result = numbers(done, done.train, source="here.npz", command="attsvm fit here.npz", seed=0)
     with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
-        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+        fit_page(done, result).write(tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
@@ -136,4 +135,5 @@ def test_words_without_attention_are_drawn(attention):
         drawn = draw_text_figures(done)
     assert "Words below 1e-06 are drawn there." in drawn[0].caption
     result = text_numbers(done, source="here", test=None, command="attsvm fit-text here", seed=0)
-    assert "nan" not in text_page(done, result, drawn, "attsvm fit-text here").partition(">Figures</h2>")[0]
+    page = text_page(done, result).files()["index.html"].decode()
+    assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.pages.spans import shaded
+from attsvm.pages.attention import shaded
 from attsvm.plot.style import ink_on
 
 

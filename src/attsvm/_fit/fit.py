@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm._fit.baselines import baseline_accuracy
-from attsvm._fit.comparison import Comparison, compare
+from attsvm._fit.comparison import compare, parts_of
 from attsvm._fit.history import fit_history
-from attsvm._fit.layer import Layer, Plan, make_plan, train_layer
+from attsvm._fit.layer import Layer, make_plan, train_layer
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
@@ -49,9 +49,9 @@ def fit(
     """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
 
     The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
-    together with its head is an :class:`AttentionClassifier` with its default settings: tokens are scaled, the weights
-    have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a head gets
-    logistic regression on the mean token, scaled to unit norm, as its initial head.
+    together with its head is an :class:`attsvm.AttentionClassifier` with its default settings: tokens are scaled, the
+    weights have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a
+    head gets logistic regression on the mean token, scaled to unit norm, as its initial head.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def fit(
         η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
         there are keys, are each normalized by their own norm.
     device : str, optional
-        As for :func:`train`.
+        As for :func:`attsvm.train`.
     callback : callable, optional
-        Called with a :class:`Progress` in the steps of all draws. Training stops when it returns True.
+        Called with a :class:`attsvm.Progress` in the steps of all draws. Training stops when it returns True.
     progress : bool
         Show the progress: a bar in a terminal or a notebook, plain lines on stderr elsewhere.
     keep : callable, optional
@@ -131,20 +131,29 @@ def fit(
     drawing = given.drawing
     check_labelled(drawing.problem)
     draws = _number_of_draws(given, seeds)
-    train_rows, test_rows = _parts(drawing, test_fraction, seed)
+    parts = split(drawing.problem, test_fraction, seed) if drawing.test_rows is None else parts_of(drawing)
     plan = make_plan(drawing.problem, train_head, steps, learning_rate, device)
     began = time.perf_counter()
-    layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, in_draws(callback, 0, draws))
+    layer = train_layer(drawing.problem, *parts, plan, seed, in_draws(callback, 0, draws))
     seconds = {"training": time.perf_counter() - began}
     if keep is not None:
         keep(layer.run)
-    done = _measured(layer, given, plan, train_rows, test_rows, seed, test_fraction)
+    done = _measured(layer, given, parts, seed, {**plan.settings(), "test_fraction": test_fraction})
     done = replace(done, history=fit_history(done), seconds={**seconds, "everything": time.perf_counter() - start})
     if keep is not None:
         keep(done)
-    if given.is_compared and not done.interrupted:
-        done = _compared(done, layer, plan, range(seed, seed + draws), test_fraction, callback, keep)
-    return done
+    source = given.drawn_from
+    if source is None or done.interrupted:
+        return done
+    comparison = compare(
+        layer,
+        plan,
+        lambda seed: source.drawing(seed, test_fraction),
+        range(seed, seed + draws),
+        callback,
+        None if keep is None else lambda so_far: keep(replace(done, comparison=so_far)),
+    )
+    return replace(done, comparison=comparison)
 
 
 class _Given(NamedTuple):
@@ -156,9 +165,9 @@ class _Given(NamedTuple):
     classes: tuple[Any, Any] | None = None  # names of the labels +1 and −1
 
     @property
-    def is_compared(self) -> bool:
-        """Whether there is a comparison with other classifiers, which is over further draws of the source."""
-        return self.source is not None and self.drawing.relevant is not None and self.drawing.test_rows is not None
+    def drawn_from(self) -> Source | None:
+        """What the draws of the comparison with other classifiers come from; None if there is no comparison."""
+        return None if self.drawing.relevant is None or self.drawing.test_rows is None else self.source
 
 
 def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, test_fraction: float) -> _Given:
@@ -190,35 +199,23 @@ def _number_of_draws(given: _Given, seeds: int | None) -> int:
         check_integer("seeds", seeds, 1, MOST_DRAWS)
         if seeds > 1 and most == 1:
             raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not drawn at random, got {seeds}")
-    return (seeds or most) if given.is_compared else 1
-
-
-def _parts(drawing: Drawing, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The training sequences and the test sequences."""
-    if drawing.test_rows is None:
-        return split(drawing.problem, test_fraction, seed)
-    return np.setdiff1d(np.arange(drawing.problem.num_sequences), drawing.test_rows), drawing.test_rows
+    return 1 if given.drawn_from is None else seeds or most
 
 
 def _measured(
-    layer: Layer,
-    given: _Given,
-    plan: Plan,
-    train_rows: np.ndarray,
-    test_rows: np.ndarray,
-    seed: int,
-    test_fraction: float,
+    layer: Layer, given: _Given, parts: tuple[np.ndarray, np.ndarray], seed: int, settings: dict[str, Any]
 ) -> Fit:
-    """The fit without its history: accuracies, and with a fixed head the Att-SVMs."""
-    relevant = given.drawing.relevant
+    """The fit without its history and its times: accuracies, and with a fixed head the Att-SVMs."""
+    relevant, (train_rows, test_rows) = given.drawing.relevant, parts
     deciding = None if relevant is None else {"train": relevant[train_rows], "test": relevant[test_rows]}
+    is_fixed = settings["head"] == "fixed"
     on_train, on_test = layer.evaluations()
     with warnings.catch_warnings():  # the page says in words where tokens are tied
         warnings.simplefilter("ignore", UserWarning)
         best = optimal_tokens(layer.train)
 
     def att_svm(selected: np.ndarray | None) -> Solution | None:
-        return None if plan.train_head or selected is None else solve_svm(layer.train, selected)
+        return solve_svm(layer.train, selected) if is_fixed and selected is not None else None
 
     return Fit(
         problem=given.drawing.problem,
@@ -237,35 +234,12 @@ def _measured(
         history={},
         comparison=None,
         seed=seed,
-        settings={**plan.settings(), "test_fraction": test_fraction},
+        settings=settings,
         seconds={},
         data=given.name,
         source=given.source,
         classes=given.classes,
     )
-
-
-def _compared(
-    done: Fit,
-    layer: Layer,
-    plan: Plan,
-    seeds: range,
-    test_fraction: float,
-    callback: Callback | None,
-    keep: Keep | None,
-) -> Fit:
-    """The fit with the comparison of its layer with other classifiers, over several draws of its source."""
-    source = done.source
-    assert source is not None
-
-    def draw(seed: int) -> Drawing:
-        return source.drawing(seed, test_fraction)
-
-    def keep_comparison(so_far: Comparison) -> None:
-        if keep is not None:
-            keep(replace(done, comparison=so_far))
-
-    return replace(done, comparison=compare(layer, plan, draw, seeds, callback, keep_comparison))
 
 
 def _check(seed: int, steps: int | None, learning_rate: float | None) -> None:

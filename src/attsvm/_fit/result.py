@@ -141,7 +141,7 @@ class Fit:
         Parameters
         ----------
         **options
-            ``quantities`` and ``ax`` of :meth:`Run.plot`.
+            ``quantities`` and ``ax`` of :meth:`attsvm.Run.plot`.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        result: dict[str, Any] = _pages("fit.numbers:numbers")(
+        result: dict[str, Any] = _pages("fit_numbers:numbers")(
             self,
             self.problem,
             source=self.data,
@@ -186,7 +186,7 @@ class Fit:
             classes=self.classes,
         )
         if self.comparison is not None:
-            result = _pages("fit.numbers:with_comparison")(result, self.comparison)
+            result = _pages("fit_numbers:with_comparison")(result, self.comparison)
         return result
 
     def page(self) -> str:
@@ -201,11 +201,11 @@ class Fit:
         --------
         >>> import attsvm
         >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
-        >>> attsvm.fit(problem, steps=200).page().startswith("<!doctype html>")
+        >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        drawn = _pages("fit.figures:draw_all")(self, self.source)
-        html: str = _pages("fit.page:page")(self, self.numbers(), drawn, COMMAND, self.source)
+        files = _pages("fit:fit_page")(self, self.numbers(), self.source).files()
+        html: str = files["index.html"].decode()
         return html
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -232,8 +232,8 @@ class Fit:
         ...     attsvm.Run.load(f"{parent}/result/run.npz").step
         200
         """
-        with _pages("claim:claim_folder")(folder, force) as hidden:
-            _pages("fit.page:write_folder")(hidden, self, self.numbers(), COMMAND, self.source)
+        with _pages("folder:claim_folder")(folder, force) as hidden:
+            _pages("fit:fit_page")(self, self.numbers(), self.source).write(hidden)
 
 
 def _pages(name: str) -> Any:

@@ -62,6 +62,16 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     return arrays, meta
 
 
+def read_array(path: str | os.PathLike[str], name: str) -> np.ndarray:
+    """Read the array of an ``.npy`` file, or the one of that name in an ``.npz`` archive."""
+    if not os.fspath(path).endswith(".npz"):
+        return read_npy(path)
+    arrays, _ = read_npz(path)
+    if name not in arrays:
+        raise ProblemError(f"{path}: expected an array {name!r}, got {', '.join(map(repr, arrays)) or 'none'}")
+    return arrays[name]
+
+
 def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray]:
     """Read the arrays of an archive, or of a JSON object whose values are nested lists; the content decides.
 

@@ -8,7 +8,7 @@ import typer
 from attsvm._utils.interruption import on_interruption
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import Device, Json, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress
+from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ def experiment(
         torch.set_num_threads(threads)
 
     from attsvm._utils.devices import find_torch_device
-    from attsvm.pages.experiment.folder import check_experiment, claim_experiment, write_experiment
-    from attsvm.pages.experiment.page import notes, tables_of, verdict
-    from attsvm.pages.experiment.published import read_results
+    from attsvm.pages.experiment import experiment_page, read_results
+    from attsvm.pages.experiment_folder import check_experiment, claim_experiment
     from attsvm.pages.plain import jsonable
     from attsvm.papers.experiments.experiment import Experiment, make_options
     from attsvm.papers.experiments.tasks import find_task
@@ -127,14 +126,15 @@ def experiment(
         finish(out, "interrupted; --resume continues from the checkpoint", INTERRUPTED)
     about: dict[str, Any] = {"command": command_line(), "seed": seed, "threads": threads, "device": changes["device"]}
     result = jsonable(loaded.result(done, **about, earlier=earlier))
-    write_experiment(folder, result, loaded.task.pictures(loaded.data))
-    print_result(result, json, tables_of(result), verdict(result), notes(result))
+    page = experiment_page(result, loaded.task.pictures(loaded.data))
+    page.write(folder)
+    page.show(json)
     finish(out, "index.html, figures, result.json and runs", exit_status([run["status"] for run in done], "run"))
 
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:
     """The results of the runs, until one is interrupted."""
-    from attsvm.pages.experiment.folder import run_folder
+    from attsvm.pages.experiment_folder import run_folder
 
     done: list[dict[str, Any]] = []
     for options in runs:

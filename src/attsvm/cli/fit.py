@@ -21,11 +21,12 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 from attsvm.datasets.source import source_help
 
 if TYPE_CHECKING:
     from attsvm._fit.result import Fit
+    from attsvm.pages.page import Page
     from attsvm.training import Run
 
 HELP = """
@@ -139,18 +140,20 @@ def fit(
                     keep=keep,
                 )
             result = done.numbers(command, threads)
-            _write(folder, done, result)
+            if folder:
+                _page(done, result).write(folder)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
                 result = {**done.numbers(command, threads), "interrupted": True}
-                _write(folder, done, result)
+                if folder:
+                    _page(done, result).write(folder)
             elif run is not None and folder:
                 run.save(folder / "run.npz")
             else:
                 raise
     if done is not None and result is not None:
-        _show(done, result, json)
+        _page(done, result).show(json)
     if stopped is not None:
         kept = f"run.npz, the run up to step {0 if run is None else int(run.step):,}"
         if done is not None:
@@ -161,17 +164,10 @@ def fit(
     _finish(done, out)
 
 
-def _write(folder: Path | None, done: "Fit", result: dict[str, Any]) -> None:
-    if folder:
-        from attsvm.pages.fit.page import write_folder
+def _page(done: "Fit", result: dict[str, Any]) -> "Page":
+    from attsvm.pages.fit import fit_page
 
-        write_folder(folder, done, result, result["command"], done.source)
-
-
-def _show(done: "Fit", result: dict[str, Any], json: bool) -> None:
-    from attsvm.pages.fit.words import notes, tables, verdict
-
-    print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+    return fit_page(done, result, done.source)
 
 
 def _finish(done: "Fit", out: Path | None) -> None:

@@ -17,7 +17,7 @@ from attsvm.cli.options import (
     Threads,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -84,8 +84,8 @@ def fit_text(
     command = command_line()
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
-    from attsvm.pages.texts.numbers import text_numbers
-    from attsvm.pages.texts.words import notes, tables, verdict
+    from attsvm.pages.texts import text_page
+    from attsvm.pages.texts_numbers import text_numbers
 
     with result_folder(out, force, (texts, test, embed)) as folder:
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
@@ -114,9 +114,8 @@ def fit_text(
                 callback=callback,
             )
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
+        page = text_page(done, result)
         if folder:
-            from attsvm.pages.texts.page import write_text_folder
-
-            write_text_folder(folder, done, result, command)
-    print_result(result, json, tables(result), verdict(result), notes(result))
+            page.write(folder)
+    page.show(json)
     finish(out, "index.html, figures and result.json", exit_status([result["training"]["status"]], "run"))

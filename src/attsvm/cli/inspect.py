@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import Interrupted, on_interruption
-from attsvm.cli import completion, messages
-from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
+from attsvm.cli import messages
+from attsvm.cli.inspection_options import (
+    Family,
+    Gap,
+    Images,
+    Margins,
+    Queries,
+    TextFile,
+    head_place,
+    inspect_arguments,
+)
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
-from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
-from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
     from attsvm.inspect.inputs import Input
     from attsvm.inspect.saved_models import Found
-    from attsvm.pages.inspection.page import InspectionFiles
+    from attsvm.pages.inspection import InspectionPages
+    from attsvm.pages.page import Page
 
 Update = Callable[[Mapping[str, bytes]], None]
 
@@ -75,16 +83,9 @@ def more_help(arguments: Sequence[str]) -> str:
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name.")],
-    text: Annotated[Path | None, typer.Option(metavar="FILE", help="Text with one sequence per line.")] = None,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Pictures, for ViT.")] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=completion.FAMILIES,
-            help="Family of the model, or package.module:name.  [default: found by the model's modules]",
-        ),
-    ] = None,
+    text: TextFile = None,
+    images: Images = None,
+    family: Family = None,
     head: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +112,7 @@ def inspect(
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
     ] = None,
-    margins: Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")] = True,
+    margins: Margins = True,
     twin: Annotated[
         bool | None,
         typer.Option(
@@ -119,11 +120,8 @@ def inspect(
             help="Inspect a twin, too: the same model with random weights.  [default: twin, but no-twin with --head]",
         ),
     ] = None,
-    queries: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"),
-    ] = None,
-    gap: Annotated[float, typer.Option(help="Relative width of the margins' intervals.")] = 1e-2,
+    queries: Queries = None,
+    gap: Gap = 1e-2,
     out: OutFolder = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampled queries and of the twin.")] = 0,
     threads: Threads = None,
@@ -134,20 +132,23 @@ def inspect(
     """Inspect a trained transformer (the help is HELP)."""
     limit_threads(threads)
     command, start = command_line(), time.perf_counter()
-    if (text is None) == (images is None):
-        raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
-    heads = [head_place("--head", one) for one in head] if head else None
+    arguments = inspect_arguments(
+        [model],
+        text,
+        images,
+        head=head,
+        sentence=sentence,
+        queries=queries,
+        gap=gap,
+        margins=margins,
+        seed=seed,
+        family=family,
+        device=device,
+    )
+    heads = arguments["heads"]
     place = head_place("--view", view) if view is not None else heads[0] if heads else None
-    check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
-    for name, number in (("--sentence", sentence), ("--queries", queries)):
-        if number is not None:
-            check_integer(name, number, 1)
-    check_seed(seed, "--seed")
-    check_models([model], pictures=images is not None)
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
-
-    from attsvm._utils.devices import find_torch_device
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
         from attsvm.inspect.saved_models import SavedModel
@@ -171,13 +172,7 @@ def inspect(
                 shown=messages.progress,
                 keep=report.keep,
                 say=messages.say,
-                heads=heads,
-                queries=queries,
-                gap=gap,
-                margins=margins,
-                seed=seed,
-                family=family,
-                device=str(find_torch_device(device)),
+                **arguments,
             )
             report.write(found, "")
         except Interrupted:
@@ -208,7 +203,7 @@ class _Report:
         self.update, self.given, self.sentence, self.start, self.about = update, given, sentence, start, about
         self.next_page = time.monotonic() + wait
         self.latest: Found | None = None
-        self.pages: InspectionFiles | None = None
+        self.pages: InspectionPages | None = None
 
     def keep(self, found: "Found") -> None:
         """Keep the latest result, and write it unless the last page is new."""
@@ -220,93 +215,27 @@ class _Report:
             self.next_page = began + took + max(SECONDS_A_PAGE, took / SHARE_OF_PAGES)
 
     def write(self, found: "Found", state: str) -> None:
-        """Write the page, its figures and the numbers; after an interruption there is no time to draw."""
-        if self.update is None:
-            return
-        if self.pages is None:
-            from attsvm.pages.inspection.page import InspectionFiles
-
-            self.pages = InspectionFiles(self.given.tokens, self.sentence, self.given.words)
-        self.update(self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted"))
+        """Write the page, its figures and the numbers."""
+        if self.update is not None:
+            self.update(self._page(found, state).files())
 
     def show(self, found: "Found", state: str, json: bool) -> None:
         """Print the numbers as JSON, or as tables."""
-        if json:
-            from attsvm.pages.plain import dumps
-
-            print(dumps(self._numbers(found, state)))
-        else:
-            _show(found, self.given.tokens, self.sentence, state)
+        self._page(found, state).show(json)
 
     def holds(self, found: "Found") -> str:
         """The number of finished heads."""
-        from attsvm.pages.inspection.words import finished_words
+        from attsvm.pages.inspection import finished_words
 
         return finished_words(found)
 
-    def _numbers(self, found: "Found", state: str) -> dict[str, Any]:
-        from attsvm.pages.inspection.numbers import inspection_numbers
+    def _page(self, found: "Found", state: str) -> "Page":
+        from attsvm.pages.inspection import InspectionPages
+        from attsvm.pages.inspection_numbers import inspection_numbers
 
+        if self.pages is None:
+            self.pages = InspectionPages(self.given.tokens, self.sentence, self.given.words)
         seconds = time.perf_counter() - self.start
-        return inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
-
-
-def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) -> None:
-    from rich.console import Console
-
-    from attsvm.pages.inspection.numbers import layer_rows
-    from attsvm.pages.inspection.origins import (
-        TEST_COLUMNS,
-        TESTED,
-        origin_lines,
-        term_lines,
-        test_lines,
-        untested_words,
-    )
-    from attsvm.pages.inspection.words import (
-        change_words,
-        glosses,
-        notes,
-        of_view,
-        state_words,
-        summary,
-        triple_lines,
-        view_lines,
-    )
-
-    done, other = found.done, found.twin
-    console = Console()
-    console.print(summary(done), highlight=False)
-    for name, one in (("", done), ("randomly initialised twin", other)):
-        if one is None:
-            continue
-        heads, rows = layer_rows(one)
-        layout: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": True}
-        console.print(columns_table(heads, rows, right=heads[1:], title=name or None, title_justify="left", **layout))
-    for gloss in glosses(done):
-        console.print(gloss, style="dim", highlight=False)
-    if state:
-        console.print(state_words(found, state), style="bold yellow", highlight=False)
-    for note in notes(done, other):
-        console.print(note, highlight=False)
-    if done.view is not None:
-        pairs: list[Any] = origin_lines(done.view)
-        if pairs:
-            terms: list[Any] = term_lines(done.view)
-            console.print("Parts of the decision margin by what varies, and by origin in the residual stream:")
-            console.print(columns_table(("what varies", "share"), terms, right=("share",)))
-            console.print(columns_table(("queries from", "keys from", "share"), pairs, right=("share",)))
-        tests: list[Any] = test_lines(found.tests)
-        if tests:
-            console.print(f"Causal tests of these reasons on held-out text. {TESTED}", highlight=False)
-            console.print(columns_table(TEST_COLUMNS, tests))
-        if found.tests:
-            console.print(untested_words(found.tests), highlight=False, markup=False)
-        console.print(pairs_table(of_view(done.view)))
-        titles, lines = view_lines(done.view, tokens[sentence], sentence)
-        console.print(columns_table(titles, lines, right=("probability",)))
-        triples: list[Any] = triple_lines(done.view, tokens)
-        if triples:
-            console.print("The triples with the largest multipliers of the Att-SVM:")
-            console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
-            console.print(change_words(done.view, tokens), highlight=False, markup=False)
+        numbers = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
+        # after an interruption there is no time to draw
+        return self.pages.of(found, numbers, state, draws=state != "interrupted")

@@ -7,7 +7,6 @@ import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder
 from attsvm.cli.shared import command_line, finish, result_folder
-from attsvm.cli.tables import columns_table
 
 HELP = """
 RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.inspect.AttentionMonitor` wrote;
@@ -25,9 +24,6 @@ Examples:
     attsvm monitor runs/first --out demo/heads
 """
 
-MOST_ROWS = 60
-"""Most heads in the table of the terminal."""
-
 
 def monitor(
     record: Annotated[
@@ -38,33 +34,12 @@ def monitor(
     force: ForceFolder = False,
 ) -> None:
     """Show a record (the help is HELP)."""
-    from attsvm.pages.monitor.records import read_records
-    from attsvm.pages.monitor.words import described, head_rows, monitor_numbers, notes, recorded, summary, verdict
-    from attsvm.pages.plain import dumps
+    from attsvm.pages.monitor import monitor_page
+    from attsvm.pages.records import read_records
 
     with result_folder(out, force, (record,)) as folder:
-        records = read_records(record)
-        result = monitor_numbers(records, source=str(record), command=command_line())
+        page = monitor_page(read_records(record), source=str(record), command=command_line())
         if folder:
-            from attsvm.pages.monitor.page import write_monitor
-
-            write_monitor(folder, records, result)
-    if json:
-        print(dumps(result))
-    else:
-        from rich.console import Console
-
-        console = Console()
-        console.print(f"{summary(records)}. {verdict(records)}", highlight=False)
-        for note in notes(records):
-            console.print(note, style="bold yellow", highlight=False)
-        measures = [described(name) for name in recorded(records)]
-        titles = ["head", *(measure.short for measure in measures)]
-        _, rows = head_rows(records)
-        console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
-        if len(rows) > MOST_ROWS:
-            console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)
-        for measure in measures:
-            if measure.meaning:
-                console.print(f"{measure.short}: {measure.meaning}", style="dim", highlight=False)
+            page.write(folder)
+    page.show(json)
     finish(out, "index.html, figures and result.json")

@@ -6,7 +6,7 @@ import typer
 
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 
 HELP = """
 CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
@@ -49,7 +49,7 @@ def next_token(
     limit_threads(threads)
     command = command_line()
 
-    from attsvm.pages.next_words.numbers import next_word_numbers, notes, tables, verdict
+    from attsvm.pages.next_token import next_token_page, next_word_numbers
     from attsvm.results import Status
 
     with result_folder(out, force, (corpus,)) as folder:
@@ -71,10 +71,9 @@ def next_token(
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
         result = next_word_numbers(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads)
+        page = next_token_page(done, result)
         if folder:
-            from attsvm.pages.next_words.page import write_next_word_folder
-
-            write_next_word_folder(folder, done, result, command)
-    print_result(result, json, tables(result), verdict(result), notes(result))
+            page.write(folder)
+    page.show(json)
     statuses = [word["status"] for word in result["last_words"] if word["status"] != Status.INFEASIBLE]
     finish(out, "index.html and result.json", exit_status(statuses, "graph-SVM"))

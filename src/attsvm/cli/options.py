@@ -48,15 +48,3 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
             raise ProblemError(f"{option}: expected {name!r} once, got it twice")
         found[name] = value
     return found
-
-
-def head_place(option: str, head: str) -> tuple[int, int]:
-    """Read a head such as 3.5: its layer, and its number there.
-
-    Raises ProblemError if it is written in another way.
-    """
-    try:
-        layer, of_layer = (int(part) for part in head.split("."))
-    except ValueError:
-        raise ProblemError(f"{option}: expected a layer and a head, such as 3.5, got {head!r}") from None
-    return layer, of_layer

@@ -7,8 +7,8 @@ import typer
 
 from attsvm.cli.options import Json, ProblemFile
 from attsvm.cli.shared import command_line, finish
-from attsvm.cli.tables import pairs_table
-from attsvm.pages.outputs import check_file
+from attsvm.pages.folder import check_file
+from attsvm.pages.terminal import pairs_table
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem

@@ -68,7 +68,7 @@ def profile(
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
     from attsvm.pages.plain import dumps
-    from attsvm.pages.profile.page import numbers, write_folder
+    from attsvm.pages.profile import profile_page
     from attsvm.profiles import margin_profile
     from attsvm.profiles.named import import_optimizer
     from attsvm.profiles.profile import NORMS
@@ -86,8 +86,8 @@ def profile(
                 device=device,
                 callback=callback,
             )
-        result = numbers(found, command=command, threads=threads)
+        page = profile_page(found, command=command, threads=threads)
         if folder:
-            write_folder(folder, found, result, command)
-    print(dumps(result) if json else found)
+            page.write(folder)
+    print(dumps(page.numbers) if json else found)
     finish(out, "index.html, figures, result.json and profile.npz")

@@ -1,4 +1,4 @@
-"""What several commands do: limit threads, show progress, claim the folder of a result, print it."""
+"""What several commands do: limit threads, show progress, claim the folder of a result."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ def announce(out: Path | None) -> None:
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> Iterator[Path | None]:
     """Claim the folder of ``--out``."""
-    from attsvm.pages.claim import claim_folder
+    from attsvm.pages.folder import claim_folder
 
     with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
         announce(out)
@@ -57,7 +57,7 @@ def updated_folder(
     out: Path | None, force: bool, inputs: Iterable[object] = ()
 ) -> Iterator[Callable[[Mapping[str, bytes]], None] | None]:
     """Claim the folder of ``--out`` for a result that is written while it is computed."""
-    from attsvm.pages.claim import claim_updates
+    from attsvm.pages.folder import claim_updates
 
     with claim_updates(out, force, inputs) if out else contextlib.nullcontext() as update:
         announce(out)
@@ -72,29 +72,6 @@ def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callabl
     """
     with keeping_steps(stops), messages.progress(name, lambda _: check_interrupted()) as update:
         yield update
-
-
-def print_result(
-    result: dict[str, Any],
-    json: bool,
-    tables: Iterable[tuple[str, list[tuple[str, str]]]],
-    verdict: str,
-    notes: Iterable[str],
-) -> None:
-    """Print a result on stdout: as JSON, or as its tables, its verdict, and notes that must not be overlooked."""
-    from rich.console import Console
-
-    from attsvm.cli.tables import grouped_table
-    from attsvm.pages.plain import dumps
-
-    if json:
-        print(dumps(result))
-        return
-    console = Console()
-    console.print(grouped_table(tables))
-    console.print(verdict, highlight=False)
-    for note in notes:
-        console.print(note, style="bold yellow", highlight=False)
 
 
 def finish(out: Path | None, written: str, exit_status: int = 0) -> None:

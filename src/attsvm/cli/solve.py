@@ -8,14 +8,11 @@ from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish, limit_threads
-from attsvm.cli.tables import columns_table, pairs_table
-from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
-from attsvm.pages.outputs import check_file
+from attsvm.pages.folder import check_file
+from attsvm.pages.terminal import columns_table, pairs_table
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from attsvm.problem import Problem
     from attsvm.svm import Solution
 
@@ -77,16 +74,19 @@ def solve(
 
     import numpy as np
 
+    from attsvm._utils.archives import read_array
     from attsvm.pages.plain import dumps
     from attsvm.problem import Problem
+    from attsvm.selection import optimal_tokens
     from attsvm.svm import solve_svm
 
     problem = Problem.load(problem_file)
+    chosen = optimal_tokens(problem) if selected == "optimal" else read_array(selected, "selected")
     solution = solve_svm(
         problem,
-        _selection(problem, selected),
+        chosen,
         norm,
-        relaxed=None if relaxed is None else _array(relaxed, "relaxed"),
+        relaxed=None if relaxed is None else read_array(relaxed, "relaxed"),
         slack=slack,
         rank=rank,
         tol=tol,
@@ -126,26 +126,6 @@ def as_numbers(
             "direction": solution.direction,
         },
     )
-
-
-def _selection(problem: "Problem", text: str) -> "np.ndarray":
-    if text == "optimal":
-        from attsvm.selection import optimal_tokens
-
-        return optimal_tokens(problem)
-    return _array(text, "selected")
-
-
-def _array(path: str, name: str) -> "np.ndarray":
-    """The array of an ``.npy`` file, or of that name in an ``.npz`` archive."""
-    from attsvm._utils.archives import read_npy, read_npz
-
-    if not path.endswith(".npz"):
-        return read_npy(path)
-    arrays, _ = read_npz(path)
-    if name not in arrays:
-        raise ProblemError(f"{path}: expected an array {name!r}, got {', '.join(map(repr, arrays)) or 'none'}")
-    return arrays[name]
 
 
 def _show(solution: "Solution") -> None:

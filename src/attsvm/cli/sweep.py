@@ -15,8 +15,8 @@ from attsvm.cli import completion
 from attsvm.cli.messages import say
 from attsvm.cli.options import Device, Json
 from attsvm.cli.shared import command_line, progress
-from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
+from attsvm.pages.terminal import columns_table
 
 if TYPE_CHECKING:
     from attsvm.sweeps import Definition, SweepProgress

@@ -20,10 +20,10 @@ from attsvm.cli.options import (
     named_values,
 )
 from attsvm.cli.shared import announce, command_line, finish, limit_threads, progress
-from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
-from attsvm.pages.outputs import check_file
+from attsvm.pages.folder import check_file
+from attsvm.pages.terminal import pairs_table
 from attsvm.training.attention import ATTENTIONS
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""HTML pages of results: shared templates and style, and one folder per kind of page."""
+"""Pages of results: one model of a page, its three views, and one file for each kind of result."""

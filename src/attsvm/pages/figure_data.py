@@ -49,6 +49,22 @@ class Series(NamedTuple):
     axes: int  # the number of the axes among those of the figure, from 1
 
 
+class Marks(NamedTuple):
+    """Points or cells of one pair of axes, and what appears at each of them at the pointer."""
+
+    axis: Axes
+    points: np.ndarray  # shape (N, 2), in the units of the axes
+    texts: list[str]
+    half_cell: tuple[float, float] | None = None  # half the width and height of a cell in these units; None for points
+
+
+class Data(NamedTuple):
+    """The numbers of a figure, where they are more than what is drawn."""
+
+    table: str  # as CSV
+    marks: list[Marks]
+
+
 def figure_series(figure: Figure) -> list[Series]:
     """The series of a figure that has been drawn, in the order of its axes. Points that are not drawn are left out.
 
@@ -68,18 +84,12 @@ def figure_series(figure: Figure) -> list[Series]:
         panel = " ".join(filter(None, (str(index) if len(panels) > 1 else "", plain(title))))
         labels = plain(axis.get_xlabel()) or "x", plain(axis.get_ylabel()) or "y"
         for name, points, rows, half_cell in (*_curves(axis), *_bars(axis), *_cells(axis)):
-            pixels = axis.transData.transform(points)
-            places = np.array([0, figure.bbox.height]) + pixels * [1, -1]
+            places, size = _placed(figure, axis, points, half_cell)
             drawn = np.isfinite(points).all(axis=1) & np.isfinite(places).all(axis=1)
             drawn &= np.array([all(entry == entry for entry in row) for row in rows], dtype=bool)  # no NaN
             if drawn.any():
                 kept = [row for row, is_drawn in zip(rows, drawn, strict=True) if is_drawn]
-                scale = 72 / figure.dpi
-                size = None
-                if half_cell is not None:
-                    corner = axis.transData.transform(points[0] + half_cell)
-                    size = tuple(np.abs(corner - pixels[0]) * scale)
-                found.append(Series(panel, name, labels, points[drawn], kept, places[drawn] * scale, size, number))
+                found.append(Series(panel, name, labels, points[drawn], kept, places[drawn], size, number))
     return found
 
 
@@ -98,7 +108,7 @@ def figure_panels(figure: Figure) -> dict[int, Panel]:
     found = {}
     for number, axis in enumerate(figure.axes, start=1):
         scales = axis.get_xscale(), axis.get_yscale()
-        worded = _words(axis.xaxis) or _words(axis.yaxis) or not axis.axison
+        worded = _has_names(axis.xaxis) or _has_names(axis.yaxis) or not axis.axison
         if not axis.lines or axis.images or worded or not {"linear", "log"}.issuperset(scales):
             continue
         (left, bottom), (right, top) = axis.bbox.get_points() * 72 / figure.dpi
@@ -145,12 +155,15 @@ def to_csv(series: list[Series]) -> str:
     return stream.getvalue()
 
 
-def data_links(figure: Figure, name: str) -> Markup:
+def data_links(figure: Figure, name: str, data: Data | None = None) -> Markup:
     """The links "data (CSV)" and "SVG" of a drawn figure; without the first if the figure shows no numbers.
 
     The SVG link is filled by the script of the page, from the drawing on the page. The script also reads the places of
     the points, in the order of the lines of the CSV file, and shows the numbers of the nearest one.
     """
+    if data is not None:
+        places = [_given(figure, one) for one in data.marks]
+        return file_links(name, data.table, places, figure_panels(figure))
     series = figure_series(figure)
     if not series:
         return Markup(f'<p class="data">{_svg_link(name)}</p>')
@@ -164,6 +177,26 @@ def data_links(figure: Figure, name: str) -> Markup:
         for one in series
     ]
     return file_links(name, to_csv(series), places, figure_panels(figure))
+
+
+def _given(figure: Figure, marks: Marks) -> dict[str, Any]:
+    """Where given points are in the drawing, and what appears there."""
+    places, size = _placed(figure, marks.axis, marks.points, marks.half_cell)
+    number = figure.axes.index(marks.axis) + 1
+    return {"cell": size, "axes": number, "at": places.round(1).ravel().tolist(), "texts": marks.texts}
+
+
+def _placed(
+    figure: Figure, axis: Axes, points: np.ndarray, half_cell: tuple[float, float] | None
+) -> tuple[np.ndarray, tuple[float, float] | None]:
+    """Points of axes in the units of the SVG view box, and half the size of their cells."""
+    pixels = axis.transData.transform(points)
+    scale = 72 / figure.dpi
+    places = (np.array([0, figure.bbox.height]) + pixels * [1, -1]) * scale
+    if half_cell is None or not len(points):
+        return places, None
+    wide, high = np.abs(axis.transData.transform(points[0] + half_cell) - pixels[0]) * scale
+    return places, (float(wide), float(high))
 
 
 def file_links(
@@ -297,3 +330,8 @@ def _words(axis: Axis) -> dict[float, str]:
         for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
         if label.get_text()
     }
+
+
+def _has_names(axis: Axis) -> bool:
+    """Whether its fixed ticks have other names than their numbers."""
+    return any(text != f"{place:g}" for place, text in _words(axis).items())

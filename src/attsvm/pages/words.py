@@ -1,6 +1,13 @@
-"""Numbers and shares as text: the same spelling on every page and on the terminal."""
+"""Numbers, shares and their intervals as text: the same spelling on every page and on the terminal."""
 
 import math
+from typing import Any
+
+import numpy as np
+import scipy
+
+from attsvm.statistics import LEVEL
+from attsvm.statistics import share as wilson
 
 Rows = list[tuple[str, str]]
 """Names and values of a table."""
@@ -45,6 +52,19 @@ def with_interval(share: float, interval: tuple[float, float]) -> str:
     return f"{share:.1%} ({100 * low:.1f}-{high:.1%})"
 
 
+def split_interval(share: str) -> tuple[str, str]:
+    """A share of :func:`rate` and its interval in words, which is empty if it has none.
+
+    Examples
+    --------
+    >>> from attsvm.pages.words import split_interval
+    >>> split_interval("93.0% (91.2-94.4%)"), split_interval("9 of the 12")
+    (('93.0%', '95% interval 91.2-94.4%'), ('9 of the 12', ''))
+    """
+    value, _, interval = share.partition(" (")
+    return value, f"95% interval {interval.rstrip(')')}" if interval else ""
+
+
 def number(value: float | None) -> str:
     """A number with three or four digits; a probability just below 1 is written as its distance to 1.
 
@@ -77,24 +97,6 @@ def short(value: float) -> str:
     return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
 
 
-def tick_text(value: float) -> str:
-    """A number at a tick of an axis; large and small ones with a power of ten, as the script of the zoom writes them.
-
-    Examples
-    --------
-    >>> from attsvm.pages.words import tick_text
-    >>> tick_text(0.25), tick_text(4e14), tick_text(1e-13)
-    ('0.25', '4·10¹⁴', '10⁻¹³')
-    """
-    mantissa, power, exponent = short(value).partition("e")
-    if not power:
-        return mantissa
-    return f"{float(mantissa):g}·10{str(int(exponent)).translate(_RAISED)}".removeprefix("1·")
-
-
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 def listed(names: list[str]) -> str:
     """Names with commas, and "and" before the last.
 
@@ -106,3 +108,58 @@ def listed(names: list[str]) -> str:
     """
     *others, last = names
     return f"{', '.join(others)}{' and ' * bool(others)}{last}"
+
+
+def share_interval(value: float, count: int) -> tuple[float, float]:
+    """Wilson interval, at 95 %, of a share of ``count`` independent rows.
+
+    Examples
+    --------
+    >>> from attsvm.pages.words import share_interval
+    >>> low, high = share_interval(0.9, 100)
+    >>> round(low, 3), round(high, 3)
+    (0.826, 0.945)
+    """
+    found = wilson(value * count, count)
+    return float(found.low), float(found.high)
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
+    """Student's interval, at 95 %, of the mean of shares, within 0 and 1.
+
+    None for a single share, and for shares that are all equal: the interval would have zero width, which says too much.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.pages.words import mean_interval
+    >>> low, high = mean_interval(np.array([0.5, 0.6, 0.7]))
+    >>> round(low, 3), round(high, 3)
+    (0.352, 0.848)
+    """
+    if np.ptp(values) == 0:
+        return None
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    low, high = np.clip([values.mean() - half, values.mean() + half], 0, 1)
+    return float(low), float(high)
+
+
+def saturation_numbers(largest: np.ndarray, threshold: float) -> dict[str, Any]:
+    """The field ``saturation`` of a result, from the largest softmax probability of each query."""
+    median = np.median(largest)
+    return {
+        "median_largest_probability": median,
+        "share_above_threshold": (largest >= threshold).mean(),
+        "threshold": threshold,
+        "soft": median < threshold,
+    }
+
+
+def saturation_word(soft: bool) -> str:
+    """How pages and the terminal call it."""
+    return "not saturated" if soft else "saturated"
+
+
+def number_of_words(count: float) -> str:
+    """An effective number of words, with a decimal where it is small."""
+    return f"{count:.1f}" if count < 10 else f"{count:.0f}"

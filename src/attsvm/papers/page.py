@@ -7,7 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from attsvm._version import __version__
-from attsvm.pages.render import render, svg_element
+from attsvm.pages.figure import svg_element
+from attsvm.pages.page import Page, Part
 from attsvm.pages.words import listed
 from attsvm.papers.figure import Row, Standing
 from attsvm.papers.run import Outcome, as_numbers, standing_words
@@ -94,17 +95,25 @@ def page(cards: Sequence[Card], command: str) -> str:
     seconds = sum(card.seconds for card in cards)
     count = f"{len(cards)} figure{'s' * (len(cards) != 1)}"
     papers = list(dict.fromkeys(card.paper for card in cards))
-    return render(
-        "reproduce.html.j2",
-        package="attsvm.papers",
+    result = Page(
+        {"command": command},
         title=f"Figures of the papers, measured again{_TITLES[kind]}",
         kicker=f"attsvm {__version__} · {count}{sizes} · {seconds:.0f} s of measurements",
         verdict=verdict_of_all(cards),
+        body=lambda: [
+            Part(
+                "claims",
+                {
+                    "summary": cards if len(cards) > 1 else [],
+                    "papers": [(paper, [card for card in cards if card.paper == paper]) for paper in papers],
+                },
+            )
+        ],
         notes=_NOTES[kind],
-        cards=cards,
-        papers=[(paper, [card for card in cards if card.paper == paper]) for paper in papers],
-        command=command,
+        footer="The numbers of each figure are in <name>.json and its drawing in <name>.png and .svg, in the folder of "
+        "this page.",
     )
+    return result.files()["index.html"].decode()
 
 
 def verdict_of_all(cards: Sequence[Card]) -> str:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm._utils.files import atomic_write, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.errors import ProblemError
-from attsvm.pages.outputs import check_folder, check_holds_files
+from attsvm.pages.folder import check_folder, check_holds_files
 from attsvm.pages.plain import command_result, dumps
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES

@@ -1,6 +1,6 @@
 """In how many sentences one run attends more to the key words than another."""
 
-from attsvm.pages.experiment.key_words import comparisons
+from attsvm.pages.experiment import comparisons
 
 
 def run(optimizer, *attention):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.pages.experiment.figures import draw_sparsity
+from attsvm.pages.experiment_figures import draw_sparsity
 
 
 def test_lines_are_the_layers_and_their_mean():

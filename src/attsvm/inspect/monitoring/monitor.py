@@ -202,7 +202,7 @@ class AttentionMonitor:
         ...     (Path(folder) / "heads" / "index.html").exists()
         True
         """
-        write: Any = import_object("attsvm.pages.monitor.page:write_records")  # pages are a later layer
+        write: Any = import_object("attsvm.pages.monitor:write_records")  # pages are a later layer
         command = f"AttentionMonitor(model, every={self.every}).page({str(folder)!r})"
         write(folder, force, self.heads, self.records, command)
 

@@ -1,0 +1,85 @@
+"""The options that ``attsvm inspect`` and ``attsvm compare`` share."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm.cli import completion
+from attsvm.errors import ProblemError
+from attsvm.pretrained import check_models
+
+TextFile = Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Text with one sequence per line.")]
+Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="Pictures, for ViT.")]
+Family = Annotated[
+    str | None,
+    typer.Option(
+        "--family",
+        metavar="NAME",
+        autocompletion=completion.FAMILIES,
+        help="Family of the models, or package.module:name.  [default: found by the models' modules]",
+    ),
+]
+Margins = Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")]
+Queries = Annotated[
+    int | None,
+    typer.Option(
+        "--queries", metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"
+    ),
+]
+Gap = Annotated[float, typer.Option("--gap", help="Relative width of the margins' intervals.")]
+
+
+def head_place(option: str, head: str) -> tuple[int, int]:
+    """Read a head such as 3.5: its layer, and its number there.
+
+    Raises ProblemError if it is written in another way.
+    """
+    try:
+        layer, of_layer = (int(part) for part in head.split("."))
+    except ValueError:
+        raise ProblemError(f"{option}: expected a layer and a head, such as 3.5, got {head!r}") from None
+    return layer, of_layer
+
+
+def inspect_arguments(
+    models: Sequence[str],
+    text: Path | None,
+    images: Path | None,
+    *,
+    head: list[str] | None,
+    sentence: int | None,
+    queries: int | None,
+    gap: float,
+    margins: bool,
+    seed: int,
+    family: str | None,
+    device: str | None,
+) -> dict[str, Any]:
+    """Check the options, and return the arguments of :func:`attsvm.inspect.inspect`.
+
+    Raises ProblemError if one of them is not valid, or a package is not installed that the models need.
+    """
+    if (text is None) == (images is None):
+        raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
+    heads = [head_place("--head", one) for one in head] if head else None
+    check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
+    for name, number in (("--sentence", sentence), ("--queries", queries)):
+        if number is not None:
+            check_integer(name, number, 1)
+    check_seed(seed, "--seed")
+    check_models(models, pictures=images is not None)
+
+    from attsvm._utils.devices import find_torch_device
+
+    return {
+        "heads": heads,
+        "queries": queries,
+        "gap": gap,
+        "margins": margins,
+        "seed": seed,
+        "family": family,
+        "device": str(find_torch_device(device)),
+    }

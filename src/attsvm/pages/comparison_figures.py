@@ -1,0 +1,154 @@
+"""The figures of a comparison: changed selections by head, measures before and after, and curves over checkpoints."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.pages.comparison import model_names
+from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.plot import style
+from attsvm.plot.canvas import line
+
+if TYPE_CHECKING:
+    from attsvm.inspect import Measure
+    from attsvm.inspect.comparison import HeadChange
+    from attsvm.inspect.series import Series
+
+OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
+"""Measures that are drawn before and after, or over the checkpoints."""
+
+COLOURS = "cividis"
+
+NAMED = 4
+"""Heads with a curve of their own: those that changed most."""
+
+
+def draw_comparison(series: "Series") -> list[Shown]:
+    """A map of changed selections, and each measure before and after, or over the models if there are several."""
+    drawers: dict[str, Callable[[], Drawn | None]] = {"changed": partial(_map, series)}
+    several = len(series.inspections) > 2
+    if several:
+        drawers["changed_over_models"] = partial(_changed, series)
+    for measure in series.inspections[0].measures:
+        if measure.name in OVER_MODELS:
+            drawers[measure.name] = partial(_over_models if several else _before_after, measure, series)
+    return draw_each(drawers)
+
+
+def _map(series: "Series") -> Drawn | None:
+    heads = series.total.heads
+    layers, width = (1 + max(place) for place in zip(*((one.layer, one.head) for one in heads), strict=True))
+    values = np.full((layers, width), np.nan)
+    for one in heads:
+        values[one.layer, one.head] = 100 * one.changed
+    if np.isnan(values).mean() > 1 / 2 or values.size == 1:
+        return None  # nearly empty
+    figure, axis = style.panel("head", "layer", 0.87 + style.WIDTH * 0.72 * min(1.6, max(0.22, layers / width)))
+    image = axis.imshow(values, cmap=COLOURS, vmin=0, aspect="auto", interpolation="nearest")
+    axis.grid(False)
+    axis.tick_params(length=0)
+    axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
+    names = model_names(series)
+    caption = f"Share of the queries that select another token in {names[-1]} than in {names[0]}, in percent."
+    return Drawn("changed", "Changed selections", caption, figure)
+
+
+def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
+    of_margin = measure.name == "margin_ratio"
+    pairs = [(one, _ends(one, measure.name)) for one in series.total.heads]
+    found = [(one, ends) for one, ends in pairs if ends is not None]
+    if not found:
+        return None
+    names = model_names(series)
+    figure, axis = style.panel(names[0], names[-1], 2.6)
+    _diagonal(axis, np.array([ends for _, ends in found]))
+    for one, (before, after) in found:
+        moved = one.margin_moved if of_margin else one.changed > 0
+        colour, at = style.VERMILLION if moved else style.BLUE, (np.mean(before), np.mean(after))
+        marker = "o" if moved else "s"
+        label = f"head {one.layer}.{one.head}"
+        axis.plot(*at, marker=marker, markersize=3.5, alpha=0.75, linestyle="none", color=colour, label=label)
+        if of_margin:
+            axis.hlines(at[1], before[0], before[-1], color=colour, linewidth=0.8, label=f"{label}, {names[0]}")
+            axis.vlines(at[0], after[0], after[-1], color=colour, linewidth=0.8, label=f"{label}, {names[-1]}")
+    what = "whose margin certainly moved; lines are the intervals" if of_margin else "that changed selections"
+    caption = f"A point for each head: {measure.meaning}. Orange circles: heads {what}."
+    return Drawn(measure.name, f"{measure.title}, before and after", caption, figure)
+
+
+def _ends(change: "HeadChange", name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """A measure before and after; for the margin ratio the ends of both intervals."""
+    if name == "margin_ratio":
+        return change.margin
+    if name not in change.numbers:
+        return None
+    before, after = change.numbers[name]
+    return (before,), (after,)
+
+
+def _diagonal(axis: Axes, values: np.ndarray) -> None:
+    """The line on which nothing changes; logarithmic axes for values of several sizes."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > 100 * low:
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+    ends = [low, high] if high > low else [low - 0.5, high + 0.5]
+    axis.plot(ends, ends, color=style.INK, linewidth=0.7, linestyle=":", label="unchanged")
+
+
+def _changed(series: "Series") -> Drawn:
+    places = series.places[1:]
+    figure, axis = style.panel(_across(series), "changed selections (%)", 2.4)
+    values = 100 * np.stack([series.since_first[one.layer, one.head] for one in series.total.heads])
+    _curves(axis, places, values, series)
+    between = 100 * np.stack([*series.since_previous.values()])
+    axis.plot(places, np.nanmedian(between, axis=0), color=style.INK, linestyle=":", label="median, one to the next")
+    style.legend_above(axis, 2)
+    caption = (
+        f"Share of the queries that select another token than in {model_names(series)[0]}; dotted: than in the"
+        f" {'checkpoint' if series.steps else 'model'} before. {_bands(series)}"
+    )
+    return Drawn("changed_over_models", "Changed selections", caption, figure)
+
+
+def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
+    values = np.full((len(series.total.heads), len(series.inspections)), np.nan)
+    for k, inspection in enumerate(series.inspections):
+        of_head = {(one.layer, one.head): one.numbers.get(measure.name) for one in inspection.heads}
+        found = [of_head.get((one.layer, one.head)) for one in series.total.heads]
+        values[:, k] = [np.nan if value is None else value for value in found]
+    if np.isnan(values).all(axis=0).any():
+        return None
+    figure, axis = style.panel(_across(series), measure.title, 2.4)
+    _curves(axis, series.places, values, series)
+    low, high = np.nanmin(values), np.nanmax(values)
+    if low > 0 and high > 100 * low:
+        axis.set_yscale("log")
+    style.legend_above(axis, 2)
+    caption = f"{measure.meaning[0].upper()}{measure.meaning[1:]}. {_bands(series)}"
+    return Drawn(measure.name, measure.title, caption, figure)
+
+
+def _curves(axis: Axes, places: list[int], values: np.ndarray, series: "Series") -> None:
+    """The median and the range of all heads, and the heads that changed most, from one row for each head."""
+    low, high = np.nanpercentile(values, [10, 90], axis=0)
+    style.band(axis, places, low, high, style.BLUE)
+    axis.plot(places, np.nanmedian(values, axis=0), color=style.BLUE, label="median head")
+    for k, one in enumerate(series.total.heads[:NAMED], start=1):
+        axis.plot(places, values[k - 1], label=f"head {one.layer}.{one.head}", **line(k), marker="o", markersize=2.5)
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.yaxis.label.set_wrap(True)
+
+
+def _across(series: "Series") -> str:
+    return "training steps" if series.steps else "model"
+
+
+def _bands(series: "Series") -> str:
+    return f"The band is the 10-90 % range of all {len(series.total.heads)} heads; named heads changed most."

@@ -1,0 +1,82 @@
+"""Figures of a page, drawn one by one, so that one that cannot be drawn does not discard a result."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from attsvm.pages.figure_data import Data, data_links
+from attsvm.pages.over_steps import OverSteps, all_layers, with_layers, with_slider
+from attsvm.plot import style
+
+
+class Drawn(NamedTuple):
+    """A figure with its title and its caption."""
+
+    name: str  # name of its file, without the suffix
+    title: str
+    caption: str
+    figure: Figure
+    over_steps: OverSteps | None = None  # what a slider over the steps of training changes
+    data: Data | None = None  # its numbers, if they are not those of its curves, points, bars and cells
+
+
+class Shown(NamedTuple):
+    """What a page shows of a figure."""
+
+    name: str  # name of its file, without the suffix
+    title: str
+    caption: str
+    svg: Markup  # empty if the figure could not be drawn; the caption says why
+    png: bytes | None
+
+
+def draw_each(drawers: Mapping[str, Callable[[], Drawn | None]]) -> list[Shown]:
+    """Draw figures in the style of the package, in their order.
+
+    A figure that cannot be drawn gives a warning, and a note in its place on the page.
+
+    ``drawers``: by name, what draws a figure. It returns None if the figure does not apply.
+
+    Examples
+    --------
+    >>> from attsvm.pages.figure import draw_each
+    >>> draw_each({"nothing": lambda: None})
+    []
+    """
+    with style.applied():
+        shown = [_shown(name, drawer) for name, drawer in drawers.items()]
+    return [one for one in shown if one is not None]
+
+
+def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
+    try:
+        drawn = drawer()
+        if drawn is None:
+            return None
+        style.fix_layout(drawn.figure)
+        svg = svg_element(drawn.figure, drawn.name, drawn.title, drawn.data)
+        if drawn.over_steps is not None:
+            svg = with_slider(svg, drawn.name, drawn.over_steps)
+        return Shown(drawn.name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
+    except Exception as error:  # a figure may fail in any way, and the result matters more
+        why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {error})."
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
+        return Shown(name, name.replace("_", " ").capitalize(), why, Markup(""), None)
+
+
+def svg_element(figure: Figure, name: str, title: str, data: Data | None = None) -> Markup:
+    """A drawing as SVG with its title as the name for screen readers, and below it the links to its data.
+
+    If parts of it are shown at one step only (:func:`attsvm.pages.over_steps.at_step`), a slider is before it.
+
+    The ids inside it start with ``name``.
+    """
+    with all_layers(figure) as steps:
+        drawn = style.to_svg(figure, name)
+    svg = Markup(drawn.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1))
+    return with_layers(svg, name, steps) + data_links(
+        figure, name, data
+    )  # the places are known once the figure is drawn

@@ -1,0 +1,263 @@
+"""``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from attsvm._fit.baselines import MEAN_TOKEN
+from attsvm._fit.comparison import Comparison, Scores
+from attsvm._fit.result import SOFT_BELOW, Fit
+from attsvm.measures import in_cone, margin
+from attsvm.pages.plain import command_result, jsonable
+from attsvm.pages.words import mean_interval, saturation_numbers, share_interval
+from attsvm.problem import Problem
+from attsvm.selection import is_locally_optimal
+from attsvm.svm import Solution
+from attsvm.theory import local_convergence_conditions
+
+SCHEMA = "attsvm.fit/2"
+
+PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
+COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"
+
+CONE_UP_TO = 200_000
+"""The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
+
+
+def numbers(
+    fit: Fit,
+    problem: Problem,
+    *,
+    source: str,
+    command: str,
+    seed: int,
+    threads: int | None = None,
+    classes: tuple[Any, Any] | None = None,
+) -> dict[str, Any]:
+    """The result of a fit as JSON-able numbers; NaN and infinity become None.
+
+    ``problem``: all data, before the split. ``source``, ``command``: the source of the data, and the command that was
+    run. ``threads``: the limit on threads, if there is one. ``classes``: names of the labels +1 and −1.
+    """
+    part, run = fit.train, fit.run
+    kept = part.canonical.active.reshape(part.query_shape)
+    largest = fit.on_train.largest
+    return command_result(
+        SCHEMA,
+        command,
+        {
+            "seed": seed,
+            "threads": threads,
+            "status": run.status,
+            "interrupted": fit.interrupted,
+            "data": _data(fit, problem, source, classes),
+            "training": _training(fit),
+            "accuracy": _accuracy(fit),
+            "saturation": {**saturation_numbers(largest, SOFT_BELOW), "lowest_largest_probability": largest.min()},
+            "selection": {
+                "selected": run.selected,
+                "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
+                "share_optimal": (fit.optimal_tokens == run.selected)[kept].mean(),
+                "settled_at_step": _settled(fit),
+                "right": _right(fit),
+            },
+            "comparison": None,
+            "optimal_tokens": None if fit.optimal is None else _solution(fit.optimal),
+            "att_svm": None if fit.chosen is None else _att_svm(fit, fit.chosen),
+            "relevant_tokens": None if fit.relevant_svm is None else _solution(fit.relevant_svm),
+            "theory": None if fit.chosen is None or missing_error(fit) else _theory(fit, fit.chosen),
+            "direction_error": None if missing_error(fit) else _errors(fit),
+            "direction_error_missing": missing_error(fit),
+            "history": fit.history,
+            "seconds": fit.seconds["everything"],
+        },
+    )
+
+
+def with_comparison(result: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+    """The result of a fit together with a comparison with other classifiers, which adds to its time.
+
+    ``result``: of :func:`numbers`.
+    """
+    return {
+        **result,
+        "interrupted": result["interrupted"] or comparison.interrupted,
+        "comparison": jsonable(_comparison(comparison)),
+        "seconds": result["seconds"] + comparison.seconds,
+    }
+
+
+def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | None) -> dict[str, Any]:
+    part = fit.train
+    return {
+        "source": source,
+        "sha256": problem.data_hash,
+        "classes": classes,
+        "sequences": problem.num_sequences,
+        "tokens": problem.num_tokens,
+        "dim": problem.dim,
+        "queries": part.query_shape[-1] if part.has_query_axis else None,
+        "train": part.num_sequences,
+        "test": len(fit.test_rows),
+        "train_outputs": len(fit.on_train.correct),
+        "test_outputs": 0 if fit.on_test is None else len(fit.on_test.correct),
+        "test_rows": fit.test_rows,
+    }
+
+
+def _accuracy(fit: Fit) -> dict[str, Any]:
+    parts = {"train": (fit.train, fit.on_train), "test": (fit.test, fit.on_test)}
+    found: dict[str, Any] = {"baseline": f"logistic regression on the {MEAN_TOKEN}"}
+    for name, (part, on) in parts.items():
+        values = {name: on.accuracy, f"baseline_{name}": fit.baseline[name]} if part and on else {}
+        for field in (name, f"baseline_{name}"):
+            found[field], found[f"{field}_interval"] = values.get(field), None
+            if part and values:
+                # the queries of a sequence are not independent, so the sequences count
+                found[f"{field}_interval"] = share_interval(values[field], part.num_sequences)
+    return found
+
+
+def _right(fit: Fit) -> dict[str, Any] | None:
+    if fit.right is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, right in fit.right.items():
+        found[name] = right.mean()
+        found[f"{name}_interval"] = share_interval(right.mean(), len(right))
+    return found
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    def of(name: str, scores: Scores) -> dict[str, Any]:
+        accuracy, right = scores
+        return {
+            "classifier": name,
+            "accuracies": accuracy,
+            "mean_accuracy": accuracy.mean(),
+            "mean_accuracy_interval": mean_interval(accuracy),
+            "right_shares": right,
+            "mean_right": None if right is None else right.mean(),
+            "mean_right_interval": None if right is None else mean_interval(right),
+        }
+
+    return {
+        "seeds": comparison.seeds,
+        "test_sequences": comparison.num_test,
+        "seconds": comparison.seconds,
+        "classifiers": [of(name, scores) for name, scores in comparison.scores.items()],
+    }
+
+
+def _training(fit: Fit) -> dict[str, Any]:
+    return {
+        **fit.settings,
+        "steps_done": fit.run.step,
+        "loss": fit.run.loss,
+        "norm": fit.history["norm"][-1],
+        "precise_until": fit.run.precise_until,
+        "seconds": fit.seconds["training"],
+    }
+
+
+def _att_svm(fit: Fit, chosen: Solution) -> dict[str, Any]:
+    # without a value, no query has a token to drop
+    trained_margin = margin(fit.train, fit.run.weights, fit.run.selected) if chosen.value > 0 else None
+    infeasible = chosen.status == "infeasible"
+    optimal = None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support))
+    return {
+        **_solution(chosen),
+        "trained_margin": trained_margin,
+        "margin_ratio": None if trained_margin is None else trained_margin * chosen.value,
+        "locally_optimal": optimal,
+    }
+
+
+def weights_symbol(fit: Fit) -> str:
+    """Return "W" or "p"."""
+    return "W" if fit.train.has_queries else "p"
+
+
+def missing_error(fit: Fit) -> str | None:
+    """Why there is no direction error; None if there is one."""
+    if fit.chosen is None:
+        return "no theorem describes head and attention that are trained together in this way"
+    if fit.soft:
+        return (
+            f"the attention is not saturated (median largest probability {fit.median_largest:.3g}, below {SOFT_BELOW})"
+        )
+    if "direction_error" not in fit.history:
+        if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
+            return "every query has only one token, so nothing is selected"
+        if fit.chosen.value == 0:
+            return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
+        return f"the Att-SVM of the trained selection is {fit.chosen.status}"
+    return None
+
+
+def _solution(solution: Solution) -> dict[str, Any]:
+    return {
+        "status": solution.status,
+        "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
+        "farkas_bound": solution.bound if solution.status == "infeasible" else None,
+        "value": solution.value,
+        "margin": solution.margin,
+        "gap": solution.gap,
+        "support_tokens": int(solution.support.sum()),
+        "support": np.argwhere(solution.support),
+    }
+
+
+def _errors(fit: Fit) -> dict[str, Any]:
+    steps, errors = fit.history["steps"], fit.history["direction_error"]
+    return {"final": errors[-1], "steps": steps[steps > 0], "errors": errors[steps > 0]}
+
+
+def _settled(fit: Fit) -> int | None:
+    """The first recorded step after which the selection does not change."""
+    moving = np.flatnonzero(fit.history["changed"])
+    first = 0 if not len(moving) else moving[-1] + 1
+    return int(fit.history["steps"][first])
+
+
+def _theory(fit: Fit, chosen: Solution) -> dict[str, Any]:
+    """The field ``theory`` of ``result.json`` for a fixed head, with the Att-SVM of its trained selection.
+
+    A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
+    """
+    theorem = COMBINED_PAPER if fit.train.has_queries else f"{PAPER}, Theorem 3"
+    return {
+        "theorem": f"{theorem}: gradient descent on the attention with a fixed head",
+        "conclusion": "the norm of the weights grows without bound and their direction converges to the Att-SVM of the "
+        "selected tokens",
+        "hypotheses": [{"statement": said, "holds": holds} for said, holds in _hypotheses(fit, chosen)],
+    }
+
+
+def _hypotheses(fit: Fit, chosen: Solution) -> Iterator[tuple[str, bool | None]]:
+    separable = {"optimal": True, "infeasible": False}.get(str(chosen.status))
+    locally = bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)) if separable else separable
+    yield "the loss decreases strictly and is smooth (logistic loss)", True
+    yield "the selected tokens are separable from the others", separable
+    yield "the selection is locally optimal: every support token has a lower score", locally
+    yield (
+        "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+        locally and _in_cone(fit, chosen),
+    )
+    yield (
+        "the steps are those of gradient descent with a constant learning rate of at most 1/L "
+        f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
+        False,  # every run of this command normalises its gradients, and no theorem covers that with growing steps
+    )
+
+
+def _in_cone(fit: Fit, chosen: Solution) -> bool | None:
+    """Whether the final weights are in a cone of proved constants; outside of it nothing is proved."""
+    if fit.train.canonical.allowed.size > CONE_UP_TO:
+        return None
+    cone = local_convergence_conditions(fit.train, fit.run.selected)
+    if not cone.holds:
+        return None
+    inside = in_cone(fit.run.weights, chosen.direction, float(cone.opening), float(cone.radius))
+    return True if inside else None

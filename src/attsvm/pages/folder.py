@@ -1,0 +1,242 @@
+"""The files and the folder of a result: whether they can be written, and how they are, completely or not at all."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from attsvm._utils.files import (
+    atomic_write,
+    file_to_write,
+    finish,
+    kind_of,
+    make_folder,
+    moved_aside,
+    remove_empty,
+    unfinished,
+)
+from attsvm.errors import ProblemError
+
+CONTENTS = {
+    **dict.fromkeys(("index.html", "result.json", "run.npz", "profile.npz", "table.csv"), "a file"),
+    "figures": "a folder",
+}
+"""What a folder may hold that ``--force`` replaces, and what each of them is."""
+
+
+@contextlib.contextmanager
+def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Path]:
+    """Yield a hidden folder to write into. It becomes ``out`` when the block ends without an error.
+
+    Enter the block before the work begins: it fails early if the folder is not writable.
+
+    Parameters
+    ----------
+    out : path
+        Missing parents are created. They are removed again if the block ends with an error.
+    force : bool
+        Replace an existing ``out``, if it is empty or holds a result and nothing else.
+    inputs : iterable of paths
+        What the command reads: ``out`` must not be one of them, or contain one.
+
+    Raises
+    ------
+    ProblemError
+        If ``out`` exists and may not be replaced, or is not writable.
+    OSError
+        If a file of the folder cannot be written; it has the name that the file would have in ``out``.
+    """
+    with _target(out, force, inputs) as target, _hidden_folder(target, out) as hidden:
+        yield hidden
+        check_replaceable(out, force)
+        _move(hidden, target, out)
+
+
+@contextlib.contextmanager
+def claim_updates(
+    out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()
+) -> Iterator[Callable[[Mapping[str, bytes]], None]]:
+    """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
+
+    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
+    is interrupted (SystemExit), the files of the last call stay. The arguments are those of :func:`claim_folder`.
+    """
+    is_first = True
+    with _target(out, force, inputs) as target, contextlib.ExitStack() as earlier:
+        with _hidden_folder(target, out):
+            pass  # fails early
+
+        def update(files: Mapping[str, bytes]) -> None:
+            nonlocal is_first
+            with _hidden_folder(target, out) as hidden:
+                write_files(hidden, files)
+                check_replaceable(out, force or not is_first)
+                if is_first and target.is_dir():
+                    earlier.enter_context(moved_aside(target))  # until the block ends
+                _move(hidden, target, out)
+            is_first = False
+
+        try:
+            yield update
+        except Exception:
+            if not is_first:
+                with contextlib.suppress(ProblemError):
+                    check_replaceable(out, True)
+                    shutil.rmtree(target, ignore_errors=True)  # the earlier result is moved back
+            raise
+
+
+def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
+    """Raise ProblemError if there is something at ``out`` that may not be replaced by a result."""
+    check_folder_kind(out)
+    target = Path(out)
+    if not target.is_dir():
+        return
+    if not force:
+        raise ProblemError(f"{out}: exists already; use --force to replace it")
+    found = {entry.name for entry in target.iterdir()}
+    interrupted = found == {"run.npz"}  # what a command leaves that was stopped before its page
+    if found and not interrupted and (found - set(CONTENTS) or "result.json" not in found):
+        stranger = min(found - set(CONTENTS), default="no result.json")
+    else:
+        stranger = next((name for name in sorted(found) if not _of_a_result(target / name)), "")
+    if stranger:
+        raise ProblemError(f"{out}: holds more than a result ({stranger}), so it is not replaced; name another folder")
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise ProblemError(f"{out}: cannot be written (the folder that it replaces is read-only)")
+
+
+def is_result(path: Path) -> bool:
+    """Return whether a file is the ``result.json`` of a command."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith("attsvm.")
+
+
+def only_figures(folder: Path) -> bool:
+    """Return whether a folder holds PNG files only."""
+    return all(kind_of(entry) == "a file" and entry.suffix == ".png" for entry in folder.iterdir())
+
+
+def _of_a_result(path: Path) -> bool:
+    if path.is_symlink() or kind_of(path) != CONTENTS[path.name]:
+        return False
+    return is_result(path) if path.name == "result.json" else path.name != "figures" or only_figures(path)
+
+
+@contextlib.contextmanager
+def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) -> Iterator[Path]:
+    """Check ``out`` and create its missing parents, which are removed again after an error; yield its real path."""
+    check_replaceable(out, force)
+    check_not_read(out, inputs)
+    target = Path(os.path.realpath(out))
+    made: list[Path] = []
+    try:
+        with _cannot_be_written(out):
+            made = make_folder(target.parent)
+        yield target
+    except BaseException:
+        remove_empty(made)
+        raise
+
+
+@contextlib.contextmanager
+def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make an empty hidden folder beside the target. An error names the file as it would be called in ``out``."""
+    with unfinished(target) as hidden:
+        with _cannot_be_written(out):
+            hidden.mkdir()
+        try:
+            yield hidden
+        except OSError as error:
+            place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+            if error.errno is None or place is None or not place.is_relative_to(hidden):
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(Path(out) / place.relative_to(hidden))) from error
+
+
+def _move(hidden: Path, target: Path, out: str | os.PathLike[str]) -> None:
+    with _cannot_be_written(out):
+        finish(hidden, target)
+
+
+@contextlib.contextmanager
+def _cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by their names into a folder, each completely or not at all."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(folder / name) as stream:
+            stream.write(content)
+
+
+def check_file(out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = ()) -> None:
+    """Check that a file can be written, and that it replaces another file only if ``force`` is set. None is no file.
+
+    Parameters
+    ----------
+    out : path or None
+    force : bool
+    inputs : iterable of paths
+        What the command reads; ``out`` must not be one of them. None and names that are no paths are allowed.
+
+    Raises
+    ------
+    ProblemError
+        If not.
+    """
+    if out is None:
+        return
+    target = file_to_write(out)
+    if target.exists() and not force:
+        raise ProblemError(f"{out}: exists already; use --force to replace it")
+    check_not_read(out, inputs)
+    if not target.parent.is_dir():
+        raise ProblemError(f"{out}: cannot be written (there is no folder {target.parent})")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ProblemError(f"{out}: cannot be written (the file that it replaces is read-only)")
+    check_holds_files(target.parent, out)
+
+
+def check_not_read(out: str | os.PathLike[str], inputs: Iterable[object]) -> None:
+    """Raise ProblemError if an output is one of the inputs, or a folder that contains one of them."""
+    target = Path(os.path.realpath(out))
+    for given in inputs:
+        if isinstance(given, str | os.PathLike) and os.path.exists(given):
+            read = Path(os.path.realpath(given))
+            if target == read or target in read.parents:
+                raise ProblemError(f"{out}: expected an output that is not read as well, got the input {given}")
+
+
+def check_holds_files(folder: Path, out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError, in the name of ``out``, if no file can be created in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+
+
+def check_folder(out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError if ``out`` is no folder and cannot become one, or is one that is not writable."""
+    check_folder_kind(out)
+    target = Path(os.path.realpath(out))
+    check_holds_files(next(folder for folder in (target, *target.parents) if kind_of(folder) is not None), out)
+
+
+def check_folder_kind(out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError if there is something at ``out`` that is not a folder."""
+    kind = kind_of(out)
+    if kind not in (None, "a folder"):
+        raise ProblemError(f"{out}: expected a folder or a free name, got {kind}")

@@ -1,0 +1,270 @@
+"""The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader
+import numpy as np
+
+from attsvm.pages.inspection_view import Words, detail, interval_words, terminal_detail
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table
+from attsvm.pages.words import listed, percent, short
+
+if TYPE_CHECKING:
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.saved_models import Found
+    from attsvm.pages.figure import Shown
+    from attsvm.pages.inspection_figures import Known
+    from attsvm.pages.picker import AttentionMaps
+
+inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
+pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
+
+REBUILT = 1e-5
+"""The difference of attention probabilities above which a note warns."""
+
+
+class InspectionPages:
+    """The pages of an inspection, made again while margins are solved; what did not change is not drawn again.
+
+    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that is shown for the head in detail.
+    ``words``: from numbers of tokens of the vocabulary to their names.
+    """
+
+    def __init__(self, tokens: list[list[str]], sentence: int, words: Words | None = None) -> None:
+        self.tokens, self.sentence, self.words = tokens, sentence, words
+        self._known: Known = {}
+        self._drawn: list[Shown] = []
+        self._maps: dict[int, AttentionMaps | None] = {}
+
+    def of(self, found: "Found", result: dict[str, Any], state: str = "", *, draws: bool = True) -> Page:
+        """The page of what is found so far.
+
+        ``result``: of :func:`attsvm.pages.inspection_numbers.inspection_numbers`. ``state``: "running" or
+        "interrupted" if something is missing. ``draws``: whether to draw figures. Otherwise the page has those that
+        were drawn before.
+        """
+        inspection, twin = found.done, found.twin
+        name = Path(str(result["source"]["model"])).name or inspection.model
+        counts = f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries"
+        return Page(
+            result,
+            title=f"The heads of {name}",
+            kicker=summary(inspection),
+            verdict=verdict(inspection, twin),
+            body=partial(self._body, found, draws),
+            notes=[*([state_words(found, state)] if state else []), *notes(inspection, twin)],
+            terminal=[*self._terminal(found)],
+            made_by=f"{counts}; seed {inspection.seed}",
+            kept=("the figures", "figures/"),
+            reloads=state == "running",
+        )
+
+    def _body(self, found: "Found", draws: bool) -> Iterator[AnyPart]:
+        inspection, tokens, sentence = found.done, self.tokens, self.sentence
+        if draws:
+            self._drawn = inspection_figures.draw_inspection(inspection, found.twin, found.steps, self._known)
+        if not self._maps:
+            self._maps[0] = pickers.attention_maps(inspection, tokens, sentence)
+        if self._maps[0] is not None:
+            yield Part("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
+        if inspection.view is not None:
+            yield from detail(found, inspection.view, tokens, sentence, self.words, inspection.rotary)
+        yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
+        yield Figures(self._drawn)
+        heads = _heads(inspection)
+        count = "The inspected head" if len(heads.rows) == 1 else f"All {len(heads.rows)} heads"
+        yield Details(count, [heads], open=not self._drawn)
+
+    def _terminal(self, found: "Found") -> Iterator[Table | str]:
+        yield summary(found.done)
+        for name, one in (("", found.done), ("randomly initialised twin", found.twin)):
+            if one is not None:
+                columns, rows = layer_rows(one)
+                yield Table(rows, columns, name)
+        yield from glosses(found.done)
+        if found.done.view is not None:
+            yield from terminal_detail(found, found.done.view, self.tokens, self.sentence)
+
+
+def _heads(inspection: "Inspection") -> Table:
+    """A row for each head."""
+    shown = [one for one in inspection.measures if one.name != "margin_ratio"]
+    shown = [one for one in shown if not np.isnan(inspection.measure(one.name)).all()]
+    columns = ["head", *(one.title for one in shown)]
+    solves = any(head.status != "finished" for head in inspection.heads)
+    if solves:
+        columns += ["Margin over the best", "Constraints", "Duplicates", "Support tokens"]
+    rows = []
+    for head in inspection.heads:
+        values = [head.numbers.get(one.name) for one in shown]
+        cells = [f"{head.layer}.{head.head}", *("-" if value is None else short(value) for value in values)]
+        if head.margin is not None:
+            cells.append(interval_words(head.margin))
+            cells += [f"{count:,}" for count in (head.margin.constraints, head.margin.duplicates, head.margin.support)]
+        elif solves:
+            cells += ["not solved yet", "-", "-", "-"]
+        rows.append(cells)
+    return Table(rows, columns, kind="heads")
+
+
+def summary(inspection: "Inspection") -> str:
+    """The model and the data, in two sentences."""
+    layers, heads = len(inspection.layer_names), len(inspection.heads)
+    inspected = "1 inspected head" if heads == 1 else f"{heads} heads"
+    some = (
+        f"{inspection.num_queries:,} sampled queries" if inspection.sampled else f"{inspection.num_queries:,} queries"
+    )
+    error = max(head.rebuilt_error for head in inspection.heads)
+    return (
+        f"{inspection.model} ({inspection.family}): {layers} layers, {inspected}; {inspection.num_sequences:,}"
+        f" sequences with {inspection.num_tokens:,} tokens in total, {some}. The attention computed from tokens and W"
+        f" agrees with the model's to {error:.1e}."
+    )
+
+
+def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
+    """The median of each measure over the heads, compared with the randomly initialised copy."""
+    parts = []
+    for name, words in (
+        ("largest_probability", "gives {} of its attention to the selected token"),
+        ("special_share", "gives {} to special tokens"),
+    ):
+        middle = _median(inspection, name)
+        if middle is not None:
+            parts.append(words.format(_against(percent(middle), twin, name)))
+    middle = _median(inspection, "margin_ratio")
+    if middle is not None and not inspection.interrupted:
+        ratio = _against(short(middle), twin, "margin_ratio")
+        parts.append(f"has a margin ratio, its margin over the best of the same norm, of {ratio}")
+    first = inspection.heads[0]
+    subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
+    return f"{subject} {listed(parts)}." if parts else ""
+
+
+def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
+    """Return the warnings shown above the results, and the named sets of heads."""
+    found = [sets_words(inspection)]
+    if inspection.rotary:
+        found.append(
+            "Positions are rotary: each head has its own rotated keys and queries, and W is I/√d_h. It is compared with"
+            " the best matrix of size d_h × d_h."
+        )
+    if inspection.biased:
+        found.append(
+            "The logits have biases of positions. They are a part of W: the tokens have one-hot positions as additional"
+            " coordinates, and the queries have their biases."
+        )
+    if inspection.sampled:
+        found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
+    if not inspection.special_known:
+        found.append("The special tokens are not known, so the attention to them is not reported.")
+    error = max(head.rebuilt_error for head in inspection.heads)
+    if error > REBUILT:
+        found.append(
+            f"The attention of the model differs by up to {error:.1e} from the one computed from tokens and W. The "
+            "model may use a lower precision, or treat its queries and keys in another way."
+        )
+    margins = [head.margin for head in inspection.heads if head.margin is not None]
+    duplicates = sum(margin.duplicates for margin in margins)
+    if duplicates:
+        pairs = sum(margin.constraints for margin in margins)
+        found.append(
+            f"{duplicates:,} of {pairs:,} constraints are left out because their token is an exact duplicate of the "
+            "selected one."
+        )
+    infeasible = [f"{h.layer}.{h.head}" for h in inspection.heads if h.margin and h.margin.status == "infeasible"]
+    if infeasible:
+        found.append(f"The selection of {', '.join(infeasible)} is infeasible: no matrix W gives it.")
+    for of_twin, one in (("", inspection), (" of the randomly initialised copy", twin)):
+        widths = [] if one is None else [head.margin.width for head in one.heads if head.margin is not None]
+        wide = [width for width in widths if one is not None and width is not None and width > one.gap]
+        if one is not None and wide:
+            found.append(
+                f"{len(wide)} intervals{of_twin} have a relative width above {one.gap:g}, up to {max(wide):.2g}."
+            )
+    return found
+
+
+def glosses(inspection: "Inspection") -> list[str]:
+    """What the columns mean whose names do not say it."""
+    named = [one for one in inspection.measures if one.name in ("effective_rank", "margin_ratio")]
+    return [
+        f"{one.short}: {one.title}, {one.meaning}." for one in named if not np.isnan(inspection.measure(one.name)).all()
+    ]
+
+
+def finished_words(found: "Found") -> str:
+    """How many heads are finished, such as "12 of 72 heads"."""
+    words = _finished(found.done)
+    if found.twin is not None:
+        words += f", {_finished(found.twin)} of the randomly initialised copy"
+    if found.steps:
+        words += f", {len(found.steps)} checkpoint{'s' if len(found.steps) > 1 else ''}"
+    return words
+
+
+def _finished(inspection: "Inspection") -> str:
+    finished, total = sum(head.status != "interrupted" for head in inspection.heads), len(inspection.heads)
+    return f"{finished} of {total} head{'s' if total > 1 else ''}"
+
+
+def state_words(found: "Found", state: str) -> str:
+    """What is missing while the inspection is "running", or because it was "interrupted"."""
+    begins = {"running": "The command is still running", "interrupted": "The command was interrupted"}[state]
+    said = f"{begins}: {finished_words(found)} are complete."
+    if any(one is not None and one.interrupted for one in (found.done, found.twin)):
+        said += " The margins of the others are not solved yet."
+    reloads = " This page loads again every few seconds, until you click or press a key."
+    return said + reloads * (state == "running")
+
+
+def sets_words(inspection: "Inspection") -> str:
+    """The named sets of heads, as a sentence."""
+    parts = []
+    for name, heads in inspection.sets().items():
+        some = f"{len(heads)} heads" if len(heads) > 8 else ", ".join(f"{layer}.{head}" for layer, head in heads)
+        parts.append(f"{name}: {some}")
+    return f"Heads with at least half of their attention on one kind of token: {'; '.join(parts)}."
+
+
+def _median(inspection: "Inspection", name: str) -> float | None:
+    values = inspection.measure(name)
+    return None if np.isnan(values).all() else float(np.nanmedian(values))
+
+
+def _against(text: str, twin: "Inspection | None", name: str) -> str:
+    other = None if twin is None or twin.interrupted else _median(twin, name)
+    if other is None:
+        return text
+    return f"{text} (untrained: {short(other) if name == 'margin_ratio' else percent(other)})"
+
+
+def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
+    """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
+    defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
+    left_out = {"own_share", "previous_share", "duplicate_share", "induction_share"}
+    shown = [one for one in defined if one.name not in left_out]  # six columns fit into eighty characters
+    rows = []
+    for layer in sorted({head.layer for head in inspection.heads}):
+        row = [str(layer)]
+        for one in shown:
+            values = inspection.measure(one.name)[layer]
+            values = values[~np.isnan(values)]
+            row.append(spread(values) if values.size else "-")
+        rows.append(row)
+    return ["layer", *(one.short for one in shown)], rows
+
+
+def spread(values: np.ndarray) -> str:
+    """The median, and the range below it."""
+    low, high = (_shorter(value) for value in (values.min(), values.max()))
+    middle = short(float(np.median(values)))
+    return middle if low == high else f"{middle}\n{low}–{high}"
+
+
+def _shorter(value: float) -> str:
+    """One or two digits."""
+    return f"{value:.0e}" if 0 < abs(value) < 1e-2 else f"{value:.2g}"

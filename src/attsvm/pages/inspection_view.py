@@ -1,0 +1,295 @@
+"""One head in detail, in words and tables: its numbers, what it selects and reads, and the reasons of its margin."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.pages.attention import WIDEST, attention_square, square_table
+from attsvm.pages.figure_data import file_links
+from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Text
+from attsvm.pages.words import percent, short
+
+if TYPE_CHECKING:
+    from attsvm.inspect import Explanation
+    from attsvm.inspect.saved_models import Found
+    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.view import HeadView
+    from attsvm.svm.margin_interval import MarginInterval
+
+Words = Callable[[list[int]], list[str]]
+
+MOST = 10
+"""Pairs of origins that are shown."""
+
+TERMS = {
+    "constant_query": "the keys alone: every query prefers the same keys, those of the mean query",
+    "interaction": "queries and keys together",
+    "constant_key": "the queries alone, by their distances to the keys",
+    "constants": "the distances between queries and keys alone",
+}
+"""What varies in each term of the decision margin."""
+
+LEAST = 5e-4
+"""Share of a term that is shown."""
+
+
+def detail(
+    found: "Found", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None, rotary: bool
+) -> Iterator[AnyPart]:
+    """The parts of the page about one head, on one sequence and its reasons on all of them.
+
+    ``texts``: the tokens of every sequence. ``sentence``: the sequence that is shown, counted from 0. ``words``: from
+    numbers of tokens of the vocabulary to their names. ``rotary``: whether the positions are rotary.
+    """
+    yield Heading(f"Head {view.layer}.{view.head}")
+    yield from _origins(view, found.tests)
+    yield Heading("Numbers", 3)
+    yield Tables([Table(of_view(view)[1:])])
+    yield Heading(f"Sequence {sentence + 1}", 3)
+    support = None if view.support is None else view.support[sentence]
+    columns, square = attention_square(
+        texts[sentence], view.positions[sentence], view.probabilities[sentence], view.allowed[sentence],
+        view.selected[sentence], support,
+    )  # fmt: skip
+    if square and len(columns) <= WIDEST:
+        name = f"head-{view.layer}-{view.head}-sequence-{sentence + 1}"
+        yield Part(
+            "square",
+            {
+                "lead": "A row for each query, a column for each token. The stronger the blue, the more attention. The "
+                "frame is the selected token, a dot is a support token, and hatched tokens are masked.",
+                "square": {"columns": columns, "rows": square, "numbered": False},
+                "slider": "",
+                "links": file_links(name, square_table(square)),
+            },
+        )
+    yield view_table(view, texts[sentence], sentence)
+    if view.directions:
+        yield Heading("What the head reads", 3)
+        before = ", before the rotation by positions" if rotary else ""
+        yield Text(
+            f"The singular directions of W with the largest singular values{before}. A query at one end raises the "
+            "logits of keys at the same end and lowers those of keys at the other end. Which end comes first is "
+            "arbitrary. Embeddings of the vocabulary are those of the table, before positions and norms.",
+            "",
+        )
+        yield from _directions(view, texts, words)
+    triples = triple_table(view, texts)
+    if view.reasons is not None and triples.rows:
+        said = (
+            "W_svm is the smallest matrix with the selection of this head. It is a sum over triples of a query, the "
+            "token it selects and a token it drops, with their positions in parentheses. The share of a triple is "
+            "its part of ‖W_svm‖². These are reasons of the Att-SVM, not of W: the cosine of W and W_svm is "
+            f"{view.reasons.cosine:.2f}."
+        )
+        parts: list[AnyPart] = [Text(said, ""), triples, Text(change_words(view, texts), "")]
+        yield Details("Reasons of the Att-SVM", parts, open=view.reasons.cosine >= 0.5)
+
+
+def terminal_detail(found: "Found", view: "HeadView", texts: list[list[str]], sentence: int) -> Iterator[Table | str]:
+    """What the terminal shows of one head, from the arguments of :func:`detail`."""
+    if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
+        yield "Parts of the decision margin by what varies, and by origin in the residual stream:"
+        yield _term_table(view.explanation)
+        yield pairs
+    tests = _test_table(found.tests)
+    if tests.rows:
+        yield f"Causal tests of these reasons on held-out text. {TESTED}"
+        yield tests
+    if found.tests:
+        yield untested_words(found.tests)
+    yield Table(of_view(view))
+    yield view_table(view, texts[sentence], sentence)
+    triples = triple_table(view, texts)
+    if triples.rows:
+        yield "The triples with the largest multipliers of the Att-SVM:"
+        yield triples
+        yield change_words(view, texts)
+
+
+def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[AnyPart]:
+    yield Heading("Reasons in the residual stream", 3)
+    explanation = view.explanation
+    pairs = None if explanation is None else _pair_table(explanation)
+    if explanation is None or pairs is None or not pairs.rows:
+        yield Text(f"There is no split by origin. {view.unexplained[:1].upper()}{view.unexplained[1:]}.", "")
+        return
+    decisions = sum(int(np.count_nonzero(split.selected >= 0)) for split in explanation.splits)
+    yield Text(
+        "The decision margin of this head (the logit of the selected token minus that of the runner-up, summed over "
+        f"{decisions:,} queries), split by what varies, and by what its queries and its keys are made from. Shares are "
+        "signed and may exceed 1; those of each table add up to 1.",
+        "",
+    )
+    yield _term_table(explanation)
+    yield Text(
+        'Each origin is centred: its mean over all queries, or over all keys, is in "constant". All parts together '
+        f"agree with the logits to {explanation.error:.0e}; the mean margin is {explanation.margin:.3g}. "
+        f"{_members(explanation.groups)}",
+        "",
+    )
+    yield pairs
+    if not tests:
+        return
+    yield Heading("Causal tests", 3)
+    yield Text(
+        "Each reason is tested on held-out text in the running model, by the mean attention to the tokens that the "
+        "head selects. Origins are made random: what they add is that of a random token of the text, so that words "
+        "and positions are shuffled. Sufficiency: the queries and keys keep the origins of the reason, and all "
+        "others are random. Necessity: the origins of the reason are random, in the queries or in the keys, "
+        "whichever matters less. Both are divided by the effect of making everything random. A reason passes if both "
+        "are at least 0.5 and larger than those of 20 random reasons, the controls. Constant queries are the mean "
+        f"query. {TESTED}",
+        "",
+    )
+    table = _test_table(tests)
+    if table.rows:
+        yield table
+    if untested_words(tests):
+        yield Text(untested_words(tests), "")
+
+
+def _term_table(explanation: "Explanation") -> Table:
+    """What varies, and the share of the margin, for each term."""
+    shares = explanation.terms()._asdict()
+    rows = [(TERMS[name], f"{share:+.3f}") for name, share in shares.items() if abs(share) >= LEAST]
+    return Table(rows, ["what varies", "share"], kind="terms")
+
+
+def _pair_table(explanation: "Explanation") -> Table:
+    """The pairs of groups with the largest shares: origin of the queries, origin of the keys, share."""
+    rows = [(pair.query, pair.key, f"{pair.share:+.3f}") for pair in explanation.pairs(MOST)]
+    return Table(rows, ["queries from", "keys from", "share"], kind="origins", words=2)
+
+
+TEST_COLUMNS = ("queries from", "keys from", "attention", "sufficient", "necessary", "result")
+
+TESTED = (
+    "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
+    " with those of the keys. In parentheses: the largest of the controls."
+)
+"""What the columns say."""
+
+
+def _test_table(tests: "tuple[TestedReason, ...]") -> Table:
+    """A row for each reason that was tested."""
+    lines = []
+    for pair, test, _ in tests:
+        if test is not None:
+            scores = (test.alone, test.without_query, test.without_key)
+            changed = ", ".join("-" if np.isnan(score) else f"{score:.2f}" for score in scores)
+            effects = (test.sufficiency, test.control_sufficiency), (test.necessity, test.control_necessity)
+            cells = (f"{effect:.2f} ({controls.max():.2f})" for effect, controls in effects)
+            passed = "passed" if test.passed else "failed"
+            lines.append((pair.query, pair.key, f"{test.score:.2f} → {changed}", *cells, passed))
+    return Table(lines, TEST_COLUMNS, kind="origins", words=len(TEST_COLUMNS))
+
+
+def untested_words(tests: "tuple[TestedReason, ...]") -> str:
+    """Why there are reasons without a test; empty if there are none."""
+    left = {reason.untested: None for reason in tests if reason.test is None}
+    return " ".join(f"{one[:1].upper()}{one[1:]}." for one in left)
+
+
+def _members(groups: dict[str, list[str]]) -> str:
+    """Which heads each set of more than one origin has."""
+    sets = [f"{name} are {', '.join(of_group)}" for name, of_group in groups.items() if name.endswith(" heads")]
+    return f"Sets of earlier heads: {'; '.join(sets)}." if sets else ""
+
+
+def interval_words(interval: "MarginInterval") -> str:
+    """The interval of a margin ratio, or why there is none."""
+    if interval.lower is not None and interval.upper is not None:
+        return f"{interval.lower:.4g} to {interval.upper:.4g}"
+    return "no constraints" if interval.constraints == interval.duplicates else str(interval.status)
+
+
+def of_view(view: "HeadView") -> list[tuple[str, str]]:
+    """Names and numbers of the head in detail."""
+    interval = view.interval
+    rows = [
+        ("head", f"{view.layer}.{view.head}"),
+        ("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
+    ]
+    if interval is not None:
+        rows.append(("margin ratio (margin over the best of its norm)", interval_words(interval)))
+        rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
+    if view.support is not None:
+        rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))
+    reasons = view.reasons
+    if reasons is not None:
+        rows.append(("cos(W, W_svm)", f"{reasons.cosine:.3f}"))
+        rows.append(("support among the tightest rows of W", f"{reasons.overlap:.3f} (chance {reasons.chance:.3f})"))
+        rows.append(("smallest change that alters a selection, of ‖W‖_F", short(reasons.change.relative)))
+    if view.factor_change is not None:
+        change = view.factor_change
+        rows.append(("smallest change of the key and query weights", f"{short(change.lower)} to {short(change.upper)}"))
+    return rows
+
+
+def triple_table(view: "HeadView", tokens: list[list[str]], most: int = 12) -> Table:
+    """The triples with the largest multipliers: sequence, query, selected token, token that it is kept above, share.
+
+    The tokens have their positions, counted from 1, because a token can occur several times.
+    """
+    reasons, lines = view.reasons, []
+    for (i, q, t), share in (
+        [] if reasons is None else zip(reasons.triples[:most].tolist(), reasons.shares[:most], strict=True)
+    ):
+        places = (int(view.positions[i, q]), int(view.selected[i, q]), t)
+        query, chosen, dropped = (_placed(tokens[i], place) for place in places)
+        lines.append((str(i + 1), query, chosen, dropped, f"{share:.2%}"))
+    return Table(lines, ["sequence", "query", "selects", "over", "share"], kind="triples", words=4)
+
+
+def change_words(view: "HeadView", tokens: list[list[str]]) -> str:
+    """The smallest change of W, as a sentence; empty if there is none."""
+    if view.reasons is None:
+        return ""
+    change = view.reasons.change
+    names = tokens[change.sequence]
+    at = change.sequence, change.query
+    query, chosen = (_placed(names, int(places[at])) for places in (view.positions, view.selected))
+    return (
+        f"The smallest change of W that alters a selection has Frobenius norm {short(change.norm)},"
+        f" {short(change.relative)} of ‖W‖_F. With it the query {query} of sequence {change.sequence + 1} selects"
+        f" {_placed(names, change.token)} instead of {chosen}."
+    )
+
+
+def view_table(view: "HeadView", tokens: list[str], sentence: int) -> Table:
+    """For each query of a sequence: its token, the selected token, its probability, and the support tokens if known."""
+    lines = []
+    for q, place in enumerate(view.positions[sentence]):
+        if place < 0:
+            continue
+        selected = int(view.selected[sentence, q])
+        line = [tokens[place], tokens[selected], f"{view.probabilities[sentence, q, selected]:.3f}"]
+        if view.support is not None:
+            line.append(" ".join(tokens[t] for t in np.flatnonzero(view.support[sentence, q])))
+        lines.append(line)
+    columns = ["query", "selects", "probability", *(["support tokens"] if view.support is not None else [])]
+    return Table(lines, columns, kind="queries", words=len(columns))
+
+
+def _placed(names: list[str], place: int) -> str:
+    return f"{names[place]} ({place + 1})"
+
+
+def _directions(view: "HeadView", texts: list[list[str]], words: Words | None) -> Iterator[Table]:
+    """For each direction its share of ‖W‖², and a row of words at both ends for queries, keys and the vocabulary."""
+
+    def placed(places: Any) -> str:
+        return " · ".join(texts[i][place] for i, place in places.tolist())
+
+    for number, one in enumerate(view.directions, 1):
+        rows = [
+            ("queries of the text", *map(placed, one.query_ends)),
+            ("keys of the text", *map(placed, one.key_ends)),
+        ]
+        if words is not None and one.vocabulary_ends is not None:
+            ends = (" · ".join(words(end.tolist())) for end in one.vocabulary_ends)
+            rows.append(("keys of the vocabulary", *ends))
+        title = f"Direction {number}: {percent(one.share)} of ‖W‖²"
+        yield Table(rows, [title, "one end", "the other end"], kind="directions")

@@ -1,0 +1,160 @@
+"""The page of ``attsvm monitor``: every measure over the steps, and the last values of all heads."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import lazy_loader
+import numpy as np
+
+from attsvm.pages.folder import claim_folder
+from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
+from attsvm.pages.plain import command_result
+from attsvm.pages.records import Records, joined
+from attsvm.pages.words import listed, short
+
+monitor_figures = lazy_loader.load("attsvm.pages.monitor_figures", suppress_warning=True)
+
+SCHEMA = "attsvm.monitor/1"
+
+COLLAPSED = 0.1
+"""Heads with a smaller mean entropy, in nats, are named."""
+
+
+class Recorded(NamedTuple):
+    """A measure: its title for pages, a short one for tables, and what it means."""
+
+    title: str
+    short: str
+    meaning: str
+
+
+MEASURES = {
+    "largest_logit": Recorded("Largest logit", "logit", "The largest one over the sampled queries and tokens."),
+    "largest_probability": Recorded("Largest probability", "largest p", "Of a query; mean over the sampled queries."),
+    "entropy": Recorded("Entropy", "entropy", "Of the attention of a query, in nats; mean over the sampled queries."),
+    "first_share": Recorded("Share to the first token", "first", "Mean attention to the first token of the sequence."),
+    "spectral_norm": Recorded(
+        "Spectral norm of W", "‖W‖_2", "The largest singular value of W = W_K W_Q'/√d_h without biases."
+    ),
+    "frobenius_norm": Recorded("Frobenius norm of W", "‖W‖_F", "Root of the sum of squares of W = W_K W_Q'/√d_h."),
+    "effective_rank": Recorded(
+        "Effective rank of W", "rank W", "How many singular values of W count: the exponential of their entropy."
+    ),
+    "margin": Recorded(
+        "Margin over the best margin",
+        "margin",
+        "On a held batch: the smallest margin of W divided by the best one with the same Frobenius norm and selection."
+        " It is between the two edges of a band, which come from a primal and a dual solution.",
+    ),
+}
+"""What a monitor records, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
+
+
+def recorded(records: Records) -> list[str]:
+    """The names of the measures that were recorded, in the order of the page; those of other programs last."""
+    there = [name for name, values in records.values.items() if np.isfinite(values).any()]
+    ends = {"margin_lower", "margin_upper"}
+    known = [name for name in MEASURES if name in there or (name == "margin" and ends <= set(there))]
+    return known + [name for name in there if name not in {*MEASURES, *ends}]
+
+
+def described(name: str) -> Recorded:
+    """Title and meaning of a measure."""
+    return MEASURES.get(name, Recorded(name.replace("_", " ").capitalize(), name, ""))
+
+
+def summary(records: Records) -> str:
+    """How much was recorded."""
+    first, last = records.steps[[0, -1]]
+    count = len(records.steps)
+    return f"{len(records.heads)} heads, {count:,} {'record' if count == 1 else 'records'}, steps {first:,} to {last:,}"
+
+
+def verdict(records: Records) -> str:
+    """The largest logit, and the range of entropy at the last record."""
+    parts = []
+    for name, words in (("largest_logit", "largest logit"), ("spectral_norm", "spectral norm of W")):
+        values = records.values.get(name)
+        if values is not None and np.isfinite(values).any():
+            at, head = np.unravel_index(np.nanargmax(values), values.shape)
+            where = f"head {records.heads[head]} at step {records.steps[at]:,}"
+            parts.append(f"The largest {words.removeprefix('largest ')} is {short(values[at, head])}, of {where}.")
+    return " ".join(parts)
+
+
+def notes(records: Records) -> list[str]:
+    """Heads whose attention has nearly no entropy at the end."""
+    entropy = records.values.get("entropy")
+    if entropy is None:
+        return []
+    low = [head for head, value in zip(records.heads, entropy[-1], strict=True) if value < COLLAPSED]
+    if not low:
+        return []
+    some = f"{len(low)} heads have" if len(low) > 8 else f"{listed([f'head {head}' for head in low])} {_have(low)}"
+    return [f"At the last record {some} an entropy below {COLLAPSED} nats."]
+
+
+def _have(heads: list[str]) -> str:
+    return "has" if len(heads) == 1 else "have"
+
+
+def monitor_page(records: Records, *, source: str | None, command: str) -> Page:
+    """The page of a record, whose numbers docs/guide/results.md documents.
+
+    ``source``: the file of the record; None if it was not read from a file.
+    """
+    numbers = {"source": source, "steps": records.steps, "heads": records.heads, "measures": records.values}
+    names = recorded(records)
+    measures = [described(name) for name in names]
+    rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]
+    counts = summary(records)
+    return Page(
+        command_result(SCHEMA, command, numbers),
+        title="Attention heads during training",
+        kicker=counts,
+        verdict=verdict(records),
+        body=partial(_body, records, Table(rows, ["head", *(one.title for one in measures)], kind="heads")),
+        notes=notes(records),
+        terminal=[
+            f"{counts}.",
+            Table(rows, ["head", *(one.short for one in measures)], more="heads"),
+            *(f"{one.short}: {one.meaning}" for one in measures if one.meaning),
+        ],
+        made_by=counts,
+        kept=("the figures", "figures/"),
+    )
+
+
+def _body(records: Records, last: Table) -> Iterator[AnyPart]:
+    yield Heading("Measures")
+    yield Figures(monitor_figures.draw_curves(records), listed=True)
+    maps = monitor_figures.draw_maps(records)
+    if maps:
+        yield Heading("All heads over the steps")
+        yield Figures(maps, wide=[one.name for one in maps], listed=True)
+    yield Heading("Last values", id="last", entry="Last values")
+    yield Text("The last record of each measure. Click on the title of a column to sort the heads by it.")
+    yield last
+
+
+def _last(records: Records, name: str, head: int) -> str:
+    ends = ("margin_lower", "margin_upper") if name == "margin" else (name,)
+    found = []
+    for end in ends:
+        values = records.values[end][:, head]
+        values = values[np.isfinite(values)]
+        if not values.size:
+            return "-"
+        found.append(short(float(values[-1])))
+    return " to ".join(found)
+
+
+def write_records(
+    out: str | Path, force: bool, heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]], command: str
+) -> None:
+    """Write the page of a monitor in Python, as :meth:`attsvm.inspect.AttentionMonitor.page` documents."""
+    page = monitor_page(joined(heads, records), source=None, command=command)
+    with claim_folder(out, force) as folder:
+        page.write(folder)

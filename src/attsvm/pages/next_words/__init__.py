@@ -1,1 +1,0 @@
-"""The page of ``attsvm fit-text --task next-token``."""

@@ -1,0 +1,111 @@
+"""The page of ``attsvm profile``, its figure and its numbers."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
+from attsvm.pages.plain import command_result
+from attsvm.pages.words import number, percent
+from attsvm.plot.matrix import drawn_matrix
+from attsvm.profiles import MarginProfile
+from attsvm.profiles.verdict import written
+
+SCHEMA = "attsvm.profile/1"
+
+_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "attention",
+    "steps",
+    "batch_size",
+    "status",
+    "verdict",
+    "reason",
+    "chosen",
+    "underflows",
+)
+
+
+def profile_page(profile: MarginProfile, *, command: str, threads: int | None) -> Page:
+    """The page of a profile, whose numbers docs/guide/results.md documents."""
+    numbers = command_result(
+        SCHEMA,
+        command,
+        {
+            **{name: getattr(profile, name) for name in _FIELDS},
+            "threads": threads,
+            "norms": list(profile.norms),
+            "schedules": list(profile.schedules),
+            "steps_made": list(profile.steps_made),
+            "mean_ratios": profile.mean,
+            "ratios": profile.ratios,
+            "raw_ratios": profile.raw_ratios,
+            "share_decided": profile.decided.mean(axis=1),
+            "median_logit_change": np.median(profile.logit_change, axis=1),
+        },
+    )
+    problems = f"{profile.ratios.shape[1]} problems"
+    said = "Inconclusive" if profile.norm is None else f"It maximises the margin in the {profile.verdict} norm"
+    return Page(
+        numbers,
+        title=f"Margin profile of {profile.optimizer}",
+        kicker=f"{problems} · {profile.attention} attention · {profile.batches} · "
+        f"at most {profile.steps:,} steps of each schedule",
+        verdict=f"{said}: {profile.reason}",
+        body=partial(_body, profile),
+        made_by=problems,
+        kept=("the profile", "profile.npz"),
+        others={"profile.npz": profile.save},
+    )
+
+
+def _body(profile: MarginProfile) -> Iterator[AnyPart]:
+    yield Cards(_cards(profile))
+    yield Heading("Figure")
+    yield Figures(draw_each({"ratios": lambda: _ratios(profile)}), wide=["ratios"], most="40rem")
+    yield Heading("Mean margin ratios")
+    steps_made = [*profile.steps_made, profile.steps_made[profile.schedules.index(profile.chosen)]]
+    rows = [
+        (name, f"{steps:,}", *map(written, row)) for steps, (name, row) in zip(steps_made, _rows(profile), strict=False)
+    ]
+    yield Table(rows, ["", "steps", *profile.norms], kind="ratios")
+
+
+def _rows(profile: MarginProfile) -> list[tuple[str, np.ndarray]]:
+    rows = list(zip(profile.schedules, profile.mean, strict=True))
+    raw = profile.raw_ratios
+    return rows if raw is None else [*rows, (f"{profile.chosen}, gradient not normalised", raw.mean(axis=0))]
+
+
+def _cards(profile: MarginProfile) -> list[Card]:
+    place = profile.schedules.index(profile.chosen)
+    mean = profile.mean[place]
+    first, second = np.argsort(mean)[::-1][:2] if len(mean) > 1 else (0, 0)
+    return [
+        Card("Largest margin ratio", written(mean[first]), f"{profile.norms[first]} norm, {profile.chosen} steps"),
+        Card("Second largest", written(mean[second]), f"{profile.norms[second]} norm, same steps"),
+        Card("Saturated", percent(profile.decided[place].mean()), "of the problems: each query keeps one token"),
+        Card(
+            "Change of a logit",
+            number(float(np.median(profile.logit_change[place]))),
+            "in a late step, median problem; long steps change the limit",
+        ),
+    ]
+
+
+def _ratios(profile: MarginProfile) -> Drawn:
+    names, mean = zip(*_rows(profile), strict=True)
+    short = [name.replace(", gradient not normalised", ", raw") for name in names]
+    own = [int(row.argmax()) for row in mean]
+    claimed = [name == profile.chosen and profile.norm is not None for name in names]
+    return Drawn(
+        "ratios",
+        "Margin ratios",
+        "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
+        "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "
+        "divided by its norm.",
+        drawn_matrix(short, profile.norms, np.array(mean), own, claimed),
+    )

@@ -1,0 +1,207 @@
+"""The figures of a sweep: curves along its only long axis, or heat maps of two axes for each value of the others."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
+
+from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure_data import Data, Marks
+from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
+from attsvm.pages.words import short
+from attsvm.plot import style
+from attsvm.plot.canvas import line
+
+SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", style.BLUE])
+
+WIDEST = 14
+"""Most columns of a map whose cells show their number; in wider ones it appears at the pointer."""
+
+NARROW = 7
+"""Most columns of a map that shares a line with another figure."""
+
+MOST_TICKS = 8
+"""Most values of an axis that are all named on a curve."""
+
+
+def draw_sweep(
+    summary: Summary, groups: Mapping[str, Sequence[Series]], tables: Mapping[str, str], level: str
+) -> list[Shown]:
+    """Draw every measure; nothing if no axis has several values.
+
+    ``groups``: the series of each measure. ``tables``: their estimates as CSV. ``level``: of the intervals, in percent.
+    """
+    longer = sum(len(axis.values) > 1 for axis in summary.axes)
+    draw = _maps if longer > 1 else _curves
+    if not longer:
+        return []
+    return draw_each({name: partial(draw, summary, group, tables[name], level) for name, group in groups.items()})
+
+
+def wide(summary: Summary, groups: Mapping[str, Sequence[Series]]) -> list[str]:
+    """The measures whose figures have the full width of the page."""
+    if sum(len(axis.values) > 1 for axis in summary.axes) < 2:
+        return []
+    return [name for name, group in groups.items() if _is_wide(summary, group)]
+
+
+def curve_axis(summary: Summary) -> int:
+    """The place of the only axis with more than one value."""
+    return next(i for i, axis in enumerate(summary.axes) if len(axis.values) > 1)
+
+
+def map_axes(summary: Summary) -> tuple[int, int]:
+    """The places of the axes that run up and to the right: the last two, and numbers rather than names."""
+    longer = [i for i, axis in enumerate(summary.axes) if len(axis.values) > 1]
+    last = sorted(longer, key=lambda i: (summary.axes[i].numeric, i))[-2:]
+    up, right = sorted(last)
+    return up, right
+
+
+def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+    along = curve_axis(summary)
+    axis = summary.axes[along]
+    figure, panel = style.panel(axis.label, "share" if series[0].is_share else series[0].title, 2.6)
+    x = np.array([axis.values[i] for i in axis.order] if axis.numeric else range(len(axis.values)), dtype=float)
+    places = [tuple(place if i == along else 0 for i in range(len(summary.axes))) for place in axis.order]
+    marks = []
+    for k, one in enumerate(series):
+        value, low, high = (np.array([part[at] for at in places], dtype=float) for part in one.estimate[:3])
+        known = np.isfinite(value)
+        drawn = line(k)
+        # a curve has gaps where there is no value; a value without neighbours has its interval as a line
+        panel.plot(x, np.where(known, value, np.nan), marker="o", markersize=3, label=one.name or None, **drawn)
+        style.band(panel, x, np.where(known, low, np.nan), np.where(known, high, np.nan), drawn["color"])
+        alone = known & ~np.r_[False, known[:-1]] & ~np.r_[known[1:], False] & np.isfinite(low)
+        panel.vlines(x[alone], low[alone], high[alone], color=drawn["color"], alpha=0.5)
+        texts = [hover_text({axis.name: axis.values[place[along]]}, one, place) for place in places]
+        points = np.column_stack([x, value])[known]
+        marks.append(Marks(panel, points, [text for text, is_known in zip(texts, known, strict=True) if is_known]))
+    if series[0].is_share:
+        panel.set_ylim(-0.03, 1.03)
+    elif _spans(2, *(part for one in series for part in one.estimate[:3])):
+        panel.set_yscale("log")
+    _across(panel, axis, x)
+    if len(series) > 1:
+        style.legend_above(panel, 3)
+    return Drawn(series[0].measure, series[0].title, _interval(series, level), figure, data=Data(table, marks))
+
+
+def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
+    """Numbers on their scale, names at equal distances, each named if they are few."""
+    if axis.numeric and _spans(1, x):
+        panel.set_xscale("log")
+        panel.xaxis.set_minor_locator(NullLocator())
+    if len(x) <= MOST_TICKS or not axis.numeric:
+        panel.set_xticks(x, [value_text(axis.values[i]) for i in axis.order])
+
+
+def _spans(decades: int, *values: np.ndarray) -> bool:
+    """Whether the finite numbers are positive and span so many decades: then the scale is logarithmic."""
+    numbers = np.concatenate([np.ravel(one) for one in values])
+    numbers = numbers[np.isfinite(numbers)]
+    return bool(numbers.size and numbers.min() > 0 and numbers.max() >= 10**decades * numbers.min())
+
+
+def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+    up, right = map_axes(summary)
+    fixed = [i for i in range(len(summary.axes)) if i not in (up, right)]
+    panels = [
+        (one, dict(zip(fixed, place, strict=True)))
+        for one in series
+        for place in np.ndindex(*(len(summary.axes[i].values) for i in fixed))
+    ]
+    columns, rows = len(summary.axes[right].values), len(summary.axes[up].values)
+    width = style.WIDTH * (2 if _is_wide(summary, series) else 1)
+    across = 1 if len(panels) == 1 else max(1, min(len(panels), 21 // max(columns, NARROW)))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(width, down * (0.75 + 0.2 * rows)))
+    axes = figure.subplots(down, across, squeeze=False)
+    values = np.concatenate([one.estimate.value.ravel() for one in series])
+    norm = _norm(series[0].is_share, values[np.isfinite(values)])
+    marks = []
+    for panel, (one, places) in zip(axes.flat, panels, strict=False):
+        marks.append(_map(panel, summary, one, places, norm))
+        named = {
+            axis.name: axis.values[axis.order[places[i]]]
+            for i, axis in enumerate(summary.axes)
+            if i in places and len(axis.values) > 1
+        }
+        panel.set_title(" · ".join(filter(None, (one.name, cell_text(named)))))
+    for panel in axes.flat[len(panels) :]:
+        panel.set_axis_off()
+    figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
+    caption = f"{_interval(series, level)} Hatched: no value. Dashed frame: trials are missing."
+    return Drawn(series[0].measure, series[0].title, caption, figure, data=Data(table, marks))
+
+
+def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> Marks:
+    """Draw one map: numbers grow upwards and to the right, names are read from the top and the left."""
+    up, right = map_axes(summary)
+    y, x = summary.axes[up], summary.axes[right]
+    rows = y.order[::-1] if y.numeric else y.order
+    cells = {
+        (i, j): tuple(
+            {up: row, right: column}.get(k, axis.order[fixed.get(k, 0)]) for k, axis in enumerate(summary.axes)
+        )
+        for i, row in enumerate(rows)
+        for j, column in enumerate(x.order)
+    }
+    values = np.array([one.estimate.value[at] for at in cells.values()], dtype=float).reshape(len(rows), -1)
+    image = panel.imshow(values, cmap=SHADES, norm=norm, aspect="auto", interpolation="nearest")
+    texts = []
+    for (i, j), at in cells.items():
+        named = {axis.name: axis.values[k] for axis, k in zip(summary.axes, at, strict=True)}
+        whole = summary.done[at] == summary.trials
+        texts.append(
+            hover_text(named, one, at) + ("" if whole else f"; {summary.done[at]} of {summary.trials} finished")
+        )
+        if not np.isfinite(values[i, j]):
+            _frame(panel, i, j, hatch="//////", linewidth=0, edgecolor="#b8b8b8")
+        elif len(x.values) <= WIDEST:
+            colour = style.ink_on(image.to_rgba(values[i, j]))
+            panel.text(j, i, short(values[i, j]), ha="center", va="center", fontsize=6, color=colour)
+        if not whole:
+            _frame(panel, i, j, linestyle="--", linewidth=0.8, edgecolor=style.VERMILLION)
+    panel.set_xticks(range(len(x.order)), [value_text(x.values[k]) for k in x.order])
+    panel.set_yticks(range(len(rows)), [value_text(y.values[k]) for k in rows])
+    if len(x.values) > WIDEST:
+        panel.tick_params(axis="x", labelrotation=90)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    panel.grid(False)
+    panel.set_xlabel(x.label)
+    panel.set_ylabel(y.label)
+    return Marks(panel, np.array([(j, i) for i, j in cells], dtype=float), texts, (0.5, 0.5))
+
+
+def _frame(panel: Axes, i: int, j: int, **options: Any) -> None:
+    panel.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, **options))
+
+
+def _norm(is_share: bool, values: np.ndarray) -> Normalize:
+    """The scale of the colours of one measure, the same for all its maps."""
+    if is_share:
+        return Normalize(0, 1)
+    if not values.size:
+        return Normalize(0, 1)
+    low, high = float(values.min()), float(values.max())
+    return LogNorm(low, high) if _spans(2, values) else Normalize(low, high)
+
+
+def _is_wide(summary: Summary, series: Sequence[Series]) -> bool:
+    up, right = map_axes(summary)
+    panels = np.prod([len(axis.values) for i, axis in enumerate(summary.axes) if i not in (up, right)], initial=1)
+    return bool(panels * len(series) > 1 or len(summary.axes[right].values) > NARROW)
+
+
+def _interval(series: Iterable[Series], level: str) -> str:
+    if next(iter(series)).is_share:
+        return f"Share of the trials, with its Wilson interval ({level})."
+    return f"Mean of the trials, with its bootstrap interval ({level}) if they are not all equal."

@@ -1,0 +1,82 @@
+"""The terminal view of a page, and tables for the terminal."""
+
+from collections.abc import Container, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from attsvm.pages import page as model
+
+# commands import this module, and their help needs no tables
+box, console, table = (lazy_loader.load(f"rich.{name}", suppress_warning=True) for name in ("box", "console", "table"))
+
+MOST_ROWS = 60
+"""Most rows of a table."""
+
+SEVERAL = 6
+"""With more columns there is one space between them."""
+
+WIDE = 160
+"""Columns of a file or a pipe, in which names need not be folded."""
+
+
+def show(page: "model.Page") -> None:
+    """Print the tables and remarks of a page, then its verdict and its notes, which stay in view."""
+    terminal = console.Console()
+    if page.is_wide and not terminal.is_terminal:
+        terminal.width = WIDE
+    for pairs, parts in groupby(page.terminal, key=lambda one: not isinstance(one, str) and not one.columns):
+        if pairs:
+            terminal.print(grouped_table([(one.title, one.rows) for one in parts if not isinstance(one, str)]))
+            continue
+        for one in parts:
+            if isinstance(one, str):
+                terminal.print(one, highlight=False, markup=False)
+                continue
+            options: dict[str, Any] = {"title": one.title, "title_justify": "left"} if one.title else {}
+            if len(one.columns) > SEVERAL:
+                options |= {"padding": (0, 1, 0, 0), "pad_edge": True}
+            terminal.print(columns_table(one.columns, one.rows[:MOST_ROWS], right=one.columns[one.words :], **options))
+            if len(one.rows) > MOST_ROWS:
+                more = f"{len(one.rows) - MOST_ROWS:,} more {one.more}"
+                terminal.print(f"{more}: --out DIR writes all of them.", highlight=False)
+    terminal.print(page.verdict, highlight=False, markup=False)
+    for note in page.notes:
+        terminal.print(note, style="bold yellow", highlight=False, markup=False)
+
+
+def columns_table(
+    titles: Iterable[str], rows: Iterable[Sequence[str]], *, right: Container[str] = (), **options: Any
+) -> Any:
+    """A table with a title for each column.
+
+    ``right``: the titles of the columns that are aligned to the right. ``options``: of ``rich.table.Table``.
+    """
+    made = table.Table(box=box.SIMPLE_HEAD, **{"pad_edge": False, **options})
+    for title in titles:
+        # a name that is cut may look like another one
+        made.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def pairs_table(rows: Iterable[Sequence[str]]) -> Any:
+    """A table of names and values."""
+    return columns_table(("", ""), rows, show_header=False)
+
+
+def grouped_table(tables: Iterable[tuple[str, Sequence[Sequence[str]]]]) -> Any:
+    """Several tables of names and values, each with a title, as one table."""
+    made = table.Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column()
+    for name, rows in tables:
+        if name:
+            made.add_row(f"[bold]{name}[/bold]", "")
+        for left, right in rows:
+            made.add_row(f"  {left}" if name else left, right)
+        made.add_section()
+    return made

@@ -1,0 +1,153 @@
+"""``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm._fit.result import SOFT_BELOW
+from attsvm._fit.texts.result import Part, TextFit
+from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
+from attsvm.estimator.margins import SLACK
+from attsvm.pages.plain import command_result
+from attsvm.pages.words import saturation_numbers, share_interval
+
+LISTED = 12
+"""Words in a table."""
+
+SCHEMA = "attsvm.fit-text/1"
+
+
+def text_numbers(
+    fit: TextFit, *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
+) -> dict[str, Any]:
+    """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
+
+    ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``command``: the
+    command that was run. ``threads``: the limit on threads, if there is one.
+    """
+    effective, largest = fit.test.effective, fit.test.largest
+    low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
+    result = {
+        "seed": seed,
+        "threads": threads,
+        "data": {
+            "source": source,
+            "test_source": test,
+            "tokens": fit.encoder.tokens,
+            "sha256": fit.train.texts.sha256,
+            "test_sha256": fit.test.texts.sha256,
+            "classes": fit.classes,
+            "train": len(fit.train.texts),
+            "test": len(fit.test.texts),
+            "vocabulary": len(fit.encoder.vocabulary),
+            "dim": fit.test.sequences.dim,
+            "min_documents": fit.encoder.min_documents,
+            "max_length": fit.encoder.max_length,
+            **_odd("train", fit, fit.train),
+            **_odd("test", fit, fit.test),
+        },
+        "training": _training(fit.classifier),
+        "accuracy": _accuracy(fit),
+        "effective_words": {
+            "measure": "exponential of the attention's entropy, test texts",
+            "mean": effective.mean(),
+            "low": low,
+            "median": median,
+            "high": high,
+            "median_length": np.median(fit.test.sequences.lengths),
+        },
+        "saturation": saturation_numbers(largest, SOFT_BELOW),
+        "words": _words(fit),
+        "margin_report": _margins(fit.margins),
+        "history": fit.classifier.history_,
+        "seconds": fit.seconds,
+    }
+    return command_result(SCHEMA, command, result)
+
+
+def _accuracy(fit: TextFit) -> dict[str, Any]:
+    found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
+    found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
+    for name, accuracy in fit.baselines.items():
+        found[name] = {**accuracy, "test_interval": share_interval(accuracy["test"], len(fit.test.texts))}
+    return found
+
+
+def word_row(fit: TextFit, word: int) -> dict[str, Any]:
+    favoured = int(fit.words.by_class[word].argmax())
+    return {
+        "word": fit.encoder.vocabulary[word],
+        "documents": fit.words.documents[word],
+        "frequency": fit.words.frequency[word],
+        "attention": fit.words.attention[word],
+        "over_frequency": fit.words.over_frequency[word],
+        "over_frequency_interval": [end[word] for end in fit.over_frequency_interval],
+        "class": fit.classes[favoured],
+        "class_share": fit.words.by_class[word, favoured],
+    }
+
+
+def _words(fit: TextFit) -> dict[str, Any]:
+    listed = fit.listed
+    ratio = fit.words.over_frequency[listed]
+    order = np.argsort(-ratio, kind="stable")
+    # a word whose interval contains 1 is neither
+    low, high = (end[listed] for end in fit.over_frequency_interval)
+    most, least = order[low[order] > 1], order[::-1][high[order[::-1]] < 1]
+    attended = listed[low > 1]
+    favoured = fit.words.by_class[attended].argmax(axis=1)
+    by_class = {}
+    for number, name in enumerate(fit.classes):
+        own = attended[favoured == number]
+        by_class[name] = own[np.argsort(-fit.words.by_class[own, number], kind="stable")[:LISTED]]
+    return {
+        "listed": len(listed),
+        "listed_from": fit.listed_from,
+        "most": [word_row(fit, word) for word in listed[most[:LISTED]]],
+        "least": [word_row(fit, word) for word in listed[least[:LISTED]]],
+        "by_class": {name: [word_row(fit, word) for word in found] for name, found in by_class.items()},
+        "over_frequency": {fit.encoder.vocabulary[word]: fit.words.over_frequency[word] for word in listed[order]},
+    }
+
+
+def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
+    """The numbers of texts that are cut, and of texts without a known word."""
+    blank = len(fit.encoder.vocabulary)
+    full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
+    return {
+        f"{name}_cut": fit.encoder.number_cut([part.texts.texts[row] for row in full]),
+        f"{name}_without_words": int((part.words == blank).sum()),
+    }
+
+
+def _training(classifier: AttentionClassifier) -> dict[str, Any]:
+    settings = classifier.get_params()
+    kept = {name: settings[name] for name in ("learning_rate", "alpha", "batch_size", "max_steps")}
+    if settings["optimizer"] == "mirror_descent":
+        kept["p"] = settings["p"]
+    if kept["learning_rate"] is None:
+        kept["learning_rate"] = LEARNING_RATES.get(settings["optimizer"])
+    return {
+        "optimizer": settings["optimizer"],
+        **kept,
+        "status": classifier.status_,
+        "steps_done": classifier.history_["steps"][-1],
+        "kept_step": classifier.kept_step_,
+    }
+
+
+def _margins(report: MarginReport) -> dict[str, Any]:
+    """The margins of a sample of the training texts; None if they are not defined with slack."""
+    solution = report.solution
+    return {
+        "texts": report.num_sequences,
+        "constraints": report.num_constraints,
+        "separable": report.separable,
+        "slack": None if report.separable else SLACK,
+        "status": solution.status,
+        "gap": solution.gap,
+        "correlation": report.correlation,
+        "margin": report.margin,
+        "margin_ratio": report.margin_ratio,
+        "support_tokens": int(solution.support.sum()),
+    }
