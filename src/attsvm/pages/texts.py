@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._fit.texts.result import Part, TextFit
-from attsvm.estimator.forward import forward
+from attsvm.estimator.prompt import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table, Tables, Text, named_tables
