@@ -136,20 +136,18 @@ def rows(seed, m, dimension):
 
 
 class Bounds:
-    """The best bounds on the least norm, which end the search when they are close."""
+    """The best bounds on the least norm, and whether they are close."""
 
     def __init__(self, A, h, gap):
         self.A, self.h, self.gap, self.lower, self.upper = A, h, gap, 0.0, np.inf
 
-    def __call__(self, steps, point, image):
+    def meet(self, point, image):
         size, smallest = np.linalg.norm(self.A.T @ point.ravel()), (image.ravel() / self.h).min()
         if (point >= 0).all() and size > 0:
             self.lower = max(self.lower, float(self.h @ point.ravel()) / size)
         if smallest > 0:
             self.upper = min(self.upper, size / smallest)
-        if self.lower >= (1 - self.gap) * self.upper:
-            raise Stopped
-        return False
+        return self.lower >= (1 - self.gap) * self.upper
 
 
 @settings(max_examples=12)
@@ -165,8 +163,9 @@ def test_bounds_meet_at_the_least_norm(seed, shape, dtype):
 
     two = (2, len(h) // 2)
     all_rows = np.ones(two, bool)
-    program = BoundedProgram(lambda x: (K @ x.ravel()).reshape(two), h.reshape(two), all_rows, all_rows, bounds, 200)
-    ProximalPivoting(program, block, 0.2 * gap * h.reshape(two)).solve(h.reshape(two), all_rows)
+    program = BoundedProgram(lambda x: (K @ x.ravel()).reshape(two), h.reshape(two), all_rows, all_rows, 200)
+    pivoting = ProximalPivoting(program, block, 0.2 * gap * h.reshape(two))
+    assert any(bounds.meet(*point) for point in pivoting.points(h.reshape(two), all_rows))
     assert bounds.lower <= least * (1 + 1e-6)
     assert bounds.upper >= least * (1 - 1e-6)
     assert bounds.lower >= (1 - gap) * bounds.upper
@@ -181,8 +180,9 @@ def test_it_makes_no_more_products_than_allowed():
         return A @ (A.T @ point)
 
     all_rows = np.ones(len(h), bool)
-    program = BoundedProgram(times, h, all_rows, all_rows, lambda *_: False, 3)
-    ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 1e-9).solve(h, all_rows)
+    program = BoundedProgram(times, h, all_rows, all_rows, 3)
+    with pytest.raises(Stopped):
+        list(ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 1e-9).points(h, all_rows))
     assert program.steps == len(calls) == 3
 
 
@@ -190,6 +190,6 @@ def test_it_makes_no_more_products_than_allowed():
 def test_it_ends_without_an_answer_where_there_is_none(start):
     A = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])  # w and −w cannot both be positive
     all_rows = np.ones(4, bool)
-    program = BoundedProgram(lambda x: A @ (A.T @ x), np.ones(4), all_rows, all_rows, lambda *_: False, 500)
-    ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 0.1).solve(start, start > 0)
+    program = BoundedProgram(lambda x: A @ (A.T @ x), np.ones(4), all_rows, all_rows, 500)
+    list(ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 0.1).points(start, start > 0))
     assert program.steps < 500

@@ -28,6 +28,7 @@ class Stop(NamedTuple):
     max_steps: int = 60
     patience: int = 4  # evaluations in which the gap has to be halved
     small: float = 1e-5
+    far_patience: float = np.inf  # the same while the gap is finite and not below ``small``
     stride: int = 1  # steps between two evaluations
 
 
@@ -57,7 +58,10 @@ class Point(NamedTuple):
     def improve(self, index: Int[np.ndarray, " some"], found: "Point | Iterates") -> Bool[np.ndarray, " some"]:
         """Overwrite the problems at ``index`` where ``found`` has a smaller gap, and return where; not their steps."""
         better = np.asarray(found.gap < self.gap[index])
-        if np.count_nonzero(better):
+        number = np.count_nonzero(better)
+        if number == len(self.gap):  # no copy of a copy
+            self.weights[:], self.multipliers[:], self.gap[:] = found.weights, found.multipliers, found.gap
+        elif number:
             improved = index[better]
             self.weights[improved], self.multipliers[improved] = found.weights[better], found.multipliers[better]
             self.gap[improved] = found.gap[better]
@@ -93,12 +97,13 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
         while True:
             now, before = method.evaluate(), best.gap[running]
             best.improve(running, now)
-            late = before < stop.small
+            late = before < (stop.small if stop.far_patience == np.inf else np.inf)
             if np.count_nonzero(late):
                 progress = now.gap <= 0.5 * halved
                 halved = np.where(progress, now.gap, halved)
                 stalled = np.where(progress, 0, stalled + late)
-            going = (now.gap > stop.target) & (stalled < stop.patience) & now.alive
+            patience = np.where(before < stop.small, stop.patience, stop.far_patience)
+            going = (now.gap > stop.target) & (stalled < patience) & now.alive
             stopped = report is not None and report(step, float(best.gap.max()))
             number = np.count_nonzero(going)
             if stopped or step >= stop.max_steps or number == 0:

@@ -14,7 +14,6 @@ from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
 from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.frobenius.projected_gradient import Stopped
 from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000
@@ -213,12 +212,6 @@ class _Bounds(DualSearch):
             if least > 0 and norm / least < self.upper_bound:
                 self.upper_bound, self.upper_point = norm / float(least), point.copy()
         return 1 - self.lower / self.upper_bound, 1.0
-
-    def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
-        if super()._check(steps, point, image):
-            self.ended = True
-            raise Stopped
-        return False
 
 
 def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.ndarray, "n Q T"]:

@@ -11,26 +11,23 @@ has positive margins.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.projected_gradient import BoundedProgram, ProjectedGradient, Stopped
+from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Points, ProjectedGradient, Stopped, Vector
 from attsvm.svm.frobenius.proximal_pivoting import Positions, ProximalPivoting
-from attsvm.svm.loop import Report
+from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.tolerances import ROUNDED
-
-POLISHED = 1e-11
-"""Below this gap, multiplied by the value, a search without progress may end."""
 
 FIRST_TURN = 200
 """Number of products with K within which most feasible problems reach a positive margin."""
 
-PATIENCE, LAST_PATIENCE, PIVOTS = 3_000, 50, 6
-"""The search ends if this many products have not halved the gap; for gaps below ``POLISHED``, if the second number or
-a quarter of all products so far have not, or the third number in pivoting, each of whose steps has a factorisation."""
+STOP = Stop(target=0.0, patience=6, small=1e-11, far_patience=300)
+"""Of gaps over the value, if that is above 1. An evaluation follows after at most ten products, or a factorisation."""
 
 SURELY_FEASIBLE, NEARLY_OPTIMAL = 0.9, 1e-8
 """Gaps below which no search for a ray is needed; the second one if scaling cannot repair all violated rows."""
@@ -59,10 +56,7 @@ class DualSearch:
         self.reached = self.ended = self.stopped = (
             False  # the target; without progress, or by the report; by the report
         )
-        self.gap, self.steps = math.inf, 0
-        self._smallest, self._halved_at, self._turn_ends = math.inf, 0, FIRST_TURN
-        self._pivoting, self._best = False, math.inf
-        self._best_point: TokenValues | None = None
+        self.gap, self.steps, self._turn_ends = math.inf, 0, FIRST_TURN
 
     @property
     def running(self) -> bool:
@@ -79,8 +73,8 @@ class DualSearch:
         point, ray, end = start, None, min(self.limit, self.steps + most_steps)
         while True:
             program = self._program(end)
-            point = ProjectedGradient(program, self.products.eigenvalue).solve(point, face_first)
-            self.steps += program.steps
+            method = ProjectedGradient(program, self.products.eigenvalue)
+            point, _ = self.descend(program, method.points(point, face_first), point)
             if self.ended or self.feasible or self.steps >= end:
                 return point, None
             ray, is_proof = self.ray(point if ray is None else ray, end)
@@ -101,12 +95,31 @@ class DualSearch:
 
         ``inside``, ``allowed``: as in :class:`ProximalPivoting`.
         """
-        self._turn_ends, self._pivoting, self._best, self._best_point = self.limit, True, math.inf, None
+        self._turn_ends = self.limit
         program = self._program(self.limit)
-        point = ProximalPivoting(program, self.products.block, allowed).solve(start, inside)
+        method = ProximalPivoting(program, self.products.block, allowed)
+        _, best = self.descend(program, method.points(start, inside), start)
+        return best
+
+    def descend(self, program: BoundedProgram, points: Points, start: TokenValues) -> tuple[TokenValues, TokenValues]:
+        """Return the last point of a method, and that with the smallest gap; the last one if no gap is finite."""
+
+        def evaluate(point: TokenValues, image: TokenValues) -> float:
+            self.gap, value = self.measure(point, image)
+            gap = self.gap / max(1.0, value)
+            self.feasible = self.feasible or self.gap < (NEARLY_OPTIMAL if self.rigid else SURELY_FEASIBLE)
+            return gap
+
+        def report(step: int, gap: float) -> bool:
+            return self._told(self.steps + program.steps) or self._turn_is_over(self.steps + program.steps)
+
+        method = _Descent(program, points, evaluate, start)
+        found = iterate(method, method.start(), STOP._replace(target=self.target, max_steps=self.limit), report)
         self.steps += program.steps
-        self._pivoting = False
-        return point if self._best_point is None else self._best_point
+        self.reached = bool(found.gap[0] <= self.target)
+        going = method.ended or not self.feasible  # another method, or a search for a ray, may go on
+        self.ended = self.stopped or not (self.reached or going or self.steps >= self.limit)
+        return method.point, found.multipliers[0] if np.isfinite(found.gap[0]) else method.point
 
     def ray(self, start: TokenValues, end: int, by_pivoting: bool = False) -> tuple[TokenValues, bool]:
         """Return multipliers u that may come near a ray, and whether they prove that there are no weights."""
@@ -114,7 +127,6 @@ class DualSearch:
         # ½‖A'u‖² + ½σ(a'u − 1)² has the matrix K + σaa' and the linear term σa
         asked = products.asked.astype(np.float64)
         weight = self.products.eigenvalue / float(asked.sum())  # σ
-        proof = False
 
         def times(multipliers: TokenValues) -> TokenValues:
             image = products.times(multipliers)
@@ -124,30 +136,31 @@ class DualSearch:
         def block(rows: Positions, columns: Positions) -> np.ndarray:
             return products.block(rows, columns) + weight * np.outer(asked.flat[rows], asked.flat[columns])
 
-        def check(steps: int, ray: TokenValues, image: TokenValues) -> bool:
-            nonlocal proof
+        def evaluate(ray: TokenValues, image: TokenValues) -> float:
             total, pull = float(np.vdot(asked, ray)), float(np.linalg.norm(products.adjoint(ray)))
-            proof = total > 2 * FARKAS_BOUND * pull and not (ray < 0).any(where=products.bounded)
             # K u without the second term: the margins of W = A'u
             margins = image - asked * (weight * total)
             smallest = float(margins.min(where=products.bounded, initial=np.inf))
             # these weights have positive margins and are shorter than the bound, so there is no ray
             self.feasible = not products.has_equalities and pull < 0.1 * FARKAS_BOUND * smallest
-            self._tell(self.steps + steps)
-            if self.feasible or self.ended or steps > self._turn_ends or (proof and not by_pivoting):
-                raise Stopped
-            return proof
+            return pull / total if total > 0 and not (ray < 0).any(where=products.bounded) else math.inf
 
-        program = BoundedProgram(times, weight * asked, products.bounded, products.there, check, end - self.steps)
+        def report(step: int, gap: float) -> bool:
+            over = not by_pivoting and program.steps > self._turn_ends
+            return self._told(self.steps + program.steps) or self.feasible or over
+
+        program = BoundedProgram(times, weight * asked, products.bounded, products.there, end - self.steps)
         if by_pivoting:
-            self._turn_ends = self.limit
-            ray = ProximalPivoting(program, block, ROUNDED).solve(start, products.asked)
+            points = ProximalPivoting(program, block, ROUNDED).points(start, products.asked)
         else:
             # the second term has an eigenvalue as large as the first
-            scale = float(np.vdot(asked, start)) or 1.0
-            ray = ProjectedGradient(program, 2 * self.products.eigenvalue).solve(start / scale)
+            start = start / (float(np.vdot(asked, start)) or 1.0)
+            points = ProjectedGradient(program, 2 * self.products.eigenvalue).points(start)
+        method, proof = _Descent(program, points, evaluate, start), 0.5 / FARKAS_BOUND
+        found = iterate(method, method.start(), Stop(proof, self.limit, small=0.0), report)
         self.steps += program.steps
-        return ray, proof
+        is_proof = bool(found.gap[0] <= proof)
+        return found.multipliers[0] if is_proof else method.point, is_proof
 
     def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
         """Compute the gap between weights and multipliers of a point, and the value; ∞ if one is infeasible."""
@@ -171,36 +184,41 @@ class DualSearch:
     def _program(self, end: int) -> BoundedProgram:
         products = self.products
         return BoundedProgram(
-            products.times,
-            products.right,
-            products.bounded,
-            products.there,
-            self._check,
-            end - self.steps,
-            self.upper,
+            products.times, products.right, products.bounded, products.there, end - self.steps, self.upper
         )
 
-    def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
-        """Tell whether the gap is small enough; stop the search if there is no more progress."""
-        total = self.steps + steps
-        self.gap, value = self.measure(point, image)
-        if self._pivoting and self.gap < self._best:
-            self._best, self._best_point = self.gap, point
-        # progress: the gap has been halved
-        if self.gap <= 0.5 * self._smallest:
-            self._smallest, self._halved_at = self.gap, total
-        self.feasible = self.feasible or self._smallest < (NEARLY_OPTIMAL if self.rigid else SURELY_FEASIBLE)
-        self._tell(total)
-        patience = PATIENCE
-        if self.gap <= POLISHED * max(1.0, value):
-            patience = PIVOTS if self._pivoting else max(LAST_PATIENCE, total // 4)
-        self.ended |= self.feasible and total - self._halved_at > patience
-        self.reached = self.gap <= self.target * max(1.0, value)
-        if self.ended or not (self.feasible or total <= self._turn_ends):
-            raise Stopped
-        return self.reached
+    def _turn_is_over(self, steps: int) -> bool:
+        """Tell whether it is time to search for a ray, or for weights."""
+        return not self.feasible and steps > self._turn_ends
 
-    def _tell(self, steps: int) -> None:
-        """Report the step, and stop if the callback returned True."""
+    def _told(self, steps: int) -> bool:
+        """Report the step; return whether the callback ends the search."""
         self.stopped = self.report is not None and self.report(steps, self.gap)
         self.ended |= self.stopped
+        return self.stopped
+
+
+class _Descent(Iteration):
+    """The points of a method for one program, as multipliers; their weights A'μ are not computed."""
+
+    def __init__(
+        self, program: BoundedProgram, points: Points, gap_at: Callable[[Vector, Vector], float], start: Vector
+    ) -> None:
+        self.program, self.points, self.gap_at, self.ended = program, points, gap_at, False
+        self.point, self.image = start, np.zeros(start.shape)
+        self.advance()
+
+    def start(self) -> Point:
+        return Point.unsolved(np.zeros((1, 0)), self.point[None])
+
+    def evaluate(self) -> Iterates:
+        gap = np.array([self.gap_at(self.point, self.image)])
+        return Iterates(np.zeros((1, 0)), self.point[None], gap, np.array([not self.ended]))
+
+    def advance(self) -> int:
+        before = self.program.steps
+        try:
+            self.point, self.image = next(self.points)
+        except (Stopped, StopIteration):
+            self.ended = True
+        return self.program.steps - before

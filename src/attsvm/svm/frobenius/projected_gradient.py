@@ -10,8 +10,7 @@ entries stay within the bounds and the residual on the free entries is larger th
 leave the bounds, the step is projected and shortened until the objective decreases.
 """
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,10 +18,11 @@ from jaxtyping import Bool, Float
 Vector = Float[np.ndarray, "*shape"]
 Mask = Bool[np.ndarray, "*shape"]
 Product = Callable[[Vector], Vector]
-Check = Callable[[int, Vector, Vector], bool]
+Points = Iterator[tuple[Vector, Vector]]
+"""The points μ of a method one after the other, and Kμ."""
 
-BLOCK = 10
-"""Gradient steps, or conjugate gradient steps, between two checks, which take a fraction of a step."""
+BLOCK, FACE_BLOCK = 10, 5
+"""Gradient steps, and conjugate gradient steps, between two points that are evaluated."""
 
 LONGEST_OUTSIDE = 20
 """Largest number of conjugate gradient steps outside of the bounds."""
@@ -38,16 +38,15 @@ FEW, FEWEST = 0.1, 20
 
 
 class Stopped(Exception):
-    """Ends the search from inside any of its loops. It is not an error."""
+    """Ends a method that has made all products that it may make. It is not an error."""
 
 
 class BoundedProgram:
     """min ½μ'Kμ − h'μ over 0 ≤ μ ≤ C, and the number of products with K.
 
     ``product``: maps μ to Kμ, where K is symmetric and positive semidefinite. ``linear``: h. ``bounded``, ``there``:
-    entries that must not be negative, and entries that exist; all other entries stay 0. ``check``: called regularly
-    with (steps, μ, Kμ); returns True if μ is accurate enough. It may raise :class:`Stopped`. ``limit``: largest number
-    of products with K. ``upper``: C, one for each entry; None for ∞.
+    entries that must not be negative, and entries that exist; all other entries stay 0. ``limit``: largest number of
+    products with K. ``upper``: C, one for each entry; None for ∞.
     """
 
     def __init__(
@@ -56,12 +55,11 @@ class BoundedProgram:
         linear: Vector,
         bounded: Mask,
         there: Mask,
-        check: Check,
         limit: int,
         upper: Vector | None = None,
     ) -> None:
         self._product, self.linear, self.bounded, self.there = product, linear, bounded, there
-        self.check, self.limit, self.upper = check, limit, upper
+        self.limit, self.upper = limit, upper
         self.steps = 0
         self.all_bounded = bool((bounded == there).all())
 
@@ -96,33 +94,22 @@ class ProjectedGradient:
     def __init__(self, program: BoundedProgram, eigenvalue: float) -> None:
         self.program, self.eigenvalue = program, STEP_SAFETY * eigenvalue
 
-    def solve(self, start: Vector, face_first: bool = False) -> Vector:
-        """Iterate from a feasible ``start`` until the check returns True or the search is stopped; return μ.
+    def points(self, start: Vector, face_first: bool = False, gradient_alone: bool = False) -> Points:
+        """Yield the points from a feasible ``start`` on.
 
         ``face_first``: begin with conjugate gradients, because the positive entries of ``start`` are probably those of
-        the optimum.
+        the optimum. ``gradient_alone``: make no conjugate gradient steps.
         """
-        program = self.program
-        self.point, self.image = start, np.zeros(start.shape)
-        with contextlib.suppress(Stopped):
-            self.image = program.times(start)
-            if not (face_first and self._face_steps()):
-                self._gradient_steps()
-                while not self._face_steps():
-                    self._gradient_steps()
-            self.image = program.times(self.point)  # the updated image has accumulated rounding errors
-            program.check(program.steps, self.point, self.image)
-        return self.point
+        self.point = start
+        if face_first:
+            self.image = self.program.times(start)
+            yield from self._face_steps()
+        while True:
+            yield from self._gradient_steps(gradient_alone)
+            yield from self._face_steps()
 
-    def descend(self, start: Vector) -> Vector:
-        """Make gradient steps alone until the check returns True or the search is stopped; return μ."""
-        self.point, self.image = start, np.zeros(start.shape)
-        with contextlib.suppress(Stopped):
-            self._gradient_steps(alone=True)
-        return self.point
-
-    def _gradient_steps(self, alone: bool = False) -> None:
-        """Make accelerated projected gradient steps until a block of steps exchanges few bounds."""
+    def _gradient_steps(self, alone: bool) -> Points:
+        """Make accelerated projected gradient steps until a block of steps exchanges few bounds, or without end."""
         program = self.program
         point = first = self.point
         image = self.image = program.times(point)
@@ -152,14 +139,13 @@ class ProjectedGradient:
                 momentum = 1.0
                 continue
             objective, first = reached, point
-            reached = program.check(program.steps, point, image)
+            yield point, image
             before, positive = positive, point > 0
-            few = np.count_nonzero(before != positive) <= FEW * np.count_nonzero(positive)
-            if reached if alone else few:
+            if not alone and np.count_nonzero(before != positive) <= FEW * np.count_nonzero(positive):
                 return
 
-    def _face_steps(self) -> bool:
-        """Solve by conjugate gradients K_FF μ_F = h_F − K_FA μ_A on the free entries F. Returns the last ``check``."""
+    def _face_steps(self) -> Points:
+        """Solve by conjugate gradients K_FF μ_F = h_F − K_FA μ_A on the free entries F."""
         program = self.program
         inside = self._inside()
         point, image = self.point, self.image
@@ -184,18 +170,18 @@ class ProjectedGradient:
                 if square <= REDUCTION**2 * first or count >= LONGEST_OUTSIDE:
                     break
                 continue
-            if count % BLOCK == 0 or square <= REDUCTION**2 * first:
+            if count % FACE_BLOCK == 0 or square <= REDUCTION**2 * first:
                 self.point, self.image = point, image
-                if count % BLOCK == 0 and program.check(program.steps, point, image):
-                    return True
+                if count % FACE_BLOCK == 0:
+                    yield point, image
                 # leave the face where the gradient of the active bounds points inside by more than that of the face
                 if self._pull_of_bounds(point, image, inside) > square:
-                    return False
+                    return
         if outside:
             self._project(point)
-            return False
-        self.point, self.image = point, image
-        return program.check(program.steps, point, image)
+            return
+        self.point, self.image = point, program.times(point)  # the updated image has accumulated rounding errors
+        yield self.point, self.image
 
     def _inside(self) -> Mask:
         """Find the free entries, which are at no bound."""

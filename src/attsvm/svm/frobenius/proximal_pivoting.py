@@ -10,14 +10,14 @@ of all other rows need one product with K, so only that block of K is stored. As
 optimum.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
 from attsvm.svm.frobenius.pivoting import MAX_EXCHANGES
-from attsvm.svm.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Stopped, Vector
+from attsvm.svm.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Points, Stopped, Vector
 from attsvm.svm.tolerances import EPS
 
 Positions = Int[np.ndarray, " m"]
@@ -49,7 +49,7 @@ class ProximalPivoting:
     """
 
     def __init__(self, program: BoundedProgram, block: Block, allowed: Vector | float) -> None:
-        self.program = program
+        self.program, self._shape = program, program.linear.shape
         self._block = _Block(block)
         self._allowed = np.broadcast_to(allowed, program.linear.shape).reshape(-1)
         self._linear, self._bounded = program.linear.reshape(-1), program.bounded.reshape(-1)
@@ -57,40 +57,31 @@ class ProximalPivoting:
         upper = np.inf if program.upper is None else program.upper
         self._upper = np.broadcast_to(upper, program.linear.shape).reshape(-1)
 
-    def solve(self, start: Vector, inside: Mask, weight: float = FIRST_WEIGHT, most_steps: int = MOST_STEPS) -> Vector:
-        """Make steps from ``start`` until the check stops the search, progress ends, or the block gets too large.
+    def points(self, start: Vector, inside: Mask, weight: float = FIRST_WEIGHT) -> Points:
+        """Yield the feasible points of the exchanges from ``start`` on, until steps fail or the block gets too large.
 
         ``inside``: the entries that are probably between their bounds at the optimum. ``weight``: the first ρ.
-
-        Returns the point of the last step.
         """
         point = start.reshape(-1).astype(np.float64)
         at_upper = self._bounded & ~inside.reshape(-1) & (point >= self._upper)
-        inside = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded))
-        try:
-            for _ in range(most_steps):
-                # a failed step is tried again closer to the last point, with a larger ρ
-                found = self._step(point, inside, at_upper, weight)
-                if found is None:
-                    weight *= HIGHER
-                    if weight > HIGHEST:
-                        break
-                    continue
-                before, (point, inside, at_upper, reached) = point, found
-                if reached or np.linalg.norm(point - before) <= 4 * EPS * np.linalg.norm(point):
-                    break
-                weight = max(LOWER * weight, LEAST_WEIGHT, 100 * self._block.rounding)
-        except Stopped:
-            pass
-        return point.reshape(start.shape)
+        sets = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded)), at_upper
+        for _ in range(MOST_STEPS):
+            # a failed step is tried again closer to the last point, with a larger ρ
+            found = yield from self._step(point, *sets, weight)
+            if found is None:
+                weight *= HIGHER
+                if weight > HIGHEST:
+                    return
+                continue
+            before, (point, *sets) = point, found
+            if np.linalg.norm(point - before) <= 4 * EPS * np.linalg.norm(point):
+                return
+            weight = max(LOWER * weight, LEAST_WEIGHT, 100 * self._block.rounding)
 
     def _step(
         self, center: Vector, inside: Positions, at_upper: Mask, weight: float
-    ) -> tuple[Vector, Positions, Mask, bool] | None:
-        """Return the point of a proximal step, its entries between and at the bounds, and what the check returned.
-
-        None if pivoting fails.
-        """
+    ) -> Generator[tuple[Vector, Vector], None, tuple[Vector, Positions, Mask] | None]:
+        """Return the point of a proximal step, and its entries between and at the bounds; None if pivoting fails."""
         # h + ρμ°: the linear term of the proximal step
         right = self._linear + weight * center
         for _ in range(MAX_EXCHANGES):
@@ -105,18 +96,19 @@ class ProximalPivoting:
                     return None
                 point[inside] = solved
             image = self._product(point)
-            if self._check(point, image):
-                return point, inside, at_upper, True
             # (K + ρI)μ − h − ρμ°, which must be ≥ 0 at 0, ≤ 0 at C and 0 between
             slack = image + weight * point - right
             # exchange all entries outside their bounds, and those at a bound whose slack has the wrong sign
             low = self._bounded[inside] & (point[inside] < 0)
             high = self._bounded[inside] & (point[inside] > self._upper[inside])
+            outside = bool(low.any() or high.any())
+            if not outside:
+                yield point.reshape(self._shape), image.reshape(self._shape)
             slack[inside] = 0.0
             slack[at_upper] *= -1
             short = np.flatnonzero(slack < -(self._allowed + 4 * EPS * np.linalg.norm(point)))
-            if not (low.any() or high.any() or len(short)):
-                return point, inside, at_upper, False
+            if not (outside or len(short)):
+                return point, inside, at_upper
             most = max(FEWEST, int(FEW * len(inside)))
             # few rows at a time: one row often makes its neighbours hold, too
             if len(short) > most:
@@ -128,11 +120,7 @@ class ProximalPivoting:
         return None
 
     def _product(self, point: Vector) -> Vector:
-        return self.program.times(point.reshape(self.program.linear.shape)).reshape(-1)
-
-    def _check(self, point: Vector, image: Vector) -> bool:
-        shape = self.program.linear.shape
-        return self.program.check(self.program.steps, point.reshape(shape), image.reshape(shape))
+        return self.program.times(point.reshape(self._shape)).reshape(-1)
 
 
 class _Block:

@@ -20,9 +20,9 @@ from attsvm.svm.tolerances import DEPENDENT, ROUNDED
 FIRST_STEPS = 300
 """Products of a large problem before pivoting. The Frobenius norm needs more, as it has to decide feasibility, too."""
 
-STIFF, LAST_STEPS = 1e8, 12
+STIFF = 1e8
 """The largest upper bound, relative to the right sides, up to which pivoting finds the entries at their bounds. With
-larger ones a problem is solved in a smaller box first, and so many proximal steps follow."""
+larger ones a problem is solved in a smaller box first."""
 
 
 class SoftMargin(NamedTuple):
@@ -100,8 +100,8 @@ class _SoftMargin(DualSearch):
         if products.asked.any():
             if not self.few:
                 program = self._program(min(FIRST_STEPS, self.limit))
-                point = ProjectedGradient(program, products.eigenvalue).descend(point)
-                self.steps += program.steps
+                method = ProjectedGradient(program, products.eigenvalue)
+                point, _ = self.descend(program, method.points(point, gradient_alone=True), point)
                 inside = (point > 0) & (point < upper)
             share = min(1.0, STIFF / upper.max())
             self.upper = upper * share
@@ -109,9 +109,10 @@ class _SoftMargin(DualSearch):
             if share < 1:
                 # rounding hides which entries are at a bound, but not in a smaller box, where they are mostly the same
                 self.upper, inside = upper, (point > 0) & (point < upper)
-                pivoting = ProximalPivoting(self._program(self.limit), products.block, ROUNDED * products.right)
-                exact = pivoting.solve(point, inside, LEAST_WEIGHT, most_steps=LAST_STEPS)
-                candidates = (point, self._on_face(point, inside), exact)
+                program = self._program(self.limit)
+                pivoting = ProximalPivoting(program, products.block, ROUNDED * products.right)
+                exact = self.descend(program, pivoting.points(point, inside, LEAST_WEIGHT), point)
+                candidates = (point, self._on_face(point, inside), *exact)
                 return min((self.of_original_rows(each) for each in candidates), key=self._gap)
             if self.running and not self.few:
                 point, _ = self.by_products(point, self.limit, face_first=True)
