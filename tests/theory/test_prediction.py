@@ -16,7 +16,6 @@ from attsvm.norms import Lp, MaxOfHeads, Nuclear, OnColumns, Spectral, SumOfHead
 from attsvm.norms.factors import Gamma2
 from attsvm.theory.rates import divergence_of
 from attsvm.theory.standing import known_limit, longest_change
-from attsvm.training.engine.attention_heads import attention_heads
 
 
 def growing(step):
@@ -139,7 +138,7 @@ def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_pa
     runs = {heads: attsvm.train(problem, steps=20, record=[10, 20]) for heads, problem in made.items()}
 
     def predicted(optimizer, heads, change, decay=0.0):
-        limit = attention_heads(made[heads], apart=False).limit(optimizer.limit("factored"))
+        limit = optimizer.limit("factored").of_heads(heads)
         # the first of the records is of the earlier half
         history = runs[heads].history | {"steps": np.array([5, 20]), "logit_change": np.array([1e9, change])}
         selected = attsvm.optimal_tokens(made[heads])
@@ -182,7 +181,6 @@ def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_pa
 
 
 def test_limits_of_bounded_rank_and_of_several_heads():
-    heads = attention_heads(random_problem(3, 4, 5, 0, num_heads=2), apart=False)
     descent, spectral, rows, columns = (ON_FACTORS[i][0].limit("factored") for i in (0, 1, 4, 5))
     # one head with m columns and 3 queries: W has at most the rank of the queries if the norm is right-invariant
     for limit, m, norm, rank in (
@@ -210,7 +208,7 @@ def test_limits_of_bounded_rank_and_of_several_heads():
         (optimizers.row_descent(scope="kq").limit("combined"), 0.9, None),
         (optimizers.column_descent(scope="kq").limit("combined"), 0.9, OnColumns(Lp(np.inf))),
     ):
-        known = heads.limit(limit).at(change)
+        known = limit.of_heads(2).at(change)
         assert (known.norm, known.rank) == (norm, limit.rank)
     for scope in ("fused", "kq"):
         assert optimizers.column_descent(scope=scope).limits == optimizers.column_descent().limits

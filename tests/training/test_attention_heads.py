@@ -11,7 +11,7 @@ from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.training.attention import Factored
-from attsvm.training.engine.attention_heads import Apart, Together
+from attsvm.training.engine.attention_heads import AttentionHeads
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
 from oracles.training import exact
@@ -59,7 +59,7 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is():
     with mpmath.workdps(1500), jax.enable_x64(True):
         data = TrialData(problem, np.dtype(float)).take(np.arange(1))
         evaluations = {}
-        for heads in (Apart(H), Together(H)):
+        for heads in (AttentionHeads(H, apart=True), AttentionHeads(H)):
             objective = Objective(Factored(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
             evaluations[heads] = jax.jit(objective.evaluate)
         for sizes in ((1.0, 1.0), (1.0, 36.0), (22.0, 36.0)):
@@ -69,16 +69,16 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is():
             smallest = {name: min(np.abs(x[h]).max() for h in range(H)) for name, x in wanted.items()}
             assert sizes[1] == 1 or smallest["K"] < mpmath.mpf("1e-320")
             for heads, evaluate in evaluations.items():
-                start = heads.separate({name: x[..., None] for name, x in given.items()})
+                start = {name: np.moveaxis(x, 0, -1)[..., None] for name, x in given.items()}
                 _, gradient, scales = evaluate(start, {}, data, np.zeros(()))
                 found = {
                     name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scales[name][0]))
                     for name, g in gradient.items()
                 }
                 for name, h in ((name, h) for name in given for h in range(H)):
-                    of_head = found[f"{name}[{h}]"] if heads == Apart(H) else found[name][..., h]
+                    of_head = found[f"{name}[{h}]"] if heads.apart else found[name][..., h]
                     # together, heads share the scale of the larger gradient; logits of 1e4 are rounded by 1e-12
-                    of = wanted[name] if heads == Together(H) else wanted[name][h]
+                    of = wanted[name][h] if heads.apart else wanted[name]
                     assert np.abs(of_head - wanted[name][h]).max() < 1e-10 * np.abs(of).max()
 
 

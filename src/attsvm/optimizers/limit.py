@@ -67,6 +67,10 @@ class Limit:
             return self
         return self if logit_change <= self.logit_change else self.beyond.at(logit_change)
 
+    def of_heads(self, number: int | None) -> "Limit":
+        """The limit of this number of attention heads together, None for a problem without their axis."""
+        return self if number is None or self.several is None else self.several
+
     def of_rank(self, rank: int | None, queries: int) -> "Limit":
         """The same for weights of at most this rank, after steps of any length, of one or several heads.
 

@@ -111,7 +111,7 @@ def _limit(setup: Setup) -> Limit:
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
     queries = prod(reduced.problem.canonical.active.shape[-2:])
-    return setup.objective.heads.limit(known.of_rank(rank, queries))
+    return known.of_rank(rank, queries).of_heads(setup.problem.num_heads)
 
 
 def _weight_decay(setup: Setup) -> float | None:

@@ -53,8 +53,8 @@ class Session:
         if setup.batches is None and num_sequences * of_sequence <= LARGE_TRIAL:
             num_sequences = padded_number(num_sequences)
         of_head = num_sequences * of_sequence
-        self.trial_size = heads.number * of_head
-        self.slices = slices(self.num_trials, of_head, heads.number)
+        self.trial_size = heads.count * of_head
+        self.slices = slices(self.num_trials, of_head, heads.count)
         rule = rule_of(setup.optimizer)
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
@@ -80,7 +80,9 @@ class Session:
             if not self.program.keeps_exponent:
                 start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
                 exponent = np.zeros_like(exponent)
-            moved = heads.separate({name: x.astype(dtype) for name, x in start.items()})
+            if problem.heads_shape:
+                start = {name: np.ascontiguousarray(np.moveaxis(x, 0, -2)) for name, x in start.items()}
+            moved = {name: x.astype(dtype) for name, x in start.items()}
             fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
             fixed |= {name: fold(trials_last(x[part], dtype), problem.heads_shape) for name, x in self.fixed.items()}
             taken = data.take(part)

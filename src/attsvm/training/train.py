@@ -21,7 +21,7 @@ from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
-from attsvm.training.engine.attention_heads import attention_heads
+from attsvm.training.engine.attention_heads import AttentionHeads
 from attsvm.training.engine.marks import observed_steps, record_steps
 from attsvm.training.engine.range import check_range
 from attsvm.training.memory import enough_memory
@@ -188,7 +188,7 @@ def train(
     elif optimizer is None and resumed is not None:
         raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-    objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
+    objective = replace(objective, heads=AttentionHeads(problem.num_heads, rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = observed_steps(recorded, start, start + int(steps))

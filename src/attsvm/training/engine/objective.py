@@ -46,9 +46,9 @@ class Observation(NamedTuple):
 class Objective:
     """(1/N) Σ ℓ(f, y) over the unmasked queries, plus penalty · ‖trained parameters‖².
 
-    With several attention heads, f is the sum of their outputs. Trained parameters are those that the optimizer sees,
-    and fixed ones have the heads folded into the trials (:mod:`attsvm.training.engine.attention_heads`), as keys,
-    queries, tokens and masks have.
+    With several attention heads, f is the sum of their outputs. Trained parameters have the axes (..., H, B), and fixed
+    ones the heads folded into the trials (:mod:`attsvm.training.engine.attention_heads`), as keys, queries, tokens and
+    masks have.
     """
 
     attention: Attention  # attention, head, loss: the three pieces
@@ -108,11 +108,11 @@ class Objective:
             of_trained, log_scale = head_gradient(pull_trained, log_slope, query_weight)
             gradient |= of_trained
             log_scales = log_scales | Scales.shared(self.head_names, log_scale)
-        gradient, log_scales = self.heads.arranged(gradient, log_scales)
+        gradient, log_scales = self.heads.scaled(gradient, log_scales)
         value = self._mean_loss(outputs, data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
-            gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
+            gradient, log_scales = _add_penalty(gradient, log_scales, self.heads.seen(trained), penalty)
         return Evaluation(value, gradient, log_scales)
 
     def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
@@ -137,11 +137,11 @@ class Objective:
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
         return Observation(
             value,
-            self.heads.first(pooled.winner[:, :, 0]),
-            self.heads.first(pooled.probability[:, :, 0]),
-            self.heads.most(largest),
+            self.heads.first(self.heads.unfold(pooled.winner[:, :, 0])),
+            self.heads.first(self.heads.unfold(pooled.probability[:, :, 0])),
+            self.heads.over(jnp.max, largest),
             exponent,
-            self.heads.whole(trained),
+            {name: self.heads.first(x) for name, x in trained.items()},
         )
 
     @property
@@ -162,7 +162,7 @@ class Objective:
 
     def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
         """All parameters of the attention, and all those of the head, the heads folded into the trials."""
-        trained = self.heads.folded(trained)
+        trained = {name: self.heads.fold(x) for name, x in trained.items()}
         of_head = {name: trained[name] for name in self.head_names}
         of_attention = {name: x for name, x in trained.items() if name not in of_head}
         of_attention |= {name: fixed[name] for name in self.fixed_names}

@@ -119,7 +119,7 @@ class Program:
         status = jnp.full((num_trials,), RUNNING, jnp.int8)
         none = jnp.zeros((num_trials,), jnp.int64)
         idle = None if self.batches is None else none
-        return State(trained, self.rule.init(trained), status, none, exponent, idle)
+        return State(trained, self.rule.init(self.objective.heads.seen(trained)), status, none, exponent, idle)
 
     def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
         # traced once: for the shapes of the records, and in the loop
@@ -180,14 +180,16 @@ class Program:
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
+        heads = self.objective.heads
         updates, optimizer = self.rule.update(
-            Scaled(gradient, scales), state.optimizer, state.trained, numbers=inputs.numbers, value=value
+            Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=inputs.numbers, value=value
         )
-        trained = {name: settled_sum(x, updates[name]) for name, x in state.trained.items()}
+        moves = heads.joined(updates)
+        trained = {name: settled_sum(x, moves[name]) for name, x in state.trained.items()}
         # a NaN is never below its limit
         limits = inputs.range.limits
-        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
-        finite = reduce(jnp.logical_and, below)
+        below = {name: elementwise(_is_below, x, limits[name]) for name, x in trained.items()}
+        finite = over_all(jnp.logical_and, below, lambda x: x)
         # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
         sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
@@ -240,6 +242,10 @@ def _put(i: Array, record: Array, x: Array) -> Array:
     """``record.at[i].set(x)`` for an index in the range, which takes fewer loops to compile."""
     written: Array = jax.lax.dynamic_update_index_in_dim(record, x, i, 0)
     return written
+
+
+def _is_below(x: Array, limit: Array) -> Array:
+    return jnp.abs(x) <= limit
 
 
 def _number(state: State) -> Array:

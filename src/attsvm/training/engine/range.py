@@ -43,12 +43,12 @@ def range_of(
     most = (longest - np.maximum(logits, 0.0)) / k
     limits = dict.fromkeys(moved, most)
     if objective.head_names:
-        outputs = products(of_head, data.tokens) + np.log2(heads.number)
+        outputs = products(of_head, data.tokens) + np.log2(heads.count)
         limits |= dict.fromkeys(objective.head_names, (longest - np.maximum(outputs, 0.0)) / len(objective.head_names))
     # products of the parameters have squares that are floats, and relative steps of size 1 double them at most
     border = np.minimum(half_range(dtype) // k, np.floor(most) - STEPS_BETWEEN_BORDERS - 1).astype(np.int64)
-    limits = heads.spread({name: np.exp2(x).astype(dtype) for name, x in limits.items()})
-    return Range(limits, heads.least(border))
+    smallest = {name: heads.over(np.min, np.exp2(x).astype(dtype)) for name, x in limits.items()}
+    return Range(smallest, heads.over(np.min, border))
 
 
 def half_range(dtype: Any) -> int:
