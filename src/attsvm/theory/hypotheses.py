@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.optimizers import Limit
+from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
@@ -18,8 +18,7 @@ from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.local_conditions import local_convergence_conditions
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
-from attsvm.training import Run
-from attsvm.training.run import NOT_RECORDED
+from attsvm.training.run import NOT_RECORDED, Run
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"

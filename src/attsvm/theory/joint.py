@@ -18,7 +18,7 @@ from attsvm.theory.conditions import Conditions, Hypothesis, at_worst, condition
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.standing import rank_for
 from attsvm.theory.trained import Trained
-from attsvm.training import Run
+from attsvm.training.run import Run
 
 
 def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm = "frobenius") -> Conditions:

@@ -5,14 +5,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from attsvm.optimizers import Limit
+from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem
 from attsvm.results import plain
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_problem
 from attsvm.theory.smoothness import lipschitz_constant
-from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention
+from attsvm.training.gradient import LossGradient
+from attsvm.training.run import Run
 
 STATIONARY = 1e-6
 """A point θ is stationary if its gradient is below this part of 2λ(1 + ‖θ‖)."""

@@ -13,7 +13,7 @@ from attsvm.losses import Keeps
 from attsvm.measures import attention_of
 from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm, Nuclear, read_norm, written_norm
-from attsvm.optimizers import Limit
+from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
@@ -33,8 +33,7 @@ from attsvm.theory.joint import joint_direction
 from attsvm.theory.penalised import Minimiser, penalised_minimiser
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Model, Standing, judge, known_limit, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
-from attsvm.training import Run
-from attsvm.training.run import NOT_RECORDED
+from attsvm.training.run import NOT_RECORDED, Run
 
 KEPT = 1e-3
 """Under a nonlinear prediction head, the tokens whose probability exceeds this are kept."""

@@ -17,10 +17,10 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
-from attsvm.optimizers import Limit
+from attsvm.optimizers.limit import Limit
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
-from attsvm.training import Run
+from attsvm.training.run import Run
 
 
 class Standing(StrEnum):
