@@ -119,9 +119,9 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
     ]
     columns, rows = len(summary.axes[right].values), len(summary.axes[up].values)
     width = style.WIDTH * (2 if _is_wide(summary, series) else 1)
-    across = 1 if len(panels) == 1 else max(1, min(len(panels), 21 // max(columns, NARROW)))
+    across = min(len(panels), max(1, 3 * WIDEST // max(columns, WIDEST)))
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(width, down * (0.75 + 0.2 * rows)))
+    figure = Figure(figsize=(width, 0.4 + down * (0.35 + 0.2 * rows)))
     axes = figure.subplots(down, across, squeeze=False)
     values = np.concatenate([one.estimate.value.ravel() for one in series])
     norm = _norm(series[0].is_share, values[np.isfinite(values)])
@@ -134,6 +134,8 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
             if i in places and len(axis.values) > 1
         }
         panel.set_title(" · ".join(filter(None, (one.name, cell_text(named)))))
+        if len(panels) == across * down:
+            panel.label_outer()  # all maps have the same axes
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
