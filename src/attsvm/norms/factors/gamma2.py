@@ -117,7 +117,7 @@ class DualGamma2(Norm):
 
 def occupied(x: np.ndarray) -> np.ndarray:
     """Leave out the rows and columns of zeros, which change none of these norms."""
-    return x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0]
+    return np.asarray(x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0])
 
 
 class _Factors:
