@@ -77,16 +77,6 @@ class Certified(NamedTuple):
     support: TokenMask
 
 
-class Products(NamedTuple):
-    """A(W) − b and N*(A*(λ)), and how far rounding may have moved them."""
-
-    slack: Float[np.ndarray, "*batch R"]  # slack, slack_error: the error may be one number for all rows
-    slack_error: Float[np.ndarray, "*batch R"] | float
-    size: Values  # N*(A*(λ)) with its rounding error added
-    length: Values  # ‖W‖_F
-    room: Float[np.ndarray, "*batch R"]  # ‖row‖ ‖W‖_F
-
-
 def certify(
     constraints: Constraints, norm: Norm, weights: Weights, multipliers: TokenValues, tol: float | None = None
 ) -> Certified:
@@ -117,15 +107,10 @@ def certify(
     if np.count_nonzero(usual) < usual.size:
         scale = np.where(usual, smallest, np.where(asks_margin, 1.0, np.inf))  # 0 is the least norm without a margin
     weights = weights / scale[..., None, None]
-    slack = flat(constraints.apply(weights)) - flat(constraints.right)
-    size, length = size / divisor, length_of(weights)
-    room = flat(constraints.norms) * length[..., None]
     if tol is None:
-        return certified(constraints, norm, weights, dual, Products(slack, 0.0, size, length, room))
-    reach = room if constraints.sizes is constraints.norms else flat(constraints.sizes) * length[..., None]
-    size = size + _rounding_of_size(constraints, norm, dual)
-    products = Products(slack, rounding_of_margins(constraints) * reach, size, length, room)
-    done = certified(constraints, norm, weights, dual, products)
+        return _bounded(constraints, norm, weights, dual, size / divisor, 0.0)
+    size = size / divisor + _rounding_of_size(constraints, norm, dual)
+    done = _bounded(constraints, norm, weights, dual, size, rounding_of_margins(constraints))
     optimal = is_optimal(done, tol)
     if np.count_nonzero(optimal) == optimal.size:
         return done
@@ -145,13 +130,18 @@ def is_optimal(done: Certified, tol: float) -> Bool[np.ndarray, "*batch"]:
     return result
 
 
-def certified(
-    constraints: Constraints, norm: Norm, weights: Weights, dual: TokenValues, products: Products
+def _bounded(
+    constraints: Constraints, norm: Norm, weights: Weights, dual: TokenValues, size: Values, rounding: float
 ) -> Certified:
-    """What weights and multipliers of the right signs prove, given products with them."""
+    """What weights and multipliers of the right signs prove.
+
+    ``size``: N*(A*(λ)), with its rounding error added. ``rounding``: the error of A(W), relative to ‖row‖ ‖W‖_F.
+    """
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
-    slack, error, size, length, room = products
+    slack, length = flat(constraints.apply(weights)) - flat(constraints.right), length_of(weights)
+    room = flat(constraints.norms) * length[..., None]
+    error = rounding * (room if constraints.sizes is constraints.norms else flat(constraints.sizes) * length[..., None])
     value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     # scaling by the smallest margin makes the weights feasible, and scaling by N*(A*(λ)) the multipliers

@@ -14,5 +14,8 @@ pivots of matrices of rows, relative to the largest."""
 FINEST = 1e-13
 """The smallest relative gap that methods other than those of the Frobenius norm try to reach."""
 
+LEAST_RIDGE = 1e-10
+"""The least regularisation of equations that may be singular at the solution, so that they keep enough digits."""
+
 FAILED = 1e-10
 """With a larger relative gap, the next method is tried."""

@@ -272,6 +272,12 @@ class _Step:
         return 1 / max(falls[0], 1e-3), 1 / max(falls[1], 1e-3)
 
 
+def at_unit_scale(x: np.ndarray, bound: Callable[[np.ndarray], float]) -> float:
+    """Return a bound on a norm of x from that of x over its largest entry; that entry if it is 0 or not finite."""
+    scale = float(np.abs(x).max(initial=0.0))
+    return scale * bound(x / scale) if 0 < scale < np.inf else scale
+
+
 def nearest_multiple(whole: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray] | None:
     """Return the factor of the multiple of an array nearest to x, and the rest of x; None if the rest is not small."""
     factor = float(np.vdot(whole, x)) / (float(np.vdot(whole, whole)) or 1.0)

@@ -7,7 +7,16 @@ import numpy as np
 import scipy
 
 from attsvm.norms.base import Norm
-from attsvm.norms.factors.elliptope import EPS, GOOD_GAP, Diagonal, OneRow, Square, Vector, largest_margin
+from attsvm.norms.factors.elliptope import (
+    EPS,
+    GOOD_GAP,
+    Diagonal,
+    OneRow,
+    Square,
+    Vector,
+    at_unit_scale,
+    largest_margin,
+)
 from attsvm.norms.lp import Lp
 
 CAREFUL_FROM = 1e-11
@@ -59,11 +68,7 @@ class Gamma2(Norm):
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
-        scale = float(np.abs(x).max(initial=0.0))
-        if scale == 0 or not np.isfinite(scale):
-            return scale
-        rows, columns = _occupied(x)
-        return scale * _least_rows(x[rows][:, columns] / scale)
+        return at_unit_scale(x, _least_rows)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """Return 1: γ2 is at most the spectral norm."""
@@ -104,19 +109,15 @@ class DualGamma2(Norm):
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
-        scale = float(np.abs(x).max(initial=0.0))
-        if scale == 0 or not np.isfinite(scale):
-            return scale
-        rows, columns = _occupied(x)
-        return scale * _least_diagonal(x[rows][:, columns] / scale)
+        return at_unit_scale(x, _least_diagonal)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         return float(np.sqrt(shape[0] * shape[1]))
 
 
-def _occupied(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows and columns that are not zero; the others change neither norm."""
-    return np.abs(x).max(axis=1) > 0, np.abs(x).max(axis=0) > 0
+def occupied(x: np.ndarray) -> np.ndarray:
+    """Leave out the rows and columns of zeros, which change none of these norms."""
+    return np.asarray(x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0])
 
 
 class _Factors:
@@ -173,7 +174,8 @@ FAST, CAREFUL = _Pace(0.0, 0.99, 0.0, 30), _Pace(1.0, 0.9, 0.3, 80)
 
 
 def _least_rows(matrix: np.ndarray) -> float:
-    """Return the bound of the best factors of a matrix without rows or columns of zeros."""
+    """Return the bound of the best factors of a matrix."""
+    matrix = occupied(matrix)
     U, sigma, Vt = np.linalg.svd(matrix, full_matrices=False)
     # what rounding errors leave out of the factors is added to the bound
     rank = int((sigma > sum(matrix.shape) * EPS * sigma[0]).sum())
@@ -249,7 +251,8 @@ def _fall(point: Vector, change: Vector) -> float:
 
 
 def _least_diagonal(matrix: np.ndarray) -> float:
-    """Return a bound on the dual of γ2 of a matrix without rows or columns of zeros."""
+    """Return a bound on the dual of γ2 of a matrix."""
+    matrix = occupied(matrix)
     rows = len(matrix)
     diagonal = largest_margin(OneRow(matrix[None]), Diagonal(sum(matrix.shape)), np.ones(1), rows).free
     positive = np.maximum(diagonal, SMALLEST * diagonal.max())

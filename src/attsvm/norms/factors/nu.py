@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.norms.base import Norm
-from attsvm.norms.factors.elliptope import EPS, nearest_multiple
-from attsvm.norms.factors.gamma2 import Gamma2
+from attsvm.norms.factors.elliptope import EPS, at_unit_scale, nearest_multiple
+from attsvm.norms.factors.gamma2 import Gamma2, occupied
 from attsvm.norms.factors.sign_cuts import Atoms, largest_in_dual_ball, most_over_signs
 from attsvm.norms.lp import Lp
 
@@ -66,19 +66,7 @@ class Nu(Norm):
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
-        scale = float(np.abs(x).max(initial=0.0))
-        if scale == 0 or not np.isfinite(scale):
-            return scale
-        if not self.is_exact(x.shape):
-            return GROTHENDIECK * Gamma2().value(x)
-        x = x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0] / scale  # rows of zeros may have any signs
-        units = np.eye(x.size).reshape(x.size, *x.shape)
-        atoms = largest_in_dual_ball(x.ravel(), units, np.ones(x.size, bool), x.ravel(), PATIENCE).atoms
-        rows = (atoms.left[:, :, None] * atoms.right[:, None, :]).reshape(-1, x.size)
-        # the linear program solves these equations up to its tolerance
-        lacking = np.linalg.lstsq(rows.T, (x - atoms.sum).ravel(), rcond=None)[0]
-        bound = bound_by_atoms(atoms._replace(coefficients=atoms.coefficients + lacking), x)
-        return scale * (float(np.abs(x).sum()) if bound is None else bound)
+        return at_unit_scale(x, _least_sum if self.is_exact(x.shape) else lambda x: GROTHENDIECK * Gamma2().value(x))
 
     @staticmethod
     def is_exact(shape: tuple[int, ...]) -> bool:
@@ -132,6 +120,18 @@ class DualNu(Norm):
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         return float(np.sqrt(shape[0] * shape[1]))
+
+
+def _least_sum(x: np.ndarray) -> float:
+    """Return the size of the coefficients of an explicit sum."""
+    x = occupied(x)  # rows of zeros may have any signs
+    units = np.eye(x.size).reshape(x.size, *x.shape)
+    atoms = largest_in_dual_ball(x.ravel(), units, np.ones(x.size, bool), x.ravel(), PATIENCE).atoms
+    rows = (atoms.left[:, :, None] * atoms.right[:, None, :]).reshape(-1, x.size)
+    # the linear program solves these equations up to its tolerance
+    lacking = np.linalg.lstsq(rows.T, (x - atoms.sum).ravel(), rcond=None)[0]
+    bound = bound_by_atoms(atoms._replace(coefficients=atoms.coefficients + lacking), x)
+    return float(np.abs(x).sum()) if bound is None else bound
 
 
 def bound_by_atoms(atoms: Atoms, x: np.ndarray) -> float | None:

@@ -20,6 +20,9 @@ TokenMask = Bool[np.ndarray, "*batch n Q T"]
 SMALL_NUMBERS = 30_000
 """With at most this many numbers in the rows of a problem, Newton's and the simplex method are the fastest."""
 
+MOST_UNKNOWNS = 400
+"""Unknowns of the largest dense equations: with more, a step takes longer than the whole of other methods."""
+
 STORED_NUMBERS = 100_000
 """Rows with at most this many numbers in a problem are written out. Above, products with their factors are faster."""
 

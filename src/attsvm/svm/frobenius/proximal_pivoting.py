@@ -64,16 +64,16 @@ class ProximalPivoting:
         """
         point = start.reshape(-1).astype(np.float64)
         at_upper = self._bounded & ~inside.reshape(-1) & (point >= self._upper)
-        sets = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded)), at_upper
+        between = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded))
         for _ in range(MOST_STEPS):
             # a failed step is tried again closer to the last point, with a larger ρ
-            found = yield from self._step(point, *sets, weight)
+            found = yield from self._step(point, between, at_upper, weight)
             if found is None:
                 weight *= HIGHER
                 if weight > HIGHEST:
                     return
                 continue
-            before, (point, *sets) = point, found
+            before, (point, between, at_upper) = point, found
             if np.linalg.norm(point - before) <= 4 * EPS * np.linalg.norm(point):
                 return
             weight = max(LOWER * weight, LEAST_WEIGHT, 100 * self._block.rounding)

@@ -12,14 +12,12 @@ from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.certificate import SUPPORT_SLACK
-from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.constraints import MOST_UNKNOWNS, Constraints
 from attsvm.svm.constraints.rows import Reduced, reduced_rows
 from attsvm.svm.loop import Stop
-from attsvm.svm.methods.generic.program import MOST_UNKNOWNS
 from attsvm.svm.methods.registry import Candidate, Settings, undecided
-from attsvm.svm.methods.semidefinite.face import LEAST_FREEDOM
 from attsvm.svm.threads import threads_for
-from attsvm.svm.tolerances import FINEST, ROUNDED
+from attsvm.svm.tolerances import FINEST, LEAST_RIDGE, ROUNDED
 
 NEAR = 1e-2
 """Violation below which Newton's method is tried, and residual below which it updates the set of held rows."""
@@ -134,7 +132,7 @@ def _system(
         system[k:corner:rank, corner + k : size : rank] = -pull
         system[corner + k : size : rank, k:corner:rank] = -pull.T
     # U and V can be rotated together without changing U V', which makes the equations singular
-    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + LEAST_FREEDOM
+    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + LEAST_RIDGE
     # of row a: l_a'ΔU V'z_a + l_a'U ΔV'z_a, and its transpose with −Δλ_a
     by_row = system[size:]
     by_row[:, :corner] = (left[:, :, None] * partners[:, None, :]).reshape(count, -1)

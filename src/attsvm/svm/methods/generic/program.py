@@ -21,9 +21,6 @@ Vector = Float[np.ndarray, " m"]
 REPAIRS = 4
 """How often weights are projected on the rows that they violate."""
 
-MOST_UNKNOWNS = 400
-"""The largest dense systems: with more unknowns, a step takes longer than the whole of the other methods."""
-
 
 DIFFERENCE = 1e-6
 """Length of the differences of a prox, relative to its argument."""

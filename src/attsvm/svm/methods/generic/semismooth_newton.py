@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.norms.base import proxes
+from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
 from attsvm.svm.methods.generic.program import (
     DIFFERENCE,
-    MOST_UNKNOWNS,
     Bounds,
     Improvement,
     Matrix,

@@ -19,9 +19,10 @@ from scipy.optimize import minimize, root
 
 from attsvm.norms import Norm
 from attsvm.norms.scaled import Wrapper
+from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
-from attsvm.svm.methods.generic.program import MOST_UNKNOWNS, Bounds, Improvement, Program, Vector
+from attsvm.svm.methods.generic.program import Bounds, Improvement, Program, Vector
 
 ROUND = 100
 """Evaluations of F between two evaluations of the gap; L-BFGS starts again with each round."""

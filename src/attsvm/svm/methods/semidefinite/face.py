@@ -41,15 +41,12 @@ from attsvm.svm.constraints.rows import Block, Chosen, RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Values
 from attsvm.svm.methods.semidefinite.problems import Problems
-from attsvm.svm.tolerances import ROUNDED
+from attsvm.svm.tolerances import LEAST_RIDGE, ROUNDED
 
 Singular = Float[np.ndarray, "N c"]
 
 STOP = Stop(target=1e-8, max_steps=15)
 """The step from a residual below this is the last one: convergence is quadratic, and the result is measured."""
-
-LEAST_FREEDOM = 1e-10
-"""ρ is the residual, but at least this, so that the equations keep enough digits."""
 
 FEW_ENTRIES = 500
 """With more entries than this in W, those that do not change are left out of the products."""
@@ -376,7 +373,7 @@ def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) 
 
     # (3): the quotients, 1/ρ for the entries of W that are unknown on the face
     dividend, divisor = face.sizes(*(sizes[:, :, :, None] + places.sign * sizes[:, :, None, :c]))
-    freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
+    freedom = np.maximum(error, LEAST_RIDGE)[:, None, None]
     quotient = np.where(places.free[rank], 1 / freedom, dividend / (divisor + TINY)) * places.share
 
     # (4), with √q F in place of F: Δλ
