@@ -188,7 +188,7 @@ def _loads(kind: str, name: str) -> Callable[[Path], object]:
 def _read_run(folder: Path) -> None:
     from attsvm import Run
     from attsvm.training.run import optimizer_of
-    from attsvm.training.start import _read_init
+    from attsvm.training.setup import _read_init
 
     run = Run.load(folder / "run.npz")
     repr(run)

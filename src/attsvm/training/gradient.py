@@ -15,9 +15,8 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention
-from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import TrialData
+from attsvm.training.engine.trials import MiniBatches, TrialData
 from attsvm.training.setup import mini_batches
 from attsvm.training.stopping import Stopping
 

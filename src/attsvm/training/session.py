@@ -13,7 +13,6 @@ from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.optimizers.chain import rule_of
 from attsvm.training.engine.attention_heads import fold
-from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.engine.range import range_of
@@ -43,61 +42,62 @@ class Session:
     """The slices of one call of :func:`attsvm.train`, and what they have recorded."""
 
     def __init__(self, setup: Setup) -> None:
-        problem, objective, dtype = setup.problem, setup.objective, setup.dtype
-        self.problem, self.objective, self.batch_shape = problem, objective, setup.batch_shape
-        self.num_trials = setup.num_trials
-        heads = objective.heads
-        self.num_sequences = num_sequences = problem.tokens.shape[-3]
-        of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
-        of_sequence *= max(problem.dim, problem.key_dim)
-        if setup.batches is None and num_sequences * of_sequence <= LARGE_TRIAL:
-            num_sequences = padded_number(num_sequences)
-        of_head = num_sequences * of_sequence
-        self.trial_size = heads.count * of_head
-        self.slices = slices(self.num_trials, of_head, heads.count)
-        rule = rule_of(setup.optimizer)
-        # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
-        row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
-        capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
-        self.program: Program = program(objective, rule, capacity, setup.batches, setup.stop.gradient_tol is not None)
-        own = {*objective.head_names, *setup.fixed}
+        self.problem, self.objective, self.batch_shape = setup.problem, setup.objective, setup.batch_shape
+        self.num_trials, self.fixed, self.reduced = setup.num_trials, setup.fixed, setup.reduced
+        own = {*self.objective.head_names, *setup.fixed}
         self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
-        self.fixed, self.reduced = setup.fixed, setup.reduced
-        data = TrialData(problem, dtype, num_sequences)
-        scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
-        gradient_tol = np.asarray(-1.0 if setup.stop.gradient_tol is None else setup.stop.gradient_tol, dtype)
-        penalty = np.asarray(setup.penalty, dtype)
-        # making a key takes as long as a hundred steps
-        key = np.zeros(2, np.uint32) if setup.batches is None else np.asarray(jax.random.PRNGKey(setup.seed))
-        of_attention = objective.attention.shapes(problem)
-        self.inputs: list[Inputs] = []
-        self.states: list[State] = []
-        previous: Inputs | None = None
-        for part in self.slices:
-            # in float64, which holds numbers that the type of the training may not
-            start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
-            exponent = setup.exponent[part]
-            if not self.program.keeps_exponent:
-                start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
-                exponent = np.zeros_like(exponent)
-            if problem.heads_shape:
-                start = {name: np.ascontiguousarray(np.moveaxis(x, 0, -2)) for name, x in start.items()}
-            moved = {name: x.astype(dtype) for name, x in start.items()}
-            fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
-            fixed |= {name: fold(trials_last(x[part], dtype), problem.heads_shape) for name, x in self.fixed.items()}
-            taken = data.take(part)
-            if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
-                allowed = previous.range
-            else:
-                allowed = range_of(objective, moved, fixed, taken, dtype)
-            inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
-            self.inputs.append(_on_device(inputs, previous, self.inputs[-1] if self.inputs else None))
-            previous = inputs
-            self.states.append(self.program.start(moved, exponent))
+        self.num_sequences, heads = self.problem.tokens.shape[-3], self.objective.heads.count
+        padded, of_head = _data_sizes(setup)
+        self.trial_size = heads * of_head
+        self.slices = slices(self.num_trials, of_head, heads)
+        self.program: Program = _program(setup, len(self.slices[0]))
+        starts = [self._start(setup, part) for part in self.slices]
+        self.inputs = self._inputs(setup, TrialData(self.problem, setup.dtype, padded), [x for x, _ in starts])
+        self.states: list[State] = [self.program.start(*start) for start in starts]
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
+
+    def _start(self, setup: Setup, part: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The initial parameters of a slice with the trials last, and their exponents."""
+        # in float64, which holds numbers that the type of the training may not
+        start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
+        exponent = setup.exponent[part]
+        if not self.program.keeps_exponent:
+            of_attention = self.objective.attention.shapes(self.problem)
+            start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
+            exponent = np.zeros_like(exponent)
+        if self.problem.heads_shape:
+            start = {name: np.ascontiguousarray(np.moveaxis(x, 0, -2)) for name, x in start.items()}
+        return {name: x.astype(setup.dtype) for name, x in start.items()}, exponent
+
+    def _inputs(self, setup: Setup, data: TrialData, starts: list[dict[str, np.ndarray]]) -> list[Inputs]:
+        """The inputs of each slice, on the device; what is one array stays one, also across slices."""
+        dtype, tolerance = setup.dtype, setup.stop.gradient_tol
+        # those of this optimizer: equal rules, which share the program, have numbers of their own
+        scalars = {name: np.asarray(number, dtype) for name, number in rule_of(setup.optimizer).numbers.items()}
+        gradient_tol, penalty = (
+            np.asarray(-1.0 if tolerance is None else tolerance, dtype),
+            np.asarray(setup.penalty, dtype),
+        )
+        # making a key takes as long as a hundred steps
+        key = np.zeros(2, np.uint32) if setup.batches is None else np.asarray(jax.random.PRNGKey(setup.seed))
+        moved: list[Inputs] = []
+        previous: Inputs | None = None
+        for part, start in zip(self.slices, starts, strict=True):
+            fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
+            constant = {name: trials_last(x[part], dtype) for name, x in self.fixed.items()}
+            fixed |= {name: fold(x, self.problem.heads_shape) for name, x in constant.items()}
+            taken = data.take(part)
+            if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
+                allowed = previous.range
+            else:
+                allowed = range_of(self.objective, start, fixed, taken, dtype)
+            inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
+            moved.append(_on_device(inputs, previous, moved[-1] if moved else None))
+            previous = inputs
+        return moved
 
     def resume(self, run: Run) -> None:
         """Continue with the optimizer's state and the counts of an earlier run."""
@@ -129,40 +129,32 @@ class Session:
         """
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
         self.marked = frozenset(marks)
-        marks = sorted({*marks, *checks})
-        began = time.perf_counter()
+        left, goal, done = sorted({*marks, *checks}), marks[-1], start
         threads = min(num_threads(), len(self.slices)) if self.executable.concurrent else 1
-        # a guess of the length of the first stretch; its time sets the length of the next
-        work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
-        budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
-        done = start
+        pace = _Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
+        began = time.perf_counter()
         try:
             with interruptions() as requested, workers(threads) as spread:
-                fixed = 0.0
-                if budget < _FEW_STEPS_A_CALL:
-                    fixed = self._call(spread, start, [0], memory)
-                    marks = [mark for mark in marks if mark > start]
-                seconds_a_call = max(_SECONDS_A_CALL, _CALL_OVER_FIXED * fixed)
-                while marks:
+                if pace.steps < _FEW_STEPS_A_CALL:
+                    pace.fixed = self._call(spread, start, [0], memory)
+                    left = [mark for mark in left if mark > start]
+                while left:
                     # no stretch goes past a check, after which some trials may stand still
-                    until = next((check for check in checks if check > done), marks[-1])
-                    ahead = [mark for mark in marks if mark <= until]
-                    lengths = segment_lengths(done, ahead, budget, self.program.num_records)
-                    took = self._call(spread, done, lengths, memory)
-                    if sum(lengths):
-                        of_steps = max(took - fixed, 0.1 * took, 1e-6)
-                        budget = max(1, int(sum(lengths) * (seconds_a_call - fixed) / of_steps))
-                        done += sum(lengths)
+                    until = next((check for check in checks if check > done), goal)
+                    ahead = [mark for mark in left if mark <= until]
+                    lengths = segment_lengths(done, ahead, pace.steps, self.program.num_records)
+                    pace.learn(sum(lengths), self._call(spread, done, lengths, memory))
+                    done += sum(lengths)
                     if plateau is not None and done in checks:
                         self._end_at_plateau(plateau)
-                    goal, marks = marks[-1], [mark for mark in marks if mark > done]
+                    left = [mark for mark in left if mark > done]
                     stops = callback is not None and callback(self._progress(done, goal, time.perf_counter() - began))
                     if stops or requested.is_set():
-                        return bool(marks)  # a run that has made all its steps is finished
+                        return bool(left)  # a run that has made all its steps is finished
         except KeyboardInterrupt:
             if not self.observed:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
-            return bool(marks)
+            return bool(left)
         return False
 
     def _call(
@@ -246,6 +238,43 @@ class Session:
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
 
 
+class _Pace:
+    """How many steps a stretch makes, so that it takes about a quarter of a second.
+
+    ``work``: the numbers that a thread reads in a step, from which the length of the first stretch is guessed.
+    """
+
+    def __init__(self, work: int) -> None:
+        self.steps = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
+        self.fixed = 0.0  # the seconds that a stretch takes without steps
+
+    def learn(self, steps: int, seconds: float) -> None:
+        """Set the length of the next stretch by the time that these steps took."""
+        if steps:
+            of_steps = max(seconds - self.fixed, 0.1 * seconds, 1e-6)
+            most = max(_SECONDS_A_CALL, _CALL_OVER_FIXED * self.fixed)
+            self.steps = max(1, int(steps * (most - self.fixed) / of_steps))
+
+
+def _data_sizes(setup: Setup) -> tuple[int, int]:
+    """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
+    problem = setup.problem
+    of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
+    of_sequence *= max(problem.dim, problem.key_dim)
+    number = problem.tokens.shape[-3]
+    if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
+        number = padded_number(number)
+    return number, number * of_sequence
+
+
+def _program(setup: Setup, trials: int) -> Program:
+    # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
+    row = trials * sum(x[0].size for x in setup.trained.values())
+    capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
+    watches = setup.stop.gradient_tol is not None
+    return program(setup.objective, rule_of(setup.optimizer), capacity, setup.batches, watches)
+
+
 def _on_device(inputs: Inputs, previous: Inputs | None, on_device: Inputs | None) -> Inputs:
     """The inputs as arrays of the device, once for all calls.
 
@@ -275,3 +304,16 @@ def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
             "relative to the weights, without a trained head or a penalty, take others"
         )
     return np.asarray(whole)
+
+
+def segment_lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
+    """Lengths of the next segments, from mark to mark, up to the budget of steps and of records."""
+    lengths: list[int] = []
+    for mark in marks[:capacity]:
+        length = min(mark - done - sum(lengths), budget - sum(lengths))
+        if lengths and mark > done and length == 0:
+            break
+        lengths.append(length)
+        if done + sum(lengths) < mark:
+            break
+    return lengths

@@ -22,7 +22,6 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
 from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.marks import observed_steps, record_steps
 from attsvm.training.engine.range import check_range
 from attsvm.training.memory import enough_memory
 from attsvm.training.run import Run, optimizer_of
@@ -30,14 +29,18 @@ from attsvm.training.session import Session
 from attsvm.training.setup import (
     Setup,
     check_numbers,
+    described_start,
+    initial_exponent,
     make_objective,
     margin_plateau,
     mini_batches,
+    observed_steps,
     parse_fixed,
     parse_stop,
+    record_steps,
     reduced_problem,
+    starting_point,
 )
-from attsvm.training.start import described_start, initial_exponent, starting_point
 from attsvm.training.stopping import Stopping
 
 

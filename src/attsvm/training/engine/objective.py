@@ -14,10 +14,10 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.optimizers.scales import Scale, Scales
+from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.head_gradient import head_gradient
 from attsvm.training.engine.softmax import logit_gradient, pool
 
 Array = jax.Array
@@ -217,3 +217,58 @@ def _like(cotangent: Array, outputs: Array) -> Array:
 
 def _sum_of_squares(parameters: Parameters) -> Array:
     return reduce(jnp.add, [over_entries(jnp.add, x * x) for x in parameters.values()])
+
+
+class _Scaled(NamedTuple):
+    gradient: Parameters  # times exp(−log_scale)
+    log_scale: Array  # (B,)
+    largest: Array  # (B,): the largest entry of the gradient
+
+
+class _Search(NamedTuple):
+    log_slope: Array  # (n, Q, B): −inf for queries that have been tried
+    best: _Scaled
+
+
+def head_gradient(
+    pull: Callable[[Array], Parameters], log_slope: Array, query_weight: Array
+) -> tuple[Parameters, Array]:
+    """Gradient with respect to the head's parameters, and the logarithm of the factor taken out of it.
+
+    The factor is the largest |ℓ'| of the queries. A query may have the largest |ℓ'| and yet not move the head, for
+    instance where no hidden unit is active. If the gradient underflows next to that factor, it is computed again from
+    the queries of smaller |ℓ'|, until it is large enough or no query is left.
+
+    ``pull``: from the factor of each query, shape (n, Q, B), to the gradient. ``log_slope``: shape (n, Q, B), log|ℓ'|;
+    −inf where it is zero. ``query_weight``: shape (n, Q, B or 1), the share of each query in the mean; 0 for padded
+    queries.
+
+    Returns ``gradient`` (the gradient times exp(−c)) and ``log_scale`` (shape (B,), c; 0 where no query has a slope).
+    """
+    limits = np.finfo(log_slope.dtype)
+    # gradients below lose digits to the end of the floats
+    smallest = float(limits.tiny / limits.eps)
+
+    def scaled(log_slope: Array) -> _Scaled:
+        largest = over_entries(jnp.maximum, log_slope)
+        log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
+        gradient = pull(settle(jnp.exp(log_slope - log_scale) * query_weight))
+        return _Scaled(gradient, log_scale, over_all(jnp.maximum, gradient, jnp.abs))
+
+    def lost(search: _Search) -> Array:
+        left = over_entries(jnp.maximum, search.log_slope) > -jnp.inf
+        return left & (search.best.largest < smallest)
+
+    def next_queries(search: _Search) -> _Search:
+        # the upper half of the range of floats; what is below it may have underflowed by the queries' own gradients
+        tried = search.log_slope > over_entries(jnp.maximum, search.log_slope) + 0.5 * np.log(smallest)
+        log_slope = jnp.where(tried, -jnp.inf, search.log_slope)
+        new, old = scaled(log_slope), search.best
+        larger = new.log_scale + jnp.log(new.largest) > old.log_scale + jnp.log(old.largest)
+        better = lost(search) & larger
+        return _Search(log_slope, jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old))
+
+    log_slope = jnp.where(query_weight > 0, log_slope, -jnp.inf)
+    start = _Search(log_slope, scaled(log_slope))
+    best = jax.lax.while_loop(lambda search: jnp.any(lost(search)), next_queries, start).best
+    return best.gradient, best.log_scale
