@@ -14,8 +14,7 @@ from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.head_function import LinearFunction
-from attsvm.regularization.log_losses import HeadLoss, scalar_of
-from attsvm.regularization.trust_region import LogSumExp
+from attsvm.regularization.log_losses import HeadLoss, LogSumExp, scalar_of
 from oracles.attention import softmax
 from oracles.norms import norm_and_dual
 

@@ -34,7 +34,8 @@ class Found(NamedTuple):
 class WeightBall(ABC):
     """N(W) ≤ radius for matrices of one shape, inside a cone if there is one.
 
-    A subclass provides :meth:`minimise`, and is registered for the type of its norm with ``ball_of.register``.
+    A subclass provides :meth:`minimise`, and is registered for the type of its norm with ``ball_of.register``. The
+    norm has ``steepest``, unless the subclass overrides :meth:`steepest`.
 
     Attributes
     ----------

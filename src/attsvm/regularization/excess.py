@@ -72,6 +72,7 @@ class Excess:
         keys, queries, allowed, active = problem.canonical
         labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
         sequence, _ = np.nonzero(active)
+        # scores and reference follow from the head
         excess = cls(
             keys=keys[sequence],
             queries=queries[active],
@@ -79,7 +80,7 @@ class Excess:
             tokens=problem.tokens[sequence],
             labels=labels[active],
             head=head,
-            scores=np.empty((len(sequence), problem.num_tokens)),
+            scores=np.zeros((len(sequence), problem.num_tokens)),
             loss=loss,
             reference=np.zeros(len(sequence), dtype=int),
         )

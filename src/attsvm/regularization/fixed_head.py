@@ -19,7 +19,7 @@ from attsvm.regularization.branches import (
 )
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.kept_sets import tail_of
-from attsvm.regularization.trust_region import LogSumExp
+from attsvm.regularization.log_losses import LogSumExp
 
 START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""

@@ -14,7 +14,8 @@ from scipy.special import logsumexp
 
 from attsvm._utils.linear_algebra import softmax
 from attsvm.regularization.excess import KEPT, Excess
-from attsvm.regularization.trust_region import Curvature, Expansion, LogSumExp, minimise
+from attsvm.regularization.log_losses import LogSumExp
+from attsvm.regularization.trust_region import Curvature, Expansion, minimise
 
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""

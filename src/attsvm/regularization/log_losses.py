@@ -1,7 +1,8 @@
-"""Losses of the margin in logarithms, and the loss as a function of a linear prediction head."""
+"""Losses of the margin in logarithms: of numbers, of a linear prediction head, and their form far along a path."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,3 +105,23 @@ class HeadLoss:
         slope = np.exp(self.loss.log_slope(margins) - total)
         core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
         return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
+
+
+class LogSumExp(NamedTuple):
+    """log Σ exp(⟨row, x⟩ + offset): convex, and small where all exponents are."""
+
+    rows: np.ndarray  # shape (m, d)
+    offsets: np.ndarray | float = 0.0  # shape (m,)
+
+    def value(self, x: np.ndarray) -> float:
+        return float(logsumexp(self.rows @ x + self.offsets))
+
+    def rebased(self, x: np.ndarray) -> "LogSumExp":
+        return self
+
+    def expand(self, x: np.ndarray) -> Expansion:
+        exponents = self.rows @ x + self.offsets
+        total = logsumexp(exponents)
+        share = np.exp(exponents - total)
+        core = np.diag(share) - np.outer(share, share)
+        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import logsumexp
 
 from attsvm.norms import Lp
 from attsvm.svm.threads import threads_for
@@ -36,26 +35,6 @@ class Expansion(NamedTuple):
     value: float
     gradient: np.ndarray  # (d,)
     curvature: Curvature
-
-
-class LogSumExp(NamedTuple):
-    """log Σ exp(⟨row, x⟩ + offset): convex, and small where all exponents are."""
-
-    rows: np.ndarray  # shape (m, d)
-    offsets: np.ndarray | float = 0.0  # shape (m,)
-
-    def value(self, x: np.ndarray) -> float:
-        return float(logsumexp(self.rows @ x + self.offsets))
-
-    def rebased(self, x: np.ndarray) -> "LogSumExp":
-        return self
-
-    def expand(self, x: np.ndarray) -> Expansion:
-        exponents = self.rows @ x + self.offsets
-        total = logsumexp(exponents)
-        share = np.exp(exponents - total)
-        core = np.diag(share) - np.outer(share, share)
-        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
 
 
 class Objective(Protocol):

@@ -133,19 +133,12 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     moves = at_worst(
         "last_step_moved", "the last step moved the logits, in spite of rounding", change > 0, change, "logits"
     )
-    unchecked = [
-        Hypothesis(name, statement, None)
-        for name, statement in (
-            ("rate_of_loss", RATE_OF_LOSS),
-            ("rate_of_cone", RATE_OF_CONE),
-            ("in_cone", IN_CONE),
-        )
-    ]
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
     same = of_problem(problem, run)
     if not (one_head and all(one.holds for one in (*so_far, plain, same, moves))):
-        return Theorem(source, (plain, same, moves, *unchecked))
+        unchecked = {"rate_of_loss": RATE_OF_LOSS, "rate_of_cone": RATE_OF_CONE, "in_cone": IN_CONE}
+        return Theorem(source, (plain, same, moves, *(Hypothesis(*one, None) for one in unchecked.items())))
     rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
