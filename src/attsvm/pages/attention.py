@@ -1,7 +1,5 @@
 """Attention on a page: texts whose words are shaded by it, and squares of cells for one sequence."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from markupsafe import Markup
 
+from attsvm.pages.links import csv_text
 from attsvm.pages.over_steps import over as of_slider
 
 WIDEST = 48
@@ -134,8 +133,5 @@ def square_table(rows: Square) -> str:
     query,token,probability
     b,a,0.25
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["query", "token", "probability"])
-    writer.writerows((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
-    return stream.getvalue()
+    cells = ((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
+    return csv_text(["query", "token", "probability"], cells)

@@ -173,7 +173,7 @@ def model_names(series: "Series") -> list[str]:
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> from attsvm.pages.comparison.words import model_names
+    >>> from attsvm.pages.comparison import model_names
     >>> model_names(SimpleNamespace(steps=None, names=["runs/one", "runs/two"]))
     ['one', 'two']
     """

@@ -95,7 +95,7 @@ def _ends(change: "HeadChange", name: str) -> tuple[tuple[float, ...], tuple[flo
 def _diagonal(axis: Axes, values: np.ndarray) -> None:
     """The line on which nothing changes; logarithmic axes for values of several sizes."""
     low, high = float(values.min()), float(values.max())
-    if low > 0 and high > 100 * low:
+    if style.spans_decades(2, values):
         axis.set_xscale("log")
         axis.set_yscale("log")
     ends = [low, high] if high > low else [low - 0.5, high + 0.5]
@@ -127,8 +127,7 @@ def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
         return None
     figure, axis = style.panel(_across(series), measure.title, 2.4)
     _curves(axis, series.places, values, series)
-    low, high = np.nanmin(values), np.nanmax(values)
-    if low > 0 and high > 100 * low:
+    if style.spans_decades(2, values):
         axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = f"{measure.meaning[0].upper()}{measure.meaning[1:]}. {_bands(series)}"
@@ -137,9 +136,7 @@ def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
 
 def _curves(axis: Axes, places: list[int], values: np.ndarray, series: "Series") -> None:
     """The median and the range of all heads, and the heads that changed most, from one row for each head."""
-    low, high = np.nanpercentile(values, [10, 90], axis=0)
-    style.band(axis, places, low, high, style.BLUE)
-    axis.plot(places, np.nanmedian(values, axis=0), color=style.BLUE, label="median head")
+    style.spread(axis, np.array(places), values.T, style.BLUE, "-", "median head")
     for k, one in enumerate(series.total.heads[:NAMED], start=1):
         axis.plot(places, values[k - 1], label=f"head {one.layer}.{one.head}", **line(k), marker="o", markersize=2.5)
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))

@@ -3,16 +3,12 @@
 No figure needs code of its own: what matplotlib draws as lines, bands, points, bars and cells is found here.
 """
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
@@ -23,17 +19,10 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator
 
+from attsvm.pages.links import Panel, csv_text, file_links, svg_link
 from attsvm.pages.over_steps import is_layer
 
 Row = tuple[Any, ...]
-
-
-class Panel(NamedTuple):
-    """A pair of axes with numbers on both of them."""
-
-    box: list[float]  # left, top, right and bottom in the units of the SVG view box
-    x: tuple[str, float, float]  # x, y: "linear" or "log", and the limits of the axis
-    y: tuple[str, float, float]
 
 
 class Series(NamedTuple):
@@ -143,16 +132,9 @@ _SYMBOLS = {"infty": "∞", "lambda": "λ", "gamma": "γ", "|": "‖", "log": "l
 
 
 def to_csv(series: list[Series]) -> str:
-    """A line for each point, with columns panel, series, x, y and value; value is empty except for cells.
-
-    Numbers are written so that they are read back exactly.
-    """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["panel", "series", "x", "y", "value"])
-    for one in series:
-        writer.writerows([one.panel, one.name, *row, *[""] * (3 - len(row))] for row in one.rows)
-    return stream.getvalue()
+    """A line for each point, with columns panel, series, x, y and value; value is empty except for cells."""
+    rows = ([one.panel, one.name, *row, *[""] * (3 - len(row))] for one in series for row in one.rows)
+    return csv_text(["panel", "series", "x", "y", "value"], rows)
 
 
 def data_links(figure: Figure, name: str, data: Data | None = None) -> Markup:
@@ -166,7 +148,7 @@ def data_links(figure: Figure, name: str, data: Data | None = None) -> Markup:
         return file_links(name, data.table, places, figure_panels(figure))
     series = figure_series(figure)
     if not series:
-        return Markup(f'<p class="data">{_svg_link(name)}</p>')
+        return Markup(f'<p class="data">{svg_link(name)}</p>')
     places = [
         {
             "labels": one.labels,
@@ -197,35 +179,6 @@ def _placed(
         return places, None
     wide, high = np.abs(axis.transData.transform(points[0] + half_cell) - pixels[0]) * scale
     return places, (float(wide), float(high))
-
-
-def file_links(
-    name: str, table: str, places: list[dict[str, Any]] | None = None, panels: dict[int, Panel] | None = None
-) -> Markup:
-    """The links "data (CSV)" and "SVG" of the drawing before them on a page.
-
-    ``name``: of the files, without suffix. ``table``: the CSV file. ``places``: for each series the labels of its axes,
-    half the size of its cells, and where its points are in the drawing. ``panels``: axes that can be zoomed into, by
-    their number.
-    """
-    href = "data:text/csv;charset=utf-8," + quote(table, safe=",.-+_")
-    file = quote(name, safe="")
-    at = "" if places is None else f' data-places="{_attribute(places)}"'
-    if panels:
-        at += f' data-panels="{_attribute({number: panel._asdict() for number, panel in panels.items()})}"'
-    return Markup(
-        f'<p class="data"><a class="csv" download="{file}.csv" href="{href}"{at}>data (CSV)</a>'
-        f"{_svg_link(name, ' · ')}</p>"
-    )
-
-
-def _svg_link(name: str, before: str = "") -> str:
-    """The link that the script of the page fills."""
-    return f'<span hidden>{before}<a class="svg" download="{quote(name, safe="")}.svg">SVG</a></span>'
-
-
-def _attribute(value: Any) -> Markup:
-    return escape(json.dumps(value, separators=(",", ":")))
 
 
 Found = tuple[str, np.ndarray, list[Row], tuple[float, float] | None]

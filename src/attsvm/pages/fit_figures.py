@@ -1,7 +1,5 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure, and the attention on single sequences."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,8 +17,8 @@ from attsvm._fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, Shown, draw_each
-from attsvm.pages.figure_data import file_links
 from attsvm.pages.fit_numbers import weights_symbol
+from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -391,9 +389,9 @@ def single_sequences(fit: Fit, classes: Sequence[Any] | None = None) -> dict[str
 
 def _table(steps: np.ndarray, names: list[str], shares: np.ndarray, allowed: np.ndarray) -> str:
     """As CSV: step, sequence, token and attention."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["step", "sequence", "token", "attention"])
-    for step, at_step in zip(steps, shares, strict=True):
-        writer.writerows((step, names[i], t + 1, at_step[i, t]) for i, t in np.argwhere(allowed))
-    return stream.getvalue()
+    rows = (
+        (step, names[i], t + 1, at_step[i, t])
+        for step, at_step in zip(steps, shares, strict=True)
+        for i, t in np.argwhere(allowed)
+    )
+    return csv_text(["step", "sequence", "token", "attention"], rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.pages.attention import WIDEST, attention_square, square_table
-from attsvm.pages.figure_data import file_links
+from attsvm.pages.links import file_links
 from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Text
 from attsvm.pages.words import percent, short
 

@@ -6,11 +6,13 @@ Without the script of the page the last step is shown.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
-from matplotlib.artist import Artist
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
 
 LAYER = "step-"
 
@@ -60,13 +62,13 @@ def at_step(step: int, name: str) -> str:
     return f"{LAYER}{step}-{name}"
 
 
-def is_layer(artist: Artist) -> bool:
+def is_layer(artist: "Artist") -> bool:
     """Whether an artist has a gid of :func:`at_step`."""
     return str(artist.get_gid()).startswith(LAYER)
 
 
 @contextmanager
-def all_layers(figure: Figure) -> Iterator[dict[str, int]]:
+def all_layers(figure: "Figure") -> Iterator[dict[str, int]]:
     """A context in which the artists of all steps are visible. Yields the step of each, by its gid.
 
     Examples

@@ -85,7 +85,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
         marks.append(Marks(panel, points, [text for text, is_known in zip(texts, known, strict=True) if is_known]))
     if series[0].is_share:
         panel.set_ylim(-0.03, 1.03)
-    elif _spans(2, *(part for one in series for part in one.estimate[:3])):
+    elif style.spans_decades(2, *(part for one in series for part in one.estimate[:3])):
         panel.set_yscale("log")
     _across(panel, axis, x)
     if len(series) > 1:
@@ -95,18 +95,11 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
     """Numbers on their scale, names at equal distances, each named if they are few."""
-    if axis.numeric and _spans(1, x):
+    if axis.numeric and style.spans_decades(1, x):
         panel.set_xscale("log")
         panel.xaxis.set_minor_locator(NullLocator())
     if len(x) <= MOST_TICKS or not axis.numeric:
         panel.set_xticks(x, [value_text(axis.values[i]) for i in axis.order])
-
-
-def _spans(decades: int, *values: np.ndarray) -> bool:
-    """Whether the finite numbers are positive and span so many decades: then the scale is logarithmic."""
-    numbers = np.concatenate([np.ravel(one) for one in values])
-    numbers = numbers[np.isfinite(numbers)]
-    return bool(numbers.size and numbers.min() > 0 and numbers.max() >= 10**decades * numbers.min())
 
 
 def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
@@ -194,7 +187,7 @@ def _norm(is_share: bool, values: np.ndarray) -> Normalize:
     if not values.size:
         return Normalize(0, 1)
     low, high = float(values.min()), float(values.max())
-    return LogNorm(low, high) if _spans(2, values) else Normalize(low, high)
+    return LogNorm(low, high) if style.spans_decades(2, values) else Normalize(low, high)
 
 
 def _is_wide(summary: Summary, series: Sequence[Series]) -> bool:

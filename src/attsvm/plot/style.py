@@ -151,6 +151,20 @@ def log_scale(axis: Axes, *values: ArrayLike) -> None:
         axis.set_yscale("log")
 
 
+def spans_decades(decades: int, *values: ArrayLike) -> bool:
+    """Whether the finite numbers are positive and span this many decades, so that a logarithmic scale shows them.
+
+    Examples
+    --------
+    >>> from attsvm.plot.style import spans_decades
+    >>> spans_decades(2, [1e-3, 1.0]), spans_decades(2, [0.0, 1.0]), spans_decades(2, [0.1, 1.0])
+    (True, False, False)
+    """
+    numbers = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values])
+    numbers = numbers[np.isfinite(numbers)]
+    return bool(numbers.size and numbers.min() > 0 and numbers.max() >= 10**decades * numbers.min())
+
+
 def band(axis: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, label: str | None = None) -> None:
     """Shade the range between two curves."""
     axis.fill_between(
@@ -166,15 +180,15 @@ def spread(
     line: Any,
     label: str,
     *,
-    middle: Callable[..., np.ndarray] = np.median,
+    middle: Callable[..., np.ndarray] = np.nanmedian,
     **options: Any,
 ) -> None:
-    """Draw the median of several runs and the band of their 10-90 % range.
+    """Draw the median of several runs and the band of their 10-90 % range. NaN is left out.
 
     ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
     ``np.mean`` draws the mean in place of the median. ``options``: of ``axis.plot``.
     """
-    low, high = np.quantile(values, [0.1, 0.9], axis=1)
+    low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
     band(axis, x, low, high, colour)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
