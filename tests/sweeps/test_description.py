@@ -55,6 +55,7 @@ MAKERS = {
     "default": lambda x: make(1, x),
     "partial": lambda x: functools.partial(make, x),
     "array": long,
+    "set": lambda x: {"l1", "nuclear", f"l{x}.5"},
     "lambda": lambda x: (lambda: 1, lambda: 2)[x - 1],
 }
 

@@ -109,8 +109,8 @@ def regularization_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    radii = parse_radii("radii", radii)
     setting = Setting.of(problem, attention, rank, norm, loss, cone)
+    radii = parse_radii("radii", radii)
     lengths = parse_head_radii(head_radii, radii, setting.scalar, head)
     excess_of = None if lengths is not None else setting.excess_of(head)
 
