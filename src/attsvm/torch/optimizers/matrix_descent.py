@@ -5,7 +5,7 @@ length.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizers.gradients import Given
+from attsvm.torch.optimizers.matrix_directions import exact_polar_factor, newton_schulz, taken_apart, unit_lines
 from attsvm.torch.optimizers.optimizer import MirrorOptimizer, SharedOptions, check_number
-from attsvm.torch.optimizers.sharding import is_finite, sharding_of
+from attsvm.torch.optimizers.sharding import sharding_of
 from attsvm.torch.optimizers.steps import Along, Batch
 
 
@@ -84,27 +85,8 @@ class MatrixDescent(MirrorOptimizer):
         largest = matrices.abs().amax(dim=(-2, -1), keepdim=True)
         matrices = matrices / torch.where(largest > 0, largest, 1.0)
         if tensor.ndim < 2:
-            length = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
-            return put_back(matrices / torch.where(length > 0, length, 1.0))
+            return put_back(unit_lines(matrices, (-2, -1)))
         return put_back(self._along(group, matrices, rounded))
-
-
-def taken_apart(tensor: Tensor, heads: int, *, fused: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The matrices (k, r, c) of a tensor, and the function that makes a tensor of them.
-
-    ``tensor``: a vector, which is one column, or a tensor whose first axis is (heads, …): the weight (H·m, d) of a
-    linear layer, or keys (H, d, m) of H heads. ``fused``: whether all heads are one matrix: (H·m, d), and [K_1, …, K_H]
-    of keys (H, d, m).
-    """
-    shape = tensor.shape
-    if tensor.ndim == 3 and heads > 1 and shape[0] == heads:
-        if not fused:
-            return tensor, torch.Tensor.contiguous
-        beside = tensor.movedim(0, 1)
-        return beside.reshape(1, shape[1], -1), lambda x: x.reshape(beside.shape).movedim(1, 0).contiguous()
-    blocks = 1 if fused or tensor.ndim < 2 else heads
-    rows = 1 if tensor.ndim == 0 else shape[0]
-    return tensor.reshape(blocks, rows // blocks, -1), lambda x: x.reshape(shape).contiguous()
 
 
 class _LineDescent(MatrixDescent):
@@ -125,8 +107,7 @@ class _LineDescent(MatrixDescent):
         super().__init__(params, {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}, shared)
 
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
-        lengths = torch.linalg.vector_norm(matrices, dim=self._axis, keepdim=True)
-        return matrices / torch.where(lengths > 0, lengths, 1.0)
+        return unit_lines(matrices, self._axis)
 
 
 class RowDescent(_LineDescent):
@@ -315,41 +296,8 @@ class SpectralDescent(MatrixDescent):
 
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         if min(matrices.shape[1:]) == 1:
-            lengths = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
-            units: Tensor = matrices / lengths.clamp(min=torch.finfo(matrices.dtype).tiny)
-            return units
+            return unit_lines(matrices, (-2, -1))
         dtype = group.get("dtype")
         if group["iterations"] is None:
-            return _exact_factors(matrices, dtype or rounded)
-        return _newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
-
-
-def _exact_factors(matrices: Tensor, rounded: torch.dtype) -> Tensor:
-    """UV' over the singular values above rounding errors, those of the decomposition and those of a dtype."""
-    if not is_finite(matrices):  # the decomposition would raise in the middle of a step
-        return torch.full_like(matrices, torch.nan)
-    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
-    # independent rounding errors of all entries have a spectral norm below eps·σ₁ (half of it in measurements)
-    eps = max(max(matrices.shape[1:]) * torch.finfo(matrices.dtype).eps, torch.finfo(rounded).eps)
-    kept = values > eps * values[:, :1]
-    factors: Tensor = (left * kept[:, None, :]) @ right
-    return factors
-
-
-def _newton_schulz(
-    matrices: Tensor, iterations: int, coefficients: tuple[float, float, float], dtype: torch.dtype
-) -> Tensor:
-    # the shipped ones: the odd polynomial whose slope at 0 is steepest among those that keep [0, 1] near 1
-    a, b, c = coefficients
-    tall = matrices.shape[1] > matrices.shape[2]
-    wide: Tensor = matrices.mT if tall else matrices
-    lengths = torch.linalg.matrix_norm(wide, keepdim=True)
-    wide = (wide / lengths.clamp(min=torch.finfo(wide.dtype).tiny)).to(dtype)
-    # products of single matrices take less time outside a batch
-    single = len(wide) == 1
-    wide, plus_product = (wide[0], torch.addmm) if single else (wide, torch.baddbmm)
-    for _ in range(iterations):
-        gram = wide @ wide.mT
-        wide = plus_product(wide, plus_product(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
-    wide = (wide[None] if single else wide).to(matrices.dtype)
-    return wide.mT if tall else wide
+            return exact_polar_factor(matrices, dtype or rounded)
+        return newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
