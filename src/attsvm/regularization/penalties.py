@@ -249,8 +249,8 @@ def penalty_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    log_penalties = parse_log_penalties(log_penalties)
     setting = Setting.of(problem, attention, rank, norm, loss)
+    log_penalties = parse_log_penalties(log_penalties)
     excess_of = setting.excess_of(head)
 
     def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> PenaltyPath:
