@@ -210,7 +210,7 @@ def test_arguments_are_written_checked_and_named():
     [
         ({}, r"\(3, 3\)"),
         ({"attention": "factored", "fixed": ["K"]}, r"\(3, 3\)"),
-        ({"attention": "factored", "head": attsvm.heads.MLP(np.ones((2, 3))), "train_head": True}, "3"),
+        ({"head": attsvm.heads.MLP(np.ones((2, 3))), "train_head": True}, r"\(3, 3\), \(2, 3\)"),
     ],
 )
 def test_bilinear_steps_train_two_factors_alone(options, found):

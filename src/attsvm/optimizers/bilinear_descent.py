@@ -140,9 +140,14 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
 def _pair(params: Tree) -> tuple[str, str]:
     names = [name for name, x in params.items() if x.ndim > 2]
     shapes = [params[name].shape for name in names]
-    if len(names) != 2 or shapes[0][1:] != shapes[1][1:]:
+    # the parameters of a training have names; those of any other tree are numbered
+    others = [name for name in names if not name.isdecimal() and name not in ("K", "Q")]
+    if len(names) != 2 or shapes[0][1:] != shapes[1][1:] or others:
         found = ", ".join(str(shape_of_one(shape)) for shape in shapes) or "none"
-        raise ProblemError(f"params: expected K (*heads, d_k, m) and Q (*heads, d_q, m), got matrices {found}")
+        raise ProblemError(
+            "params: expected K (*heads, d_k, m) and Q (*heads, d_q, m), those of factored attention, as the only "
+            f"matrices, got matrices {found}"
+        )
     return names[0], names[1]
 
 

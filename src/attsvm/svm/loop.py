@@ -92,18 +92,18 @@ def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None =
     """
     best, running = start, np.arange(len(start.gap))
     stalled, halved, step = np.zeros(len(running), int), np.full(len(running), np.inf), 0
+    watched = stop.small if stop.far_patience == np.inf else np.inf  # the gaps from which on patience counts
     # after a failed factorisation (there is a NaN) the caller may solve the unfinished problems by another method
     with contextlib.suppress(np.linalg.LinAlgError):
         while True:
             now, before = method.evaluate(), best.gap[running]
             best.improve(running, now)
-            late = before < (stop.small if stop.far_patience == np.inf else np.inf)
+            going, late = (now.gap > stop.target) & now.alive, before < watched
             if np.count_nonzero(late):
                 progress = now.gap <= 0.5 * halved
                 halved = np.where(progress, now.gap, halved)
                 stalled = np.where(progress, 0, stalled + late)
-            patience = np.where(before < stop.small, stop.patience, stop.far_patience)
-            going = (now.gap > stop.target) & (stalled < patience) & now.alive
+                going &= stalled < np.where(before < stop.small, stop.patience, stop.far_patience)
             stopped = report is not None and report(step, float(best.gap.max()))
             number = np.count_nonzero(going)
             if stopped or step >= stop.max_steps or number == 0:

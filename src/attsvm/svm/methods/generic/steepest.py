@@ -59,8 +59,8 @@ class _Dual(Improvement):
     def __init__(self, program: Program, bounds: Bounds, target: float, limit: int) -> None:
         self.program, self.bounds, self.left, self.is_start = program, bounds, limit, True
         self.signs = [(None, None) if free else (0.0, None) for free in program.equality]
-        # the margins lack as much as the gradient, relative to b
-        self.options = {"maxcor": 30, "ftol": 0.0, "gtol": target * program.right.max()}
+        # the margins lack as much as the gradient, relative to b; from there the equations find the last digits sooner
+        self.options = {"maxcor": 30, "ftol": 0.0, "gtol": 4 * target * program.right.max()}
 
     def steepest(self, multipliers: Vector) -> tuple[np.ndarray, float, Vector]:
         """Return D, s and the gradient A(sD) − b at the multipliers."""
