@@ -18,8 +18,7 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm.pages.experiment import name_of
-from attsvm.pages.experiment_folder import write_experiment
+from attsvm.pages.experiment import experiment_page, name_of
 from attsvm.pages.plain import dumps, jsonable
 from attsvm.papers.experiments.experiment import Experiment, make_options
 from attsvm.papers.experiments.sentences import SENTENCES
@@ -117,7 +116,7 @@ def write_page(size: str, out: Path, loaded: Experiment, runs: list[dict]) -> No
     result = loaded.result(runs, command=command, seed=SEEDS[0], threads=None, device="cpu")
     folder = out / size / f"page-{loaded.task.name}"
     folder.mkdir(exist_ok=True)
-    write_experiment(folder, jsonable(result), loaded.task.pictures(loaded.data))
+    experiment_page(jsonable(result), loaded.task.pictures(loaded.data)).write(folder)
 
 
 def spread(values: list[float], scale: float = 1.0, digits: int = 2) -> str:

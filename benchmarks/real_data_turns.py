@@ -20,7 +20,8 @@ import torch
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm.pages.experiment_folder import run_folder, write_experiment
+from attsvm.pages.experiment import experiment_page
+from attsvm.pages.experiment_folder import run_folder
 from attsvm.pages.plain import dumps, jsonable
 from attsvm.papers.experiments.experiment import Experiment, make_options
 from attsvm.papers.experiments.options import Options
@@ -148,7 +149,7 @@ def main() -> None:
         command = f"python benchmarks/real_data_turns.py --data DATA --preset {arguments.preset}"
         threads, device = arguments.threads, arguments.device
         result = loaded.result(found, command=command, seed=arguments.seed, threads=threads, device=device)
-        write_experiment(arguments.out, jsonable(result), loaded.task.pictures(loaded.data))
+        experiment_page(jsonable(result), loaded.task.pictures(loaded.data)).write(arguments.out)
 
     Turns(loaded, runs, deadline).train(loaded.preset.epochs, write)
 
