@@ -31,23 +31,12 @@ CONTENTS = {
 def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Path]:
     """Yield a hidden folder to write into. It becomes ``out`` when the block ends without an error.
 
-    Enter the block before the work begins: it fails early if the folder is not writable.
+    Enter the block before the work begins: it fails early if the folder is not writable. Missing parents are created,
+    and removed again after an error. ``force``: replace an existing ``out``, if it is empty or holds a result and
+    nothing else. ``inputs``: the paths that the command reads; ``out`` must not be one of them, or contain one.
 
-    Parameters
-    ----------
-    out : path
-        Missing parents are created. They are removed again if the block ends with an error.
-    force : bool
-        Replace an existing ``out``, if it is empty or holds a result and nothing else.
-    inputs : iterable of paths
-        What the command reads: ``out`` must not be one of them, or contain one.
-
-    Raises
-    ------
-    ProblemError
-        If ``out`` exists and may not be replaced, or is not writable.
-    OSError
-        If a file of the folder cannot be written; it has the name that the file would have in ``out``.
+    Raises ProblemError if ``out`` exists and may not be replaced, or is not writable, and OSError, with the name that
+    the file would have in ``out``, if a file of the folder cannot be written.
     """
     with _target(out, force, inputs) as target, _hidden_folder(target, out) as hidden:
         yield hidden
@@ -184,17 +173,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def check_file(out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = ()) -> None:
     """Check that a file can be written, and that it replaces another file only if ``force`` is set. None is no file.
 
-    Parameters
-    ----------
-    out : path or None
-    force : bool
-    inputs : iterable of paths
-        What the command reads; ``out`` must not be one of them. None and names that are no paths are allowed.
+    ``inputs``: what the command reads; ``out`` must not be one of them. None and names that are no paths are allowed.
 
-    Raises
-    ------
-    ProblemError
-        If not.
+    Raises ProblemError if not.
     """
     if out is None:
         return
