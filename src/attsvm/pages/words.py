@@ -144,14 +144,18 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def saturation_numbers(largest: np.ndarray, threshold: float) -> dict[str, Any]:
+SOFT_BELOW = 0.99
+"""Attention counts as saturated if the median over queries of the largest probability is at least this."""
+
+
+def saturation_numbers(largest: np.ndarray) -> dict[str, Any]:
     """The field ``saturation`` of a result, from the largest softmax probability of each query."""
     median = np.median(largest)
     return {
         "median_largest_probability": median,
-        "share_above_threshold": (largest >= threshold).mean(),
-        "threshold": threshold,
-        "soft": median < threshold,
+        "share_above_threshold": (largest >= SOFT_BELOW).mean(),
+        "threshold": SOFT_BELOW,
+        "soft": median < SOFT_BELOW,
     }
 
 
