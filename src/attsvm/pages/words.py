@@ -167,3 +167,14 @@ def saturation_word(soft: bool) -> str:
 def number_of_words(count: float) -> str:
     """An effective number of words, with a decimal where it is small."""
     return f"{count:.1f}" if count < 10 else f"{count:.0f}"
+
+
+def status_counts(status: Any) -> dict[str, int]:
+    """How many results of a batch have each status, by its name."""
+    found, counts = np.unique(status, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def status_words(counts: dict[str, int]) -> str:
+    """The status of a single result, or how many have each."""
+    return ", ".join(name if counts == {name: 1} else f"{n} {name}" for name, n in counts.items())
