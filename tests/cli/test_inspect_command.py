@@ -203,8 +203,8 @@ def test_the_page_of_one_head_has_no_heat_maps(run, home):
 
 
 def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end(run, home, monkeypatch):
-    from attsvm.cli import inspect as inspect_command
     from attsvm.inspect import Inspection, solves, view
+    from attsvm.pages import inspection as pages_of_inspections
 
     out, pages = home / "growing", []
     command = ("bert", "--text", "text.txt", "--head", "1.0", "--head", "0.1", "--out", out)
@@ -217,8 +217,8 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
         return of
 
     monkeypatch.setattr(Inspection, "measures", Inspection.measures[-2:])  # each is a figure, which takes time
-    monkeypatch.setattr(inspect_command, "SECONDS_A_PAGE", 0.0)
-    monkeypatch.setattr(inspect_command, "SHARE_OF_PAGES", float("inf"))
+    monkeypatch.setattr(pages_of_inspections, "SECONDS_A_PAGE", 0.0)
+    monkeypatch.setattr(pages_of_inspections, "SHARE_OF_PAGES", float("inf"))
     with monkeypatch.context() as patch:
         patch.setattr(solves, "margin_interval", watched(solves.margin_interval))
         patch.setattr(view, "margin_interval", watched(view.margin_interval))
@@ -239,7 +239,7 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
     assert not json.loads((out / "result.json").read_text())["interrupted"]
     assert {path.name for path in home.glob("*growing*")} == {"growing"}
     # the same page as without any before it
-    monkeypatch.setattr(inspect_command._Report, "keep", lambda self, found: None)
+    monkeypatch.setattr(pages_of_inspections.InspectionPages, "keep", lambda self, found: None)
     status, _, err = run(*command, "--force")
     assert status == 0, err
     alone = (out / "index.html").read_text().replace(" --force", "")

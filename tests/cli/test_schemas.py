@@ -6,8 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import attsvm
-from attsvm.cli import solve
 from attsvm.cli.app import COMMANDS, attribute_of, load_command
+from attsvm.pages.solution import solution_page
 from oracles.schemas import all_schemas, check_result
 
 
@@ -28,7 +28,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_is_valid():
 def test_a_result_that_changes_a_field_is_refused(change):
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
-    result = solve.as_numbers(problem, solution, source="problem.npz", command="attsvm solve", threads=None)
+    result = solution_page(problem, solution, source="problem.npz", command="attsvm solve", threads=None).numbers
     check_result(result)
     changed = copy.deepcopy(result)
     if change in ("renamed", "missing"):

@@ -6,20 +6,20 @@ import re
 import shutil
 import subprocess
 import urllib.parse
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from attsvm import Problem, fit
-from attsvm._fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
 from attsvm.pages.figure import svg_element
 from attsvm.pages.figure_data import figure_series
 from attsvm.pages.fit import fit_page
-from attsvm.pages.fit_numbers import numbers
 from attsvm.papers.drawing import draw_rings, ring_steps
+from attsvm.training.records import recorded_attention
 
 # moves each slider to the step before last, and writes what is shown
 MOVE = """<script>
@@ -35,9 +35,8 @@ for (const input of document.querySelectorAll("p.over-steps input")) {
 
 def written(problem, folder, source=None, **options):
     done = fit(problem, steps=30, **options)
-    given = getattr(problem, "problem", problem)
-    result = numbers(done, given, source="here.npz", command="attsvm fit here.npz", seed=0)
-    fit_page(done, result, source).write(folder)
+    done = replace(done, source=source)
+    fit_page(done, done.numbers()).write(folder)
     return done, (folder / "index.html").read_text()
 
 

@@ -14,7 +14,6 @@ from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm.pages import fit_figures
 from attsvm.pages.fit import fit_page, tables
-from attsvm.pages.fit_numbers import numbers
 from attsvm.pages.texts import text_page
 from attsvm.pages.texts_figures import draw_text_figures
 from attsvm.pages.texts_numbers import text_numbers
@@ -88,7 +87,7 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         done = fit(problem, **case.options)
-        result = numbers(done, problem, source="here.npz", command="attsvm fit here.npz", seed=0)
+        result = done.numbers()
         fit_page(done, result).write(tmp_path)
     words = re.sub(
         r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
@@ -109,7 +108,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
 
     monkeypatch.setattr(fit_figures, "_saturation", fail)
     done = fit(Problem(TOKENS, labels=LABELS), steps=50)
-    result = numbers(done, done.train, source="here.npz", command="attsvm fit here.npz", seed=0)
+    result = done.numbers()
     with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
         fit_page(done, result).write(tmp_path)
     page = (tmp_path / "index.html").read_text()

@@ -15,10 +15,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from attsvm.problem import Problem
 from attsvm.problem.mean_token import counted_labels, mean_tokens
 
-MEAN_TOKEN = "mean token"
-
-KERNEL_MEANS = "mean of random Fourier features of the tokens"
-
 FOLDS = 3
 
 PENALTIES = np.logspace(-3, 2, 6)
@@ -52,7 +48,7 @@ def fixed_features(problem: Problem) -> dict[str, Float[np.ndarray, "n F"]]:
     """
     tokens = problem.tokens
     return {
-        MEAN_TOKEN: tokens.mean(axis=1),
+        "mean token": tokens.mean(axis=1),
         "all tokens side by side": tokens.reshape(len(tokens), -1),
         "largest entries over the tokens": tokens.max(axis=1),
     }

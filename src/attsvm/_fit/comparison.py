@@ -7,14 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._fit.baselines import KERNEL_MEANS, accuracy_on, fixed_features, kernel_mean_accuracy
+from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
 from attsvm._fit.layer import Layer, Plan, train_layer
 from attsvm._utils.progress import Callback, in_draws
 from attsvm.datasets.source import Drawing
+from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN
 from attsvm.results import Status
-
-LAYER = "this layer"
-RIGHT_TOKEN = "the right token alone"
 
 
 class Scores(NamedTuple):

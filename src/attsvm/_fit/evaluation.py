@@ -38,12 +38,5 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept:
     active = problem.canonical.active
     attention = attention_of(problem, weights)
     outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1) + intercept
-    labels = problem_labels(problem)
+    labels = np.asarray(problem.labels).reshape(active.shape)
     return Evaluation((labels * outputs)[active], attention.max(axis=-1)[active], attention)
-
-
-def problem_labels(problem: Problem) -> Float[np.ndarray, "n Q"]:
-    """The labels with a query axis, also if the problem has none."""
-    assert problem.labels is not None
-    labels: np.ndarray = problem.labels.reshape(problem.canonical.active.shape)
-    return labels

@@ -1,20 +1,17 @@
 """How accuracy, saturation and direction developed over the steps of a fit."""
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._fit.evaluation import evaluate
 from attsvm._fit.result import Fit
-from attsvm.datasets.splits import sequences
-from attsvm.measures import attention_of, direction_error
+from attsvm.measures import direction_error
 from attsvm.norms import Lp
-from attsvm.problem import Problem
-from attsvm.training import Run
+from attsvm.training.records import records_to_the_end
 
 
 def fit_history(done: Fit) -> dict[str, np.ndarray]:
     """One entry for each recorded step, as documented in :class:`Fit`."""
-    records = _records(done.run)
+    records = records_to_the_end(done.run)
     steps, weights = records["steps"], records["weights"]
     heads = records.get("v", np.broadcast_to(done.run.parameters["v"], (len(steps), done.train.dim)))
     intercepts = records.get("b", np.zeros(len(steps)))
@@ -38,32 +35,3 @@ def fit_history(done: Fit) -> dict[str, np.ndarray]:
         errors = direction_error(weights, done.chosen.direction, axis=tuple(range(-axes, 0)))
         history["direction_error"] = np.where(history["norm"] > 0, errors, np.nan)
     return history
-
-
-def recorded_attention(
-    run: Run, part: Problem, rows: Int[np.ndarray, " m"], most: int = 24
-) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R m Q T"]]:
-    """The attention that some sequences had at recorded steps.
-
-    ``part``: its sequences; not necessarily those that were trained on. ``rows``: their numbers. ``most``: of the
-    records, at most so many are used; the first and the last are among them.
-
-    Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
-    """
-    records, shown = _records(run), sequences(part, rows)
-    chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
-    return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])
-
-
-def _records(run: Run) -> dict[str, np.ndarray]:
-    """The records of the run. The end of an interrupted run, which lies between two records, is added to them."""
-    made = run.history["steps"] <= run.step
-    records = {name: np.asarray(values)[made] for name, values in run.history.items()}
-    if records["steps"][-1] < run.step:
-        end = {
-            "steps": run.step,
-            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected", "log_scale")},
-        }
-        end |= run.parameters
-        records = {name: np.concatenate([records[name], [last]]) for name, last in end.items() if name in records}
-    return records

@@ -8,8 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from attsvm._fit.evaluation import Evaluation
-from attsvm._utils.extensions import import_object
 from attsvm.datasets.source import Source
+from attsvm.pages.fit import fit_page
+from attsvm.pages.fit_numbers import numbers
+from attsvm.pages.folder import claim_folder
+from attsvm.pages.words import SOFT_BELOW
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution
@@ -17,9 +20,6 @@ from attsvm.training import Run
 
 if TYPE_CHECKING:
     from attsvm._fit.comparison import Comparison
-
-SOFT_BELOW = 0.99
-"""Attention counts as saturated if the median over queries of the largest probability is at least this."""
 
 COMMAND = "attsvm.fit"
 """What pages and numbers name as their command if they are made in Python."""
@@ -176,18 +176,7 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        result: dict[str, Any] = _pages("fit_numbers:numbers")(
-            self,
-            self.problem,
-            source=self.data,
-            command=command,
-            seed=self.seed,
-            threads=threads,
-            classes=self.classes,
-        )
-        if self.comparison is not None:
-            result = _pages("fit_numbers:with_comparison")(result, self.comparison)
-        return result
+        return numbers(self, command, threads)
 
     def page(self) -> str:
         """Make the page of ``attsvm fit``, as one HTML document.
@@ -204,9 +193,7 @@ class Fit:
         >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        files = _pages("fit:fit_page")(self, self.numbers(), self.source).files()
-        html: str = files["index.html"].decode()
-        return html
+        return fit_page(self, self.numbers()).files()["index.html"].decode()
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
@@ -232,10 +219,5 @@ class Fit:
         ...     attsvm.Run.load(f"{parent}/result/run.npz").step
         200
         """
-        with _pages("folder:claim_folder")(folder, force) as hidden:
-            _pages("fit:fit_page")(self, self.numbers(), self.source).write(hidden)
-
-
-def _pages(name: str) -> Any:
-    """A function of the pages. They stand above this package and import it, so it finds them by name."""
-    return import_object(f"attsvm.pages.{name}")
+        with claim_folder(folder, force) as hidden:
+            fit_page(self, self.numbers()).write(hidden)

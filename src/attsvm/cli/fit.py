@@ -26,7 +26,6 @@ from attsvm.datasets.source import source_help
 
 if TYPE_CHECKING:
     from attsvm._fit.result import Fit
-    from attsvm.pages.page import Page
     from attsvm.training import Run
 
 HELP = """
@@ -113,6 +112,7 @@ def fit(
 
     from attsvm._fit.fit import fit as train_and_compare
     from attsvm._fit.result import Fit
+    from attsvm.pages.fit import fit_page
 
     run: Run | None = None  # run, done, result: what an interrupted command keeps
     done: Fit | None = None
@@ -141,19 +141,19 @@ def fit(
                 )
             result = done.numbers(command, threads)
             if folder:
-                _page(done, result).write(folder)
+                fit_page(done, result).write(folder)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
                 result = {**done.numbers(command, threads), "interrupted": True}
                 if folder:
-                    _page(done, result).write(folder)
+                    fit_page(done, result).write(folder)
             elif run is not None and folder:
                 run.save(folder / "run.npz")
             else:
                 raise
     if done is not None and result is not None:
-        _page(done, result).show(json)
+        fit_page(done, result).show(json)
     if stopped is not None:
         kept = f"run.npz, the run up to step {0 if run is None else int(run.step):,}"
         if done is not None:
@@ -162,12 +162,6 @@ def fit(
         raise stopped
     assert done is not None
     _finish(done, out)
-
-
-def _page(done: "Fit", result: dict[str, Any]) -> "Page":
-    from attsvm.pages.fit import fit_page
-
-    return fit_page(done, result, done.source)
 
 
 def _finish(done: "Fit", out: Path | None) -> None:

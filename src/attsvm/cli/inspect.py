@@ -1,9 +1,9 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,20 +22,6 @@ from attsvm.cli.inspection_options import (
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.errors import ProblemError
-
-if TYPE_CHECKING:
-    from attsvm.inspect.inputs import Input
-    from attsvm.inspect.saved_models import Found
-    from attsvm.pages.inspection import InspectionPages
-    from attsvm.pages.page import Page
-
-Update = Callable[[Mapping[str, bytes]], None]
-
-SECONDS_A_PAGE = 5.0
-"""Least time between two pages."""
-
-SHARE_OF_PAGES = 0.33
-"""Largest share of the time that is spent on pages."""
 
 HELP = """
 MODEL is a folder with a Hugging Face model, or its name on the hub. The text has one sequence per line; ViT takes a
@@ -152,90 +138,39 @@ def inspect(
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
         from attsvm.inspect.saved_models import SavedModel
+        from attsvm.pages.inspection import InspectionPages, finished_words
 
         saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)
         if not 1 <= sentence <= len(saved.given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(saved.given.tokens)}, got {sentence}")
         with_twin = heads is None if twin is None else twin
-        # without margins, a page before the others are inspected would only delay them
-        wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
-        about = {
-            "source": {"model": model, "text": text and str(text), "images": images and str(images)},
-            "command": command,
-            "threads": threads,
-        }
-        report = _Report(update, saved.given, sentence - 1, start, wait, about)
+        pages = InspectionPages(
+            saved.given,
+            sentence - 1,
+            update,
+            start=start,
+            # without margins, a page before the others are inspected would only delay them
+            waits=not margins and bool(with_twin or checkpoints),
+            source={"model": model, "text": text and str(text), "images": images and str(images)},
+            command=command,
+            threads=threads,
+        )
         try:
             found = saved.inspect(
                 place,
                 with_twin=with_twin,
                 shown=messages.progress,
-                keep=report.keep,
+                keep=pages.keep,
                 say=messages.say,
                 **arguments,
             )
-            report.write(found, "")
+            page = pages.write(found)
         except Interrupted:
-            latest = report.latest
+            latest = pages.latest
             if latest is None:
                 raise
-            report.write(latest, "interrupted")
-            report.show(latest, "interrupted", json)
-            on_interruption(lambda: f"{out or 'the result'} holds {report.holds(latest)}")
+            pages.write(latest, "interrupted").show(json)
+            on_interruption(lambda: f"{out or 'the result'} holds {finished_words(latest)}")
             raise
-    report.show(found, "", json)
+    page.show(json)
     finish(out, "index.html, figures and result.json")
-
-
-class _Report:
-    """The folder of ``--out``, which is written again and again while heads are inspected, and the terminal.
-
-    A state is "running" or "interrupted" if something is missing, and "" if the result is complete.
-
-    ``update``: of :func:`attsvm.cli.shared.updated_folder`; None without ``--out``. ``sentence``: the sequence that is
-    shown for the head in detail. ``start``: when the command began. ``wait``: seconds before the first page. ``about``:
-    more arguments of ``inspection_numbers``.
-    """
-
-    def __init__(
-        self, update: Update | None, given: "Input", sentence: int, start: float, wait: float, about: dict[str, Any]
-    ) -> None:
-        self.update, self.given, self.sentence, self.start, self.about = update, given, sentence, start, about
-        self.next_page = time.monotonic() + wait
-        self.latest: Found | None = None
-        self.pages: InspectionPages | None = None
-
-    def keep(self, found: "Found") -> None:
-        """Keep the latest result, and write it unless the last page is new."""
-        self.latest = found
-        if self.update is not None and time.monotonic() >= self.next_page:
-            began = time.monotonic()
-            self.write(found, "running")
-            took = time.monotonic() - began
-            self.next_page = began + took + max(SECONDS_A_PAGE, took / SHARE_OF_PAGES)
-
-    def write(self, found: "Found", state: str) -> None:
-        """Write the page, its figures and the numbers."""
-        if self.update is not None:
-            self.update(self._page(found, state).files())
-
-    def show(self, found: "Found", state: str, json: bool) -> None:
-        """Print the numbers as JSON, or as tables."""
-        self._page(found, state).show(json)
-
-    def holds(self, found: "Found") -> str:
-        """The number of finished heads."""
-        from attsvm.pages.inspection import finished_words
-
-        return finished_words(found)
-
-    def _page(self, found: "Found", state: str) -> "Page":
-        from attsvm.pages.inspection import InspectionPages
-        from attsvm.pages.inspection_numbers import inspection_numbers
-
-        if self.pages is None:
-            self.pages = InspectionPages(self.given.tokens, self.sentence, self.given.words)
-        seconds = time.perf_counter() - self.start
-        numbers = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
-        # after an interruption there is no time to draw
-        return self.pages.of(found, numbers, state, draws=state != "interrupted")

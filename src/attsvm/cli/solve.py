@@ -1,6 +1,6 @@
 """``attsvm solve``: solve the Att-SVM of a selection in a problem file."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,13 +10,6 @@ from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish, limit_threads
 from attsvm.norms.registry import norm_spellings
 from attsvm.pages.folder import check_file
-from attsvm.pages.terminal import columns_table, pairs_table
-
-if TYPE_CHECKING:
-    from attsvm.problem import Problem
-    from attsvm.svm import Solution
-
-SCHEMA = "attsvm.solve/1"
 
 NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose its <p>
 
@@ -75,7 +68,7 @@ def solve(
     import numpy as np
 
     from attsvm._utils.archives import read_array
-    from attsvm.pages.plain import dumps
+    from attsvm.pages.solution import solution_page
     from attsvm.problem import Problem
     from attsvm.selection import optimal_tokens
     from attsvm.svm import solve_svm
@@ -94,76 +87,6 @@ def solve(
     )
     if out is not None:
         solution.save(out)
-    if json:
-        print(dumps(as_numbers(problem, solution, source=problem_file, command=command_line(), threads=threads)))
-    else:
-        _show(solution)
+    page = solution_page(problem, solution, source=problem_file, command=command_line(), threads=threads)
+    page.show(json)
     finish(out, "the solution", exit_status(np.ravel(solution.status).tolist(), "solution"))
-
-
-def as_numbers(
-    problem: "Problem", solution: "Solution", *, source: str, command: str, threads: int | None
-) -> dict[str, Any]:
-    """The solution as JSON-able numbers, as documented in docs/guide/results.md."""
-    import numpy as np
-
-    from attsvm.pages.plain import command_result
-
-    names = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")
-    return command_result(
-        SCHEMA,
-        command,
-        {
-            "threads": threads,
-            "data": {"source": source, "sha256": problem.data_hash},
-            "norm": solution.norm.name,
-            "slack": solution.slack,
-            "rank": solution.rank,
-            "selected": solution.selected,
-            "relaxed": solution.relaxed,
-            **{name: getattr(solution, name) for name in names},
-            "support": np.argwhere(solution.support),
-            "direction": solution.direction,
-        },
-    )
-
-
-def _show(solution: "Solution") -> None:
-    from rich.console import Console
-
-    Console().print(_table_of_batch(solution) if solution.batch_shape else _table_of_one(solution))
-
-
-def _table_of_batch(solution: "Solution") -> Any:
-    import numpy as np
-
-    from attsvm.pages.words import number
-
-    rows = []
-    for index in np.ndindex(solution.batch_shape):
-        one = solution[index]
-        numbers = (number(float(x)) for x in (one.value, one.margin))
-        place = ", ".join(map(str, index))
-        rows.append((place, str(one.status), *numbers, f"{int(one.support.sum()):,}", number(float(one.gap))))
-    measured = ("value", "margin", "support tokens", "gap")
-    return columns_table(("problem", "status", *measured), rows, right=measured)
-
-
-def _table_of_one(solution: "Solution") -> Any:
-    from attsvm.pages.words import number
-    from attsvm.results import Status
-
-    rows = [("status", str(solution.status))]
-    if solution.status == Status.INFEASIBLE:
-        rows.append(("Farkas bound: no smaller norm separates rows of length 1", number(float(solution.bound))))
-    else:
-        rows.append((f"value, least {solution.norm.name} norm", f"{solution.value:.10g}"))
-        if solution.slack is not None:
-            rows.append((f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}"))
-        rows.append(("margin", f"{solution.margin:.10g}" if abs(float(solution.margin)) < float("inf") else "-"))
-        rows.append(("support tokens", f"{int(solution.support.sum()):,}"))
-        rows.append(("relative duality gap", number(float(solution.gap))))
-        rows.append(("largest violation, relative", number(float(solution.violation))))
-    rows.append(("method", f"{solution.stats['method']} ({solution.stats['why']})"))
-    rows.append(("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}"))
-    return pairs_table(rows)

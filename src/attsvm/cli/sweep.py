@@ -1,27 +1,24 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm._utils.interruption import on_interruption
-from attsvm._utils.progress import counted, duration
 from attsvm.cli import completion
+from attsvm.cli.exits import INCOMPLETE
 from attsvm.cli.messages import say
 from attsvm.cli.options import Device, Json
 from attsvm.cli.shared import command_line, progress
 from attsvm.errors import ProblemError
-from attsvm.pages.terminal import columns_table
 
 if TYPE_CHECKING:
-    from attsvm.sweeps import Definition, SweepProgress
-
-SCHEMA, ESTIMATE_SCHEMA = "attsvm.sweep/1", "attsvm.sweep_estimate/1"
+    from attsvm.sweeps import SweepProgress
 
 HELP = """
 NAME is a ready sweep of `attsvm sweep --list`, or `package.module:NAME`. Without it, the sweep is described by `--grid`
@@ -84,8 +81,10 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Run a sweep (the help is HELP)."""
+    from attsvm.pages.sweep_run import estimate_page, list_page, store_page
+
     if list_all:
-        _list()
+        list_page().show()
         return
     from attsvm.sweeps.sweep import chunk_size, define, sweep
 
@@ -97,13 +96,16 @@ def sweep(
         {"measures": measure, "data": data, "trials": trials, "seed": seed, "budget": budget, "block": block},
     )
     if dry_run:
-        _show_estimate(definition, chunk_size(definition, chunk), workers, device, json)
+        from attsvm.sweeps.estimate import estimate
+
+        found = estimate(definition, chunk_size(definition, chunk), workers, device)
+        estimate_page(definition, found, command=command_line()).show(json)
         return
     if out is None:
         raise ProblemError("--out: expected the folder of the result, got none")
     on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")
     with progress("sweep") as callback:
-        found = sweep(
+        dataset = sweep(
             definition,
             store=out,
             workers=workers,
@@ -113,7 +115,8 @@ def sweep(
             callback=_with_dashboard(callback),
             command=command_line(),
         )
-    _finish(found, out, json)
+    store_page(dataset, store=str(out), command=command_line()).show(json)
+    _warn(loads(dataset.attrs["errors"]))
 
 
 def _with_dashboard(callback: Callable[[Any], object]) -> "Callable[[SweepProgress], object]":
@@ -176,69 +179,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _finish(found: Any, out: Path, json: bool) -> None:
-    from json import loads
-
-    from attsvm.pages.plain import command_result, dumps
-
-    errors = loads(found.attrs["errors"])
-    if json:
-        variables = {
-            name: {"dims": list(array.dims), "shape": list(array.shape), "attributes": dict(array.attrs)}
-            for name, array in found.data_vars.items()
-        }
-        numbers = {"store": str(out), "attributes": dict(found.attrs), "variables": variables}
-        print(dumps(command_result(SCHEMA, command_line(), numbers)))
-    else:
-        measured = ", ".join(sorted(set(map(str, found.data_vars)) - {"done"}))
-        done = found["done"].values
-        print(f"{out}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(_cells(found), 'cell')}: {measured}")
+def _warn(errors: list[dict[str, Any]]) -> None:
+    """Say on stderr which trials failed, and end the command as incomplete."""
     for error in errors:
         cell = ", ".join(f"{key} = {value}" for key, value in error["cell"].items())
         first, stop = error["trials"]
         print(f"attsvm: warning: {cell}: trials {first} to {stop - 1} failed: {error['error']}", file=sys.stderr)
     if errors:
-        from attsvm.cli.exits import INCOMPLETE
-
         raise typer.Exit(INCOMPLETE)
-
-
-def _cells(found: Any) -> int:
-    return int(found["done"].isel(trial=0).size)
-
-
-def _show_estimate(definition: "Definition", chunk: int, workers: int | None, device: str | None, json: bool) -> None:
-    from attsvm.pages.plain import command_result, dumps
-    from attsvm.sweeps.estimate import estimate
-
-    found = estimate(definition, chunk, workers, device)
-    if json:
-        print(dumps(command_result(ESTIMATE_SCHEMA, command_line(), vars(found))))
-        return
-    cells = f"{counted(definition.num_cells, 'cell')} × {definition.trials:,}"
-    print(f"{counted(found.trials, 'trial')}: {cells} in {counted(found.chunks, 'chunk')}")
-    blocks = counted(found.measured, "measured block")
-    print(f"about {duration(found.seconds)} on {counted(found.workers, 'worker')}, from {blocks}")
-    print(
-        f"at most {duration(found.compile_seconds)} more to import and compile, and some seconds to start the workers"
-    )
-    print(f"at most {found.bytes / 1e6:,.1f} MB on disk")
-
-
-def _list() -> None:
-    from rich.console import Console
-
-    from attsvm.sweeps import MEASURES, READY, SOURCES
-
-    console = Console()
-    ready = [(f"[bold]{name}[/bold]", definition.summary) for name, definition in READY.items()]
-    console.print(columns_table(("sweep", "what it shows"), ready))
-    measures = [(f"[bold]{name}[/bold]", _summary(measure)) for name, measure in sorted(MEASURES.items())]
-    console.print(columns_table(("measure", "what it measures"), measures))
-    sources = [(f"[bold]{name}[/bold]", _summary(draw)) for name, draw in SOURCES.items()]
-    console.print(columns_table(("source", "what it draws"), sources))
-
-
-def _summary(documented: object) -> str:
-    """The first line of a docstring, without the markup of Sphinx."""
-    return re.sub(r":\w+:(?=`)|`", "", (documented.__doc__ or "").partition("\n")[0])

@@ -1,7 +1,7 @@
 """``attsvm train``: train attention on a problem file, with any optimizer."""
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,14 +23,7 @@ from attsvm.cli.shared import announce, command_line, finish, limit_threads, pro
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
 from attsvm.pages.folder import check_file
-from attsvm.pages.terminal import pairs_table
 from attsvm.training.attention import ATTENTIONS
-
-if TYPE_CHECKING:
-    from attsvm.problem import Problem
-    from attsvm.training import Run
-
-SCHEMA = "attsvm.train/1"
 
 
 def _names(names: list[str]) -> str:
@@ -126,7 +119,7 @@ def train(
     named = {"learning_rate": learning_rate, "p": p}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
-    from attsvm.pages.plain import dumps
+    from attsvm.pages.run import run_page
     from attsvm.problem import Problem
     from attsvm.results import Status
     from attsvm.training import Run, Stopping
@@ -154,104 +147,22 @@ def train(
     seconds = time.perf_counter() - began
     if out is not None:
         run.save(out)
-    result = as_numbers(problem, run, source=problem_file, command=command_line(), seconds=seconds, threads=threads)
+    prediction = None
     if predict:
-        result["prediction"] = _predicted(problem, run)
-    if json:
-        print(dumps(result))
-    else:
-        _show(result)
-    if out is not None and Status.INTERRUPTED in result["status"]:
-        finish(out, f"interrupted; wrote the run up to step {run.steps:,}; --init {out} continues it", INTERRUPTED)
-    finish(out, "the run", exit_status(result["status"], "run" if result["trials"] == 1 else "trial"))
+        from attsvm.theory import predict_direction
 
-
-def as_numbers(
-    problem: "Problem", run: "Run", *, source: str, command: str, seconds: float, threads: int | None
-) -> dict[str, Any]:
-    """The summary as JSON-able numbers, as documented in docs/guide/results.md."""
-    import numpy as np
-
-    from attsvm.norms import Lp
-    from attsvm.pages.plain import command_result
-
-    status, counts = np.unique(run.status, return_counts=True)
-    counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
-    largest = run.probability[counted]
-    axes = 2 if problem.has_queries else 1
-    single = not run.batch_shape
-    precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
-    return command_result(
-        SCHEMA,
-        command,
-        {
-            "seed": run.seed,
-            "threads": threads,
-            "data": {"source": source, "sha256": problem.data_hash},
-            "attention": run.attention,
-            "fixed": list(run.fixed),
-            "head": run.head,
-            "optimizer": run.optimizer,
-            "norm_of_optimizer": None if run.limit.norm is None else run.limit.norm.name,
-            "trials": int(np.prod(run.batch_shape, dtype=int)),
-            "status": dict(zip(status.tolist(), counts.tolist(), strict=True)),
-            "steps": run.steps,
-            "loss": np.mean(run.loss),
-            "median_largest_probability": np.median(largest),
-            "lowest_largest_probability": np.min(largest),
-            "weights_norm": np.median(Lp(2.0).values(run.weights, axes)),
-            "log_scale": np.median(run.log_scale),
-            "trials_past_precision": int((precise >= 0).sum()),
-            "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
-            "selected": run.selected if single else None,
-            "seconds": seconds,
-            "prediction": None,
-        },
+        prediction = predict_direction(problem, run)
+    page = run_page(
+        problem,
+        run,
+        prediction,
+        source=problem_file,
+        command=command_line(),
+        seconds=seconds,
+        threads=threads,
     )
-
-
-def _predicted(problem: "Problem", run: "Run") -> dict[str, Any]:
-    import numpy as np
-
-    from attsvm.theory import predict_direction
-    from attsvm.theory.conditions import written_hypotheses
-
-    found = predict_direction(problem, run)
-    return {
-        "norm": found.norm.name,
-        "standing": found.standing.value,
-        "source": found.source,
-        "distance": None if found.distance is None else np.asarray(found.distance).tolist(),
-        "hypotheses": written_hypotheses(found.hypotheses),
-    }
-
-
-def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from attsvm.pages.words import number
-
-    states = ", ".join(f"{name}" if result["trials"] == 1 else f"{n} {name}" for name, n in result["status"].items())
-    rows = [
-        ("status", states),
-        ("steps", f"{result['steps']:,}"),
-        ("loss" if result["trials"] == 1 else "mean loss", number(result["loss"])),
-        ("median largest probability", number(result["median_largest_probability"])),
-        ("lowest largest probability", number(result["lowest_largest_probability"])),
-        ("norm of the weights", number(result["weights_norm"])),
-    ]
-    if result["log_scale"]:
-        rows.append(("logarithm of a further factor", number(result["log_scale"])))
-    if result["selected"] is not None and len(result["selected"]) <= 20:
-        rows.append(("selected", " ".join(str(entry) for entry in result["selected"])))
-    if result["precise_until"] is not None:
-        step = f"{result['precise_until']:,}: rounding affects the run from there on"
-        rows.append(("logits passed 1e8 at step", step))
-    kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
-    rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention{kept}"))
-    rows.append(("seconds", f"{result['seconds']:.3g}"))
-    if result["prediction"] is not None:
-        rows.append((f"predicted, {result['prediction']['standing']}", result["prediction"]["source"]))
-        verdicts = {True: "holds", False: "does not hold", None: "not checked"}
-        rows += [(verdicts[one["holds"]], one["statement"]) for one in result["prediction"]["hypotheses"]]
-    Console().print(pairs_table(rows))
+    page.show(json)
+    statuses = page.numbers["status"]
+    if out is not None and Status.INTERRUPTED in statuses:
+        finish(out, f"interrupted; wrote the run up to step {run.steps:,}; --init {out} continues it", INTERRUPTED)
+    finish(out, "the run", exit_status(statuses, "run" if page.numbers["trials"] == 1 else "trial"))

@@ -3,19 +3,16 @@
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 import numpy as np
 
-from attsvm._fit.baselines import KERNEL_MEANS
-from attsvm._fit.comparison import LAYER, RIGHT_TOKEN
-from attsvm._fit.result import SOFT_BELOW, Fit
-from attsvm.datasets import Source
-from attsvm.pages.fit_numbers import missing_error, weights_symbol
+from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN, missing_error, weights_symbol
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.words import (
     FEW_ROWS,
+    SOFT_BELOW,
     Rows,
     counts,
     number,
@@ -27,28 +24,28 @@ from attsvm.pages.words import (
     with_interval,
 )
 
+if TYPE_CHECKING:
+    from attsvm._fit.result import Fit
+
 fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
 
 
-def fit_page(fit: Fit, result: dict[str, Any], source: Source | None = None) -> Page:
-    """The page of a fit.
+def fit_page(fit: "Fit", result: dict[str, Any]) -> Page:
+    """The page of a fit, whose ``result`` is of :func:`attsvm.pages.fit_numbers.numbers`.
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
-
-    ``result``: of :func:`attsvm.pages.fit_numbers.numbers`. ``source``: where the data came from. The title begins with
-    its title, and its pictures are shown.
     """
     data, training = result["data"], result["training"]
     head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
     numbers = named_tables(tables(fit, result))
     return Page(
         result,
-        title=f"{data['source'] if source is None else source.title()}: {head}",
+        title=f"{data['source'] if fit.source is None else fit.source.title()}: {head}",
         kicker=f"{data['train']:,} training and {data['test']:,} test sequences of {_sizes(fit, data)}"
         f", d = {data['dim']} · {training['attention']} attention {weights_symbol(fit)} · head {training['head']}"
         f" · {training['steps_done']:,} steps in {training['seconds']:.1f} s",
         verdict=verdict(fit, result),
-        body=partial(_body, fit, result, source, numbers),
+        body=partial(_body, fit, result, numbers),
         notes=[*notes(fit, result)],
         terminal=numbers,
         made_by=f"Seed {result['seed']}",
@@ -57,7 +54,7 @@ def fit_page(fit: Fit, result: dict[str, Any], source: Source | None = None) -> 
     )
 
 
-def _body(fit: Fit, result: dict[str, Any], source: Source | None, numbers: list[Table]) -> Iterator[AnyPart]:
+def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     yield Cards([*_cards(fit, result)])
     compared, theory = result["comparison"], result["theory"]
     if compared:
@@ -65,13 +62,13 @@ def _body(fit: Fit, result: dict[str, Any], source: Source | None, numbers: list
         columns = ["classifier", "test accuracy", "right token selected"]
         yield Table(comparison_rows(compared), columns, kind="compared")
         yield Text(about_comparison(compared))
-    drawn = [] if result["interrupted"] else fit_figures.draw_all(fit, source)
+    drawn = [] if result["interrupted"] else fit_figures.draw_all(fit)
     if drawn:
         yield Heading("Figures")
         yield Figures(drawn, wide=["pictures"], most="44rem")
     # where there are pictures, a figure shows them
     if drawn and not any(one.name in ("picks", "pictures") for one in drawn):
-        sequences = fit_figures.single_sequences(fit, result["data"]["classes"])
+        sequences = fit_figures.single_sequences(fit)
         if sequences:
             yield Heading("Attention on single sequences")
             yield Part("square", sequences)
@@ -84,7 +81,7 @@ def _body(fit: Fit, result: dict[str, Any], source: Source | None, numbers: list
     yield Tables(numbers)
 
 
-def _sizes(fit: Fit, data: dict[str, Any]) -> str:
+def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
     def count(number: int, what: str, most: bool) -> str:
         return f"{'up to ' * most}{number} {what}{'' if number == 1 else 's'}"
 
@@ -95,7 +92,7 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
     return f"{tokens} and {'up to ' * (fit.train.query_mask is not None)}{data['queries']} {queries}"
 
 
-def _cards(fit: Fit, result: dict[str, Any]) -> Iterator[Card]:
+def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = "train" if result["accuracy"]["test"] is None else "test"
     value, interval = split_interval(accuracy_of(result, part))
@@ -125,7 +122,7 @@ def _right_share(result: dict[str, Any], part: str) -> str:
     return rate(right[part], result["data"][part], right[f"{part}_interval"])
 
 
-def verdict(fit: Fit, result: dict[str, Any]) -> str:
+def verdict(fit: "Fit", result: dict[str, Any]) -> str:
     """The result in a few sentences."""
     accuracy = result["accuracy"]
     part = "train" if accuracy["test"] is None else "test"
@@ -179,7 +176,7 @@ def _rows(result: dict[str, Any], part: str) -> tuple[int, str]:
     return data[f"{part}_outputs"], "sequences" if data["queries"] in (None, 1) else "queries"
 
 
-def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
+def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
     """Return the warnings shown above the results."""
     training = result["training"]
     if fit.interrupted:
@@ -221,7 +218,7 @@ def _of_sequences(result: dict[str, Any]) -> bool:
     )
 
 
-def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Tables of names and values: prediction and selection, and if a theorem applies separability and direction."""
     accuracy, saturation, selection = result["accuracy"], result["saturation"], result["selection"]
     if accuracy["test"] is not None:
@@ -343,7 +340,7 @@ _NEEDED = math.log(SOFT_BELOW / (1 - SOFT_BELOW))
 """The smallest difference of two logits for which a probability can reach the threshold."""
 
 
-def _farthest_logits(fit: Fit) -> float:
+def _farthest_logits(fit: "Fit") -> float:
     """Upper bound of the difference of two logits of a query under weights of this norm, for any direction."""
     problem = fit.train.canonical
     keys, queries = (np.linalg.norm(rows, axis=-1).max() for rows in (problem.keys, problem.queries))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -11,17 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from attsvm._fit.evaluation import Evaluation, problem_labels
-from attsvm._fit.history import recorded_attention
-from attsvm._fit.result import SOFT_BELOW, Fit
-from attsvm.datasets import Pictures, Source
+from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, Shown, draw_each
 from attsvm.pages.fit_numbers import weights_symbol
 from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider
+from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.problem import Problem
+from attsvm.training.records import recorded_attention
+
+if TYPE_CHECKING:
+    from attsvm._fit.evaluation import Evaluation
+    from attsvm._fit.result import Fit
 
 COLUMNS = 8
 
@@ -32,12 +35,9 @@ PICKS = 5
 """Pictures in a row of the figure of selected tokens."""
 
 
-def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
-    """Draw every figure that applies to a fit.
-
-    ``source``: where the data came from. If it has pictures, they are shown.
-    """
-    drawers: dict[str, Callable[[Fit, Source | None], Drawn | None]] = {
+def draw_all(fit: "Fit") -> list[Shown]:
+    """Draw every figure that applies to a fit. If its source has pictures, they are shown."""
+    drawers: dict[str, Callable[[Fit], Drawn | None]] = {
         "picks": _picks,
         "pictures": _pictures,
         "attention": _attention_map,
@@ -46,10 +46,10 @@ def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
         "learning": _learning,
         "saturation": _saturation,
     }
-    return draw_each({name: partial(drawer, fit, source) for name, drawer in drawers.items()})
+    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
 
 
-def _learning(fit: Fit, source: Source | None) -> Drawn | None:
+def _learning(fit: "Fit") -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -74,7 +74,7 @@ def _learning(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("learning", "Learning", caption, figure)
 
 
-def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
+def _saturation(fit: "Fit") -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -96,7 +96,7 @@ def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("saturation", "Saturation", caption, figure)
 
 
-def _direction(fit: Fit, source: Source | None) -> Drawn | None:
+def _direction(fit: "Fit") -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
     if not fit.run.step or "direction_error" not in history:
         return None
@@ -116,10 +116,10 @@ def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("direction", f"Direction error of {W}", caption, figure)
 
 
-def _picks(fit: Fit, source: Source | None) -> Drawn | None:
+def _picks(fit: "Fit") -> Drawn | None:
     """Pictures with the selected token, where it is known which token decides the label."""
     part, found, name = _shown(fit)
-    pictures = _pictures_of(part, source)
+    pictures = _pictures_of(fit, part)
     if pictures is None or fit.relevant is None or fit.right is None:
         return None
     right, relevant = (known["test" if name == "test" else "train"] for known in (fit.right, fit.relevant))
@@ -151,7 +151,7 @@ def _picks(fit: Fit, source: Source | None) -> Drawn | None:
 class _TokenFrames:
     """Frames around the tokens of pictures, each as opaque as its attention relative to the largest, over the steps."""
 
-    def __init__(self, fit: Fit, part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
+    def __init__(self, fit: "Fit", part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
         rows = np.unique(numbers)
         steps, attention = recorded_attention(fit.run, part, rows)
         shares = attention[:, :, 0]
@@ -201,9 +201,9 @@ def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opaci
     return frame
 
 
-def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
+def _pictures(fit: "Fit") -> Drawn | None:
     part, found, name = _shown(fit)
-    pictures = _pictures_of(part, source)
+    pictures = _pictures_of(fit, part)
     if pictures is None or fit.relevant is not None:
         return None
     labels = part.labels
@@ -224,7 +224,7 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
                 _picture(axis, pictures.brightness[i])
                 colour = style.ORANGE if found.correct[i] else style.VERMILLION
                 frames.draw(axis, i, [colour] * part.num_tokens)
-    per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(source), strict=True))
+    per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(fit), strict=True))
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
         if len(wrong)
@@ -237,16 +237,16 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("pictures", "Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
 
 
-def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
+def _attention_map(fit: "Fit") -> Drawn | None:
     part, found, name = _shown(fit)
-    pictures = _pictures_of(part, source)
+    pictures = _pictures_of(fit, part)
     # where the deciding token is at a random place, a mean over pictures shows nothing
     if pictures is None or fit.relevant is not None:
         return None
     assert part.labels is not None
     attention = found.attention[:, 0]
     figure = Figure(figsize=(style.WIDTH, 1.75))
-    for axis, label, label_name in zip(figure.subplots(1, 2), (1, -1), _label_names(source), strict=True):
+    for axis, label, label_name in zip(figure.subplots(1, 2), (1, -1), _label_names(fit), strict=True):
         of_class = part.labels == label
         axis.set_axis_off()
         _picture(axis, pictures.brightness[of_class].mean(axis=0), brightest=1.6)
@@ -265,8 +265,8 @@ def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("attention", "Mean attention by class", caption, figure)
 
 
-def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
-    if _pictures_of(fit.train, source) is not None:
+def _token_counts(fit: "Fit") -> Drawn | None:
+    if _pictures_of(fit, fit.train) is not None:
         return None
     T = fit.train.num_tokens
     figure = Figure(figsize=(style.WIDTH, 2.9))
@@ -275,7 +275,7 @@ def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
     sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
     below = np.zeros(T, dtype=int)
     for counts, name, colour, hatch in zip(
-        sides, (f"label {name}" for name in _label_names(source)), (style.BLUE, style.ORANGE), ("", "////"), strict=True
+        sides, (f"label {name}" for name in _label_names(fit)), (style.BLUE, style.ORANGE), ("", "////"), strict=True
     ):
         axis.bar(
             np.arange(T), counts, bottom=below, color=colour, hatch=hatch, label=name, edgecolor="white", linewidth=0
@@ -292,20 +292,19 @@ def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("selection", "Selected tokens", caption, figure)
 
 
-def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
+def _shown(fit: "Fit") -> tuple[Problem, "Evaluation", str]:
     """The test sequences if there are any, else the training sequences."""
     if fit.test is not None and fit.on_test is not None:
         return fit.test, fit.on_test, "test"
     return fit.train, fit.on_train, "training"
 
 
-def _pictures_of(part: Problem, source: Source | None) -> Pictures | None:
-    return None if source is None else source.pictures(part.tokens)
+def _pictures_of(fit: "Fit", part: Problem) -> Pictures | None:
+    return None if fit.source is None else fit.source.pictures(part.tokens)
 
 
-def _label_names(source: Source | None) -> tuple[Any, Any]:
-    names = None if source is None else source.label_names()
-    return ("+1", "−1") if names is None else names
+def _label_names(fit: "Fit") -> tuple[Any, Any]:
+    return fit.classes or ("+1", "−1")
 
 
 def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
@@ -345,10 +344,8 @@ def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, da
     axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)
 
 
-def single_sequences(fit: Fit, classes: Sequence[Any] | None = None) -> dict[str, Any] | None:
+def single_sequences(fit: "Fit") -> dict[str, Any] | None:
     """Show the first queries of the test sequences, or of the training sequences if there are none.
-
-    ``classes``: names of the labels +1 and −1.
 
     Returns the values of a part of shape "square"; None if sequences are too long.
     """
@@ -360,8 +357,8 @@ def single_sequences(fit: Fit, classes: Sequence[Any] | None = None) -> dict[str
     numbers, of = np.unique(n, return_inverse=True)
     steps, attention = recorded_attention(fit.run, part, numbers)
     shares, allowed = attention[:, of, Q], part.canonical.allowed[n, Q]
-    labels = problem_labels(part)[n, Q]
-    positive, negative = classes or ("+1", "−1")
+    labels = np.asarray(part.labels).reshape(part.canonical.active.shape)[n, Q]
+    positive, negative = _label_names(fit)
     names = [f"{i + 1}{f', query {q + 1}' if part.has_query_axis else ''}" for i, q in zip(n, Q, strict=True)]
     columns, rows = attention_square(
         [str(t + 1) for t in range(part.num_tokens)],

@@ -1,22 +1,27 @@
 """``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.baselines import MEAN_TOKEN
-from attsvm._fit.comparison import Comparison, Scores
-from attsvm._fit.result import SOFT_BELOW, Fit
 from attsvm.measures import in_cone, margin
-from attsvm.pages.plain import command_result, jsonable
-from attsvm.pages.words import mean_interval, saturation_numbers, share_interval
-from attsvm.problem import Problem
+from attsvm.pages.plain import command_result
+from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 from attsvm.theory import local_convergence_conditions
 
+if TYPE_CHECKING:
+    from attsvm._fit.comparison import Comparison, Scores
+    from attsvm._fit.result import Fit
+
 SCHEMA = "attsvm.fit/2"
+
+LAYER = "this layer"
+KERNEL_MEANS = "mean of random Fourier features of the tokens"
+RIGHT_TOKEN = "the right token alone"
+"""Names of three classifiers of a comparison; the others are logistic regression on the features that they name."""
 
 PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
 COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"
@@ -25,36 +30,26 @@ CONE_UP_TO = 200_000
 """The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
 
 
-def numbers(
-    fit: Fit,
-    problem: Problem,
-    *,
-    source: str,
-    command: str,
-    seed: int,
-    threads: int | None = None,
-    classes: tuple[Any, Any] | None = None,
-) -> dict[str, Any]:
-    """The result of a fit as JSON-able numbers; NaN and infinity become None.
+def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, Any]:
+    """The result of a fit, and of its comparison with other classifiers, as JSON-able numbers.
 
-    ``problem``: all data, before the split. ``source``, ``command``: the source of the data, and the command that was
-    run. ``threads``: the limit on threads, if there is one. ``classes``: names of the labels +1 and −1.
+    ``command``: the command that was run. ``threads``: the limit on threads, if there is one.
     """
-    part, run = fit.train, fit.run
+    part, run, comparison = fit.train, fit.run, fit.comparison
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
     return command_result(
         SCHEMA,
         command,
         {
-            "seed": seed,
+            "seed": fit.seed,
             "threads": threads,
             "status": run.status,
-            "interrupted": fit.interrupted,
-            "data": _data(fit, problem, source, classes),
+            "interrupted": fit.interrupted or (comparison is not None and comparison.interrupted),
+            "data": _data(fit),
             "training": _training(fit),
             "accuracy": _accuracy(fit),
-            "saturation": {**saturation_numbers(largest, SOFT_BELOW), "lowest_largest_probability": largest.min()},
+            "saturation": {**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
             "selection": {
                 "selected": run.selected,
                 "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
@@ -62,7 +57,7 @@ def numbers(
                 "settled_at_step": _settled(fit),
                 "right": _right(fit),
             },
-            "comparison": None,
+            "comparison": None if comparison is None else _comparison(comparison),
             "optimal_tokens": None if fit.optimal is None else _solution(fit.optimal),
             "att_svm": None if fit.chosen is None else _att_svm(fit, fit.chosen),
             "relevant_tokens": None if fit.relevant_svm is None else _solution(fit.relevant_svm),
@@ -70,30 +65,17 @@ def numbers(
             "direction_error": None if missing_error(fit) else _errors(fit),
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
-            "seconds": fit.seconds["everything"],
+            "seconds": fit.seconds["everything"] + (0 if comparison is None else comparison.seconds),
         },
     )
 
 
-def with_comparison(result: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
-    """The result of a fit together with a comparison with other classifiers, which adds to its time.
-
-    ``result``: of :func:`numbers`.
-    """
+def _data(fit: "Fit") -> dict[str, Any]:
+    problem, part = fit.problem, fit.train
     return {
-        **result,
-        "interrupted": result["interrupted"] or comparison.interrupted,
-        "comparison": jsonable(_comparison(comparison)),
-        "seconds": result["seconds"] + comparison.seconds,
-    }
-
-
-def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | None) -> dict[str, Any]:
-    part = fit.train
-    return {
-        "source": source,
+        "source": fit.data,
         "sha256": problem.data_hash,
-        "classes": classes,
+        "classes": fit.classes,
         "sequences": problem.num_sequences,
         "tokens": problem.num_tokens,
         "dim": problem.dim,
@@ -106,9 +88,9 @@ def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | No
     }
 
 
-def _accuracy(fit: Fit) -> dict[str, Any]:
+def _accuracy(fit: "Fit") -> dict[str, Any]:
     parts = {"train": (fit.train, fit.on_train), "test": (fit.test, fit.on_test)}
-    found: dict[str, Any] = {"baseline": f"logistic regression on the {MEAN_TOKEN}"}
+    found: dict[str, Any] = {"baseline": "logistic regression on the mean token"}
     for name, (part, on) in parts.items():
         values = {name: on.accuracy, f"baseline_{name}": fit.baseline[name]} if part and on else {}
         for field in (name, f"baseline_{name}"):
@@ -119,7 +101,7 @@ def _accuracy(fit: Fit) -> dict[str, Any]:
     return found
 
 
-def _right(fit: Fit) -> dict[str, Any] | None:
+def _right(fit: "Fit") -> dict[str, Any] | None:
     if fit.right is None:
         return None
     found: dict[str, Any] = {}
@@ -129,8 +111,8 @@ def _right(fit: Fit) -> dict[str, Any] | None:
     return found
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    def of(name: str, scores: Scores) -> dict[str, Any]:
+def _comparison(comparison: "Comparison") -> dict[str, Any]:
+    def of(name: str, scores: "Scores") -> dict[str, Any]:
         accuracy, right = scores
         return {
             "classifier": name,
@@ -150,7 +132,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _training(fit: Fit) -> dict[str, Any]:
+def _training(fit: "Fit") -> dict[str, Any]:
     return {
         **fit.settings,
         "steps_done": fit.run.step,
@@ -161,7 +143,7 @@ def _training(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _att_svm(fit: Fit, chosen: Solution) -> dict[str, Any]:
+def _att_svm(fit: "Fit", chosen: Solution) -> dict[str, Any]:
     # without a value, no query has a token to drop
     trained_margin = margin(fit.train, fit.run.weights, fit.run.selected) if chosen.value > 0 else None
     infeasible = chosen.status == "infeasible"
@@ -174,12 +156,12 @@ def _att_svm(fit: Fit, chosen: Solution) -> dict[str, Any]:
     }
 
 
-def weights_symbol(fit: Fit) -> str:
+def weights_symbol(fit: "Fit") -> str:
     """Return "W" or "p"."""
     return "W" if fit.train.has_queries else "p"
 
 
-def missing_error(fit: Fit) -> str | None:
+def missing_error(fit: "Fit") -> str | None:
     """Why there is no direction error; None if there is one."""
     if fit.chosen is None:
         return "no theorem describes head and attention that are trained together in this way"
@@ -209,19 +191,19 @@ def _solution(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _errors(fit: Fit) -> dict[str, Any]:
+def _errors(fit: "Fit") -> dict[str, Any]:
     steps, errors = fit.history["steps"], fit.history["direction_error"]
     return {"final": errors[-1], "steps": steps[steps > 0], "errors": errors[steps > 0]}
 
 
-def _settled(fit: Fit) -> int | None:
+def _settled(fit: "Fit") -> int | None:
     """The first recorded step after which the selection does not change."""
     moving = np.flatnonzero(fit.history["changed"])
     first = 0 if not len(moving) else moving[-1] + 1
     return int(fit.history["steps"][first])
 
 
-def _theory(fit: Fit, chosen: Solution) -> dict[str, Any]:
+def _theory(fit: "Fit", chosen: Solution) -> dict[str, Any]:
     """The field ``theory`` of ``result.json`` for a fixed head, with the Att-SVM of its trained selection.
 
     A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
@@ -235,7 +217,7 @@ def _theory(fit: Fit, chosen: Solution) -> dict[str, Any]:
     }
 
 
-def _hypotheses(fit: Fit, chosen: Solution) -> Iterator[tuple[str, bool | None]]:
+def _hypotheses(fit: "Fit", chosen: Solution) -> Iterator[tuple[str, bool | None]]:
     separable = {"optimal": True, "infeasible": False}.get(str(chosen.status))
     locally = bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)) if separable else separable
     yield "the loss decreases strictly and is smooth (logistic loss)", True
@@ -252,7 +234,7 @@ def _hypotheses(fit: Fit, chosen: Solution) -> Iterator[tuple[str, bool | None]]
     )
 
 
-def _in_cone(fit: Fit, chosen: Solution) -> bool | None:
+def _in_cone(fit: "Fit", chosen: Solution) -> bool | None:
     """Whether the final weights are in a cone of proved constants; outside of it nothing is proved."""
     if fit.train.canonical.allowed.size > CONE_UP_TO:
         return None

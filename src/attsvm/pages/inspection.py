@@ -1,6 +1,7 @@
 """The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 import numpy as np
 
-from attsvm.pages.inspection_view import Words, detail, interval_words, terminal_detail
+from attsvm.pages.inspection_numbers import inspection_numbers
+from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
+    from attsvm.inspect.inputs import Input
     from attsvm.inspect.saved_models import Found
     from attsvm.pages.figure import Shown
     from attsvm.pages.inspection_figures import Known
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
 
+SECONDS_A_PAGE = 5.0
+"""Least time between two pages."""
+
+SHARE_OF_PAGES = 0.33
+"""Largest share of the time that is spent on pages."""
+
 REBUILT = 1e-5
 """The difference of attention probabilities above which a note warns."""
 
@@ -29,23 +38,50 @@ REBUILT = 1e-5
 class InspectionPages:
     """The pages of an inspection, made again while margins are solved; what did not change is not drawn again.
 
-    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that is shown for the head in detail.
-    ``words``: from numbers of tokens of the vocabulary to their names.
+    A state is "running" or "interrupted" if something is missing, and "" if the result is complete.
+
+    ``given``: what is inspected. ``sentence``: the sequence that is shown for the head in detail. ``update``: writes
+    the files of a page; None if none are written. ``start``: when the work began. ``waits``: whether the first page is
+    written only after some seconds. ``about``: more arguments of :func:`inspection_numbers`.
     """
 
-    def __init__(self, tokens: list[list[str]], sentence: int, words: Words | None = None) -> None:
-        self.tokens, self.sentence, self.words = tokens, sentence, words
+    def __init__(
+        self,
+        given: "Input",
+        sentence: int,
+        update: Callable[[Mapping[str, bytes]], None] | None,
+        *,
+        start: float,
+        waits: bool,
+        **about: Any,
+    ) -> None:
+        self.tokens, self.words, self.sentence = given.tokens, given.words, sentence
+        self.update, self.start, self.about = update, start, about
+        self.next_page = time.monotonic() + (SECONDS_A_PAGE if waits else 0.0)
+        self.latest: Found | None = None
         self._known: Known = {}
         self._drawn: list[Shown] = []
         self._maps: dict[int, AttentionMaps | None] = {}
 
-    def of(self, found: "Found", result: dict[str, Any], state: str = "", *, draws: bool = True) -> Page:
-        """The page of what is found so far.
+    def keep(self, found: "Found") -> None:
+        """Keep the latest result, and write it unless the last page is new."""
+        self.latest = found
+        if self.update is not None and time.monotonic() >= self.next_page:
+            began = time.monotonic()
+            self.write(found, "running")
+            took = time.monotonic() - began
+            self.next_page = began + took + max(SECONDS_A_PAGE, took / SHARE_OF_PAGES)
 
-        ``result``: of :func:`attsvm.pages.inspection_numbers.inspection_numbers`. ``state``: "running" or
-        "interrupted" if something is missing. ``draws``: whether to draw figures. Otherwise the page has those that
-        were drawn before.
-        """
+    def write(self, found: "Found", state: str = "") -> Page:
+        """Make the page of what is found so far, and write it, its figures and the numbers."""
+        page = self._of(found, state)
+        if self.update is not None:
+            self.update(page.files())
+        return page
+
+    def _of(self, found: "Found", state: str) -> Page:
+        seconds = time.perf_counter() - self.start
+        result = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
         inspection, twin = found.done, found.twin
         name = Path(str(result["source"]["model"])).name or inspection.model
         counts = f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries"
@@ -54,7 +90,7 @@ class InspectionPages:
             title=f"The heads of {name}",
             kicker=summary(inspection),
             verdict=verdict(inspection, twin),
-            body=partial(self._body, found, draws),
+            body=partial(self._body, found, state),
             notes=[*([state_words(found, state)] if state else []), *notes(inspection, twin)],
             terminal=[*self._terminal(found)],
             made_by=f"{counts}; seed {inspection.seed}",
@@ -62,9 +98,10 @@ class InspectionPages:
             reloads=state == "running",
         )
 
-    def _body(self, found: "Found", draws: bool) -> Iterator[AnyPart]:
+    def _body(self, found: "Found", state: str) -> Iterator[AnyPart]:
         inspection, tokens, sentence = found.done, self.tokens, self.sentence
-        if draws:
+        # after an interruption there is no time to draw: the page has the figures that were drawn before
+        if state != "interrupted":
             self._drawn = inspection_figures.draw_inspection(inspection, found.twin, found.steps, self._known)
         if not self._maps:
             self._maps[0] = pickers.attention_maps(inspection, tokens, sentence)

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.texts.corpus import OTHER
-from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.plain import command_result
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
 from attsvm.results import Status
+
+if TYPE_CHECKING:
+    from attsvm._fit.texts.next_words import LastWord, NextWords
 
 SCHEMA = "attsvm.next-token/1"
 
@@ -28,13 +29,13 @@ RULES = {
 """What is compared with trained attention. Only the first one is the theory's."""
 
 
-def next_token_page(done: NextWords, result: dict[str, Any]) -> Page:
+def next_token_page(done: "NextWords", result: dict[str, Any]) -> Page:
     """The page of a fit.
 
     ``result``: of :func:`next_word_numbers`.
     """
     data = result["data"]
-    together = named_tables(tables(result))
+    together = named_tables(tables(done, result))
     return Page(
         result,
         title=f"{data['source'].rsplit('/', 1)[-1]}: which words attention copies",
@@ -48,7 +49,7 @@ def next_token_page(done: NextWords, result: dict[str, Any]) -> Page:
     )
 
 
-def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
+def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
     agreement = result["held_out"]["agreement"]
     yield Cards([_card(name, agreement[rule]) for rule, name in RULES.items()])
     yield Heading("Last words")
@@ -80,7 +81,7 @@ def _card(name: str, found: dict[str, Any]) -> Card:
     return Card(name.capitalize(), value, f"{interval}; {small}" if interval else small)
 
 
-def _of_last_word(done: NextWords, one: LastWord, numbers: dict[str, Any]) -> Iterator[AnyPart]:
+def _of_last_word(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
     found, names = numbers["held_out"], done.train.names
     yield Text(
         f"{numbers['label_absent']:,} of the {numbers['contexts']:,} training contexts do not contain their next word "
@@ -155,12 +156,12 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Agreement, next words, data."""
     found, data = result["held_out"], result["data"]
     for key, name in (
         ("agreement", "Agreement with trained attention"),
-        ("agreement_in_vocabulary", f"… where it selects a word other than {OTHER}"),
+        ("agreement_in_vocabulary", f"… where it selects a word other than {done.train.names[-1]}"),
     ):
         yield name, [(what, shown_share(found[key][rule])) for rule, what in RULES.items()]
     labels = {"attention": "trained attention", **RULES}
@@ -183,7 +184,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     )
 
 
-def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     """The components of each level of priority, from the highest one, with what to show of each word."""
     graph = one.graph
     contexts = graph.contexts
@@ -207,7 +208,7 @@ def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]
     return [sorted(row, key=lambda box: -len(box["words"])) for row in rows]
 
 
-def _example(one: LastWord, names: tuple[str, ...], place: int) -> dict[str, Any]:
+def _example(one: "LastWord", names: tuple[str, ...], place: int) -> dict[str, Any]:
     context, selected = one.held_out[place], one.selected
     rows = [("trained", one.attention[place])]
     if one.predicted:
@@ -229,7 +230,7 @@ def _shaded(context: np.ndarray, shares: np.ndarray, names: tuple[str, ...]) -> 
 
 
 def next_word_numbers(
-    done: NextWords, *, source: str, sha256: str, command: str, threads: int | None = None
+    done: "NextWords", *, source: str, sha256: str, command: str, threads: int | None = None
 ) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
@@ -266,7 +267,7 @@ def next_word_numbers(
     return command_result(SCHEMA, command, result)
 
 
-def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
+def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
     graph, other = one.graph, len(done.train.names) - 1
     components = graph.components(one.number)
     return {
@@ -287,7 +288,7 @@ def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
     }
 
 
-def _compared(words: Sequence[LastWord], other: int) -> dict[str, Any]:
+def _compared(words: Sequence["LastWord"], other: int) -> dict[str, Any]:
     """Agreement with trained attention and with the next word, over held-out contexts that have a prediction."""
     rows = [one.selected for one in words if one.predicted]
     names = ("attention", *RULES)

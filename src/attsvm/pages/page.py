@@ -127,10 +127,11 @@ class Page:
     """What a result says, once: :meth:`show` prints it, :meth:`files` has it as HTML and as JSON."""
 
     numbers: dict[str, Any]  # ``result.json``, of :func:`attsvm.pages.plain.command_result`
-    title: str
-    kicker: str  # the line above the title
-    verdict: str  # the result in a few sentences
-    body: Callable[[], Iterable[AnyPart]]  # what follows on the HTML page; figures are drawn when it is called
+    title: str = ""
+    kicker: str = ""  # the line above the title
+    verdict: str = ""  # the result in a few sentences
+    # what follows on the HTML page, for which figures are drawn when it is called; () of what only the terminal shows
+    body: Callable[[], Iterable[AnyPart]] = tuple
     notes: Sequence[str] = ()  # what a reader must know before the numbers
     terminal: Sequence[Table | str] = ()  # tables and remarks before the verdict on the terminal
     made_by: str = ""  # the seed or the data, below every figure

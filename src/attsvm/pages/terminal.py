@@ -1,6 +1,6 @@
 """The terminal view of a page, and tables for the terminal."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -33,39 +33,30 @@ def show(page: "model.Page") -> None:
             continue
         for one in parts:
             if isinstance(one, str):
-                terminal.print(one, highlight=False, markup=False)
+                # in a file or a pipe a line stays whole, as a program that reads it expects
+                terminal.print(one, highlight=False, markup=False, soft_wrap=not terminal.is_terminal)
                 continue
-            options: dict[str, Any] = {"title": one.title, "title_justify": "left"} if one.title else {}
-            if len(one.columns) > SEVERAL:
-                options |= {"padding": (0, 1, 0, 0), "pad_edge": True}
-            terminal.print(columns_table(one.columns, one.rows[:MOST_ROWS], right=one.columns[one.words :], **options))
+            terminal.print(columns_table(one))
             if len(one.rows) > MOST_ROWS:
                 more = f"{len(one.rows) - MOST_ROWS:,} more {one.more}"
-                terminal.print(f"{more}: --out DIR writes all of them.", highlight=False)
-    terminal.print(page.verdict, highlight=False, markup=False)
+                terminal.print(f"{more}: --out writes all of them.", highlight=False)
+    if page.verdict:
+        terminal.print(page.verdict, highlight=False, markup=False)
     for note in page.notes:
         terminal.print(note, style="bold yellow", highlight=False, markup=False)
 
 
-def columns_table(
-    titles: Iterable[str], rows: Iterable[Sequence[str]], *, right: Container[str] = (), **options: Any
-) -> Any:
-    """A table with a title for each column.
-
-    ``right``: the titles of the columns that are aligned to the right. ``options``: of ``rich.table.Table``.
-    """
-    made = table.Table(box=box.SIMPLE_HEAD, **{"pad_edge": False, **options})
-    for title in titles:
+def columns_table(one: "model.Table") -> Any:
+    """A table with a title for each column; its first rows."""
+    options: dict[str, Any] = {"title": one.title, "title_justify": "left"} if one.title else {}
+    options |= {"padding": (0, 1, 0, 0)} if len(one.columns) > SEVERAL else {"pad_edge": False}
+    made = table.Table(box=box.SIMPLE_HEAD, **options)
+    for place, title in enumerate(one.columns):
         # a name that is cut may look like another one
-        made.add_column(title, justify="right" if title in right else "left", overflow="fold")
-    for row in rows:
+        made.add_column(title, justify="left" if place < one.words else "right", overflow="fold")
+    for row in one.rows[:MOST_ROWS]:
         made.add_row(*row)
     return made
-
-
-def pairs_table(rows: Iterable[Sequence[str]]) -> Any:
-    """A table of names and values."""
-    return columns_table(("", ""), rows, show_header=False)
 
 
 def grouped_table(tables: Iterable[tuple[str, Sequence[Sequence[str]]]]) -> Any:

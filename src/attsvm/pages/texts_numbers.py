@@ -1,15 +1,16 @@
 """``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.result import SOFT_BELOW
-from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.pages.plain import command_result
 from attsvm.pages.words import saturation_numbers, share_interval
+
+if TYPE_CHECKING:
+    from attsvm._fit.texts.result import Part, TextFit
 
 LISTED = 12
 """Words in a table."""
@@ -18,7 +19,7 @@ SCHEMA = "attsvm.fit-text/1"
 
 
 def text_numbers(
-    fit: TextFit, *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
+    fit: "TextFit", *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
 ) -> dict[str, Any]:
     """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
@@ -56,7 +57,7 @@ def text_numbers(
             "high": high,
             "median_length": np.median(fit.test.sequences.lengths),
         },
-        "saturation": saturation_numbers(largest, SOFT_BELOW),
+        "saturation": saturation_numbers(largest),
         "words": _words(fit),
         "margin_report": _margins(fit.margins),
         "history": fit.classifier.history_,
@@ -65,7 +66,7 @@ def text_numbers(
     return command_result(SCHEMA, command, result)
 
 
-def _accuracy(fit: TextFit) -> dict[str, Any]:
+def _accuracy(fit: "TextFit") -> dict[str, Any]:
     found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
     found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
     for name, accuracy in fit.baselines.items():
@@ -73,7 +74,7 @@ def _accuracy(fit: TextFit) -> dict[str, Any]:
     return found
 
 
-def word_row(fit: TextFit, word: int) -> dict[str, Any]:
+def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
     favoured = int(fit.words.by_class[word].argmax())
     return {
         "word": fit.encoder.vocabulary[word],
@@ -87,7 +88,7 @@ def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     }
 
 
-def _words(fit: TextFit) -> dict[str, Any]:
+def _words(fit: "TextFit") -> dict[str, Any]:
     listed = fit.listed
     ratio = fit.words.over_frequency[listed]
     order = np.argsort(-ratio, kind="stable")
@@ -110,7 +111,7 @@ def _words(fit: TextFit) -> dict[str, Any]:
     }
 
 
-def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
+def _odd(name: str, fit: "TextFit", part: "Part") -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
     blank = len(fit.encoder.vocabulary)
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)

@@ -144,14 +144,18 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def saturation_numbers(largest: np.ndarray, threshold: float) -> dict[str, Any]:
+SOFT_BELOW = 0.99
+"""Attention counts as saturated if the median over queries of the largest probability is at least this."""
+
+
+def saturation_numbers(largest: np.ndarray) -> dict[str, Any]:
     """The field ``saturation`` of a result, from the largest softmax probability of each query."""
     median = np.median(largest)
     return {
         "median_largest_probability": median,
-        "share_above_threshold": (largest >= threshold).mean(),
-        "threshold": threshold,
-        "soft": median < threshold,
+        "share_above_threshold": (largest >= SOFT_BELOW).mean(),
+        "threshold": SOFT_BELOW,
+        "soft": median < SOFT_BELOW,
     }
 
 
@@ -163,3 +167,14 @@ def saturation_word(soft: bool) -> str:
 def number_of_words(count: float) -> str:
     """An effective number of words, with a decimal where it is small."""
     return f"{count:.1f}" if count < 10 else f"{count:.0f}"
+
+
+def status_counts(status: Any) -> dict[str, int]:
+    """How many results of a batch have each status, by its name."""
+    found, counts = np.unique(status, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def status_words(counts: dict[str, int]) -> str:
+    """The status of a single result, or how many have each."""
+    return ", ".join(name if counts == {name: 1} else f"{n} {name}" for name, n in counts.items())

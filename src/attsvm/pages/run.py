@@ -1,0 +1,103 @@
+"""What ``attsvm train`` says of a run."""
+
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader
+import numpy as np
+
+from attsvm.norms import Lp
+from attsvm.pages.page import Page, Table
+from attsvm.pages.plain import command_result
+from attsvm.pages.words import Rows, number, status_counts, status_words
+from attsvm.problem import Problem
+from attsvm.training import Run
+
+if TYPE_CHECKING:
+    from attsvm.theory import Prediction
+
+theory = lazy_loader.load("attsvm.theory", suppress_warning=True)
+
+SCHEMA = "attsvm.train/1"
+
+LONGEST_SELECTION = 20
+"""Most queries whose selected tokens are printed."""
+
+
+def run_page(
+    problem: Problem,
+    run: Run,
+    prediction: "Prediction | None" = None,
+    *,
+    source: str,
+    command: str,
+    seconds: float,
+    threads: int | None,
+) -> Page:
+    """The page of a run, whose numbers docs/guide/results.md documents; it has no HTML."""
+    counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
+    largest = run.probability[counted]
+    precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
+    numbers = command_result(
+        SCHEMA,
+        command,
+        {
+            "seed": run.seed,
+            "threads": threads,
+            "data": {"source": source, "sha256": problem.data_hash},
+            "attention": run.attention,
+            "fixed": list(run.fixed),
+            "head": run.head,
+            "optimizer": run.optimizer,
+            "norm_of_optimizer": None if run.limit.norm is None else run.limit.norm.name,
+            "trials": int(np.prod(run.batch_shape, dtype=int)),
+            "status": status_counts(run.status),
+            "steps": run.steps,
+            "loss": np.mean(run.loss),
+            "median_largest_probability": np.median(largest),
+            "lowest_largest_probability": np.min(largest),
+            "weights_norm": np.median(Lp(2.0).values(run.weights, 2 if problem.has_queries else 1)),
+            "log_scale": np.median(run.log_scale),
+            "trials_past_precision": int((precise >= 0).sum()),
+            "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
+            "selected": None if run.batch_shape else run.selected,
+            "seconds": seconds,
+            "prediction": None if prediction is None else _predicted(prediction),
+        },
+    )
+    return Page(numbers, terminal=[Table(_rows(numbers))])
+
+
+def _predicted(found: "Prediction") -> dict[str, Any]:
+    return {
+        "norm": found.norm.name,
+        "standing": found.standing.value,
+        "source": found.source,
+        "distance": None if found.distance is None else np.asarray(found.distance),
+        "hypotheses": theory.conditions.written_hypotheses(found.hypotheses),
+    }
+
+
+def _rows(result: dict[str, Any]) -> Rows:
+    rows = [
+        ("status", status_words(result["status"])),
+        ("steps", f"{result['steps']:,}"),
+        ("loss" if result["trials"] == 1 else "mean loss", number(result["loss"])),
+        ("median largest probability", number(result["median_largest_probability"])),
+        ("lowest largest probability", number(result["lowest_largest_probability"])),
+        ("norm of the weights", number(result["weights_norm"])),
+    ]
+    if result["log_scale"]:
+        rows.append(("logarithm of a further factor", number(result["log_scale"])))
+    if result["selected"] is not None and len(result["selected"]) <= LONGEST_SELECTION:
+        rows.append(("selected", " ".join(str(entry) for entry in result["selected"])))
+    if result["precise_until"] is not None:
+        step = f"{result['precise_until']:,}: rounding affects the run from there on"
+        rows.append(("logits passed 1e8 at step", step))
+    kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
+    rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention{kept}"))
+    rows.append(("seconds", f"{result['seconds']:.3g}"))
+    if result["prediction"] is not None:
+        rows.append((f"predicted, {result['prediction']['standing']}", result["prediction"]["source"]))
+        verdicts = {True: "holds", False: "does not hold", None: "not checked"}
+        rows += [(verdicts[one["holds"]], one["statement"]) for one in result["prediction"]["hypotheses"]]
+    return rows
