@@ -1,6 +1,7 @@
 """The result of an inspection: numbers for every head."""
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -60,6 +61,10 @@ class HeadProgress(Progress):
     layer: int = 0
     head: int = 0
     inspection: "Callable[[], Inspection]" = field(default=_nothing, repr=False, compare=False)
+
+
+Shown = Callable[[str, Callable[[Any], object]], AbstractContextManager[Callable[[Any], object]]]
+"""Shows the progress of a block: from what is inspected, and a callback, to what shows it and calls the callback."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from attsvm.inspect.directions import ReadingDirection
     from attsvm.inspect.reasons import Reasons
     from attsvm.inspect.result import Head
-    from attsvm.inspect.saved_models import Found
-    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
 
 SCHEMA = "attsvm.inspect/2"
