@@ -1,25 +1,22 @@
 """A causal test of a reason: parts of the residual stream are taken from random tokens in the running model."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import FUSED_ARGUMENTS, FusedCalls
-from attsvm.inspect.families.fused import FusedCall
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.logit_split import decisions, pattern_of
 from attsvm.inspect.model_calls import evaluating
-from attsvm.inspect.residual import Reached, Residual, residual_stream
+from attsvm.inspect.residual import Reached, Residual, Streams, other_streams, residual_stream
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer, check_head
 
@@ -117,10 +114,6 @@ class CausalTest:
             f" (controls at most {self.control_sufficiency.max():.2f}), necessity {self.necessity:.2f} (controls at"
             f" most {self.control_necessity.max():.2f}): {'passed' if self.passed else 'failed'}"
         )
-
-
-Streams = tuple[Tensor | None, Tensor | None]
-"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +214,7 @@ class Running:
         with (
             torch.no_grad(),
             evaluating(self.source.model, "sdpa"),
-            _replaced(module, self.heads, streams, ends) as calls,
+            other_streams(module, self.heads, streams, ends) as calls,
             contextlib.suppress(Reached),
         ):
             output = self.source.run()
@@ -264,75 +257,3 @@ def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.
         drawn = [frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)]
         sides.append([of_reason] * count if CONSTANT in of_reason else drawn)
     return [Reason(query, key) for query, key in zip(*sides, strict=True)]
-
-
-class _OtherStreams(FusedCalls):
-    """Calls scaled_dot_product_attention with other queries and keys for some heads, and keeps all calls."""
-
-    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
-        super().__init__()
-        self.heads, self.query, self.key = list(heads), query, key
-        self.calls: list[FusedCall] = []
-
-    def keep(self, call: FusedCall) -> None:
-        self.calls.append(call)
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is not functional.scaled_dot_product_attention:
-            return super().__torch_function__(func, types, args, kwargs)
-        given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **(kwargs or {})}
-        repeats = given["query"].shape[1] // given["key"].shape[1]
-        for name in ("key", "value"):  # heads that share keys get their own
-            given[name] = given[name].repeat_interleave(repeats, 1)
-        given.pop("enable_gqa", None)
-        for name, other in (("query", self.query), ("key", self.key)):
-            if other is not None:
-                given[name] = given[name].clone()
-                given[name][:, self.heads] = other[:, self.heads]
-        return super().__torch_function__(func, types, kwargs=given)
-
-
-@contextlib.contextmanager
-def _replaced(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
-    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
-
-    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
-    """
-    forward = module.forward
-    found: list[FusedCall] = []
-
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        like = arguments[0] if arguments else keywords["hidden_states"]
-
-        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
-            """One run of the module, with these queries and keys of the heads if they are given."""
-            states = states.to(like)
-            with _OtherStreams(heads, query, key) as mode:
-                if arguments:
-                    output = forward(states, *arguments[1:], **keywords)
-                else:
-                    output = forward(**{**keywords, "hidden_states": states})
-            if len(mode.calls) != 1:
-                raise ProblemError(
-                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
-                    f" {len(mode.calls)}"
-                )
-            return output, mode.calls[0]
-
-        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
-        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
-        found.append(call)
-        if ends:
-            raise Reached
-        return output
-
-    own = module.__dict__.get("forward")
-    module.forward = run
-    try:
-        yield found
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own

@@ -78,6 +78,8 @@ class LogitSplit:
 
 def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
     """Split the logits of one head by origin; ``follows``: the pattern of the decisions that count."""
+    # queries and keys are sums over the origins, q = Σ q_o and k = Σ k_o, so that q'k = Σ_o Σ_p q_o'k_p; with every
+    # origin centred, all means together are one more origin, "constant"
     at = np.maximum(layer.positions, 0)[..., None]
     asking, seen = layer.positions >= 0, layer.allowed.any(axis=1)
     mean_key, mean_query = np.zeros(layer.tokens.shape[-1]), np.zeros(layer.queries.shape[-1])
