@@ -9,7 +9,7 @@ from jaxtyping import Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.result import Head, Inspection
 from attsvm.inspect.source import Source
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.weights import Projections, triangular_product
 
 
 class WeightChange(NamedTuple):
@@ -195,21 +195,10 @@ def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[i
 
 def _weight_change(before: Projections, after: Projections, head: int) -> WeightChange:
     keys = [np.vstack([one.key[head], one.key_bias[head]]) for one in (before, after)]
-    queries = [one.scale * np.vstack([one.query[head], one.query_bias[head]]) for one in (before, after)]
+    queries = [one.scale * one.biased_query(head) for one in (before, after)]
     key, query = keys[1] - keys[0], queries[1] - queries[0]
     # ΔW = ΔK Q_after' + K ΔQ' without the bias of the keys, as one product, which is exactly 0 if nothing has changed
-    product = _norm_of_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
-    pairs = (
-        (product, _norm_of_product(keys[0][:-1], queries[0])),
-        *(
-            (float(np.linalg.norm(change)), float(np.linalg.norm(one)))
-            for change, one in ((key, keys[0]), (query, queries[0]))
-        ),
-    )
-    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in pairs))
-
-
-def _norm_of_product(left: np.ndarray, right: np.ndarray) -> float:
-    """‖left right'‖_F, by the triangular factors."""
-    one, other = (np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right))
-    return float(np.linalg.norm(one @ other.T))
+    product = triangular_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
+    pairs = ((product, triangular_product(keys[0][:-1], queries[0])), (key, keys[0]), (query, queries[0]))
+    norms = ((float(np.linalg.norm(change)), float(np.linalg.norm(whole))) for change, whole in pairs)
+    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in norms))

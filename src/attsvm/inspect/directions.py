@@ -58,8 +58,9 @@ def reading_directions(
     """
     parts = layer.projections
     left, triangle = np.linalg.qr(parts.key[head])
-    query = np.vstack([parts.query[head], parts.query_bias[head]])
+    query = parts.biased_query(head)
     right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))
+    # W = Q_l (R_l R_r') Q_r', so its singular directions are those of the small product, moved by Q_l and Q_r
     inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
     total = float((values**2).sum())
     there = layer.allowed.any(axis=1)

@@ -22,7 +22,7 @@ from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import VIEW_GAP, HeadView, view_head
-from attsvm.inspect.weights import Layer, check_head
+from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.svm.threads import threads_for
@@ -236,7 +236,8 @@ class _Work:
         for head in chosen:
             with threads_for(0):  # many small products
                 attention = attention_of(layer.head(head), layer.allowed, special, own, tokens)
-                numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head), **ahead}
+                rank = float(effective_rank(singular_values(layer.projections, head)))
+                numbers = {**attention.numbers, "effective_rank": rank, **ahead}
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:

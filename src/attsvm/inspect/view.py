@@ -7,9 +7,8 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.inspect.directions import ReadingDirection
 from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.factor_change import FactorChange, factor_change
 from attsvm.inspect.measures import attention_of
-from attsvm.inspect.reasons import Reasons, reasons_of
+from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.weights import Layer, singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval

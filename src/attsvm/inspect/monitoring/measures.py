@@ -6,7 +6,7 @@ from torch import Tensor
 
 from attsvm.inspect.families.fused import FusedCall
 from attsvm.inspect.families.masks import allowed_entries
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.weights import Projections, effective_rank, triangular_product
 
 MOST_SEQUENCES, MOST_QUERIES = 8, 64
 """Of a call; they are spread evenly."""
@@ -56,14 +56,9 @@ def _are_queries(call: FusedCall) -> Tensor:
 
 def of_weights(projections: Projections) -> np.ndarray:
     """The measures :data:`OF_WEIGHTS` of W = W_K W_Q'/√d_h of each head without biases, shape (measures, H)."""
-    left, right = np.linalg.qr(projections.key)[1], np.linalg.qr(projections.query)[1]
-    values = projections.scale * np.linalg.svd(left @ right.mT, compute_uv=False)
-    total = values.sum(axis=-1, keepdims=True)
-    share = np.where(values > 0, values / np.where(total > 0, total, 1.0), 1.0)
-    entropy = -(share * np.log(share)).sum(axis=-1)
-    rank = np.where(total[:, 0] > 0, np.exp(entropy), 0.0)
-    measures: np.ndarray = np.stack([values.max(axis=-1), np.sqrt((values**2).sum(axis=-1)), rank])
-    return measures
+    product = triangular_product(projections.key, projections.query)
+    values = projections.scale * np.linalg.svd(product, compute_uv=False)
+    return np.stack([values.max(axis=-1), np.sqrt((values**2).sum(axis=-1)), effective_rank(values)])
 
 
 def _spread(size: int, most: int) -> Tensor:
