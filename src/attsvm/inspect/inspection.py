@@ -14,10 +14,12 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
+from attsvm.inspect.heads import Head
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.measures import attention_of
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
-from attsvm.inspect.result import Head, HeadProgress, Inspection
+from attsvm.inspect.progress import HeadProgress
+from attsvm.inspect.result import Inspection
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source

@@ -16,7 +16,8 @@ from attsvm.inspect.inputs import Input, read_input, read_texts
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.models import checkpoints, load_model, random_twin
-from attsvm.inspect.result import HeadProgress, Inspection, Shown
+from attsvm.inspect.progress import HeadProgress, Shown
+from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
 
 TWIN_GAP = 0.1

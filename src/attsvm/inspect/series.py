@@ -17,9 +17,8 @@ from attsvm.inspect.inputs import Input, has_tokenizer, read_input, read_texts
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.models import checkpoints, load_model
-from attsvm.inspect.result import Inspection, Shown
-
-Head = tuple[int, int]
+from attsvm.inspect.progress import Shown
+from attsvm.inspect.result import Inspection
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +41,8 @@ class Series:
     steps: list[int] | None
     inspections: list[Inspection]
     total: Comparison
-    since_first: dict[Head, Float[np.ndarray, " later"]]
-    since_previous: dict[Head, Float[np.ndarray, " later"]]
+    since_first: dict[tuple[int, int], Float[np.ndarray, " later"]]
+    since_previous: dict[tuple[int, int], Float[np.ndarray, " later"]]
 
     @classmethod
     def of(cls, names: list[str], steps: list[int] | None, inspections: list[Inspection]) -> "Series":
@@ -77,7 +76,7 @@ class Series:
         return [one for one in self.total.heads if one.margin_moved]
 
 
-def _shares(comparisons: list[Comparison]) -> dict[Head, Float[np.ndarray, " later"]]:
+def _shares(comparisons: list[Comparison]) -> dict[tuple[int, int], Float[np.ndarray, " later"]]:
     found = [{(one.layer, one.head): one.changed for one in each.heads} for each in comparisons]
     return {head: np.array([each.get(head, np.nan) for each in found]) for head in found[-1]}
 

@@ -10,8 +10,8 @@ from attsvm.results import Status
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation
     from attsvm.inspect.directions import ReadingDirection
+    from attsvm.inspect.heads import Head
     from attsvm.inspect.reasons import Reasons
-    from attsvm.inspect.result import Head
     from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
 
