@@ -14,50 +14,29 @@ from attsvm.inspect.weights import Projections, triangular_product
 
 
 class WeightChange(NamedTuple):
-    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before.
+    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before."""
 
-    Attributes
-    ----------
-    product : float
-        Of W = W_K (W_Q; b_Q)'/√d_h.
-    key, query : float
-        Of the key and the query weights, with their biases.
-    """
-
-    product: float
+    product: float  # of W = W_K (W_Q; b_Q)'/√d_h
+    # key, query: of the key and the query weights, with their biases
     key: float
     query: float
 
 
 class HeadChange(NamedTuple):
-    """How one head differs between two models.
-
-    Attributes
-    ----------
-    layer, head : int
-    changed : float
-        Share of the queries whose selected token differs.
-    queries : int ndarray, shape (k, 2)
-        Sequence and number of these queries.
-    before, after : int ndarrays, shape (k,)
-        The tokens that they select.
-    numbers : dict of str to (float, float)
-        Each measure that both have, before and after.
-    margin : ((float, float), (float, float)) or None
-        The interval of the margin ratio before and after. None if one was not solved for.
-    weights : WeightChange or None
-        None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
-        before are not known any more, or the sizes differ.
-    """
+    """How one head differs between two models."""
 
     layer: int
     head: int
-    changed: float
-    queries: Int[np.ndarray, "k 2"]
+    changed: float  # share of the queries whose selected token differs
+    queries: Int[np.ndarray, "k 2"]  # sequence and number of these queries
+    # before, after: the tokens that they select
     before: Int[np.ndarray, " k"]
     after: Int[np.ndarray, " k"]
-    numbers: dict[str, tuple[float, float]]
+    numbers: dict[str, tuple[float, float]]  # each measure that both have, before and after
+    # the interval of the margin ratio before and after. None if one was not solved for.
     margin: tuple[tuple[float, float], tuple[float, float]] | None
+    # None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
+    # before are not known any more, or the sizes differ
     weights: WeightChange | None = None
 
     @property

@@ -23,40 +23,25 @@ STREAM_ERROR = 1e-3
 
 
 class OriginPair(NamedTuple):
-    """A part of a decision: what the queries are made from, what the keys are made from, and how much it explains.
+    """A part of a decision: what the queries are made from, what the keys are made from, and how much it explains."""
 
-    Attributes
-    ----------
-    query, key : str
-        Names of groups of origins; see :attr:`Explanation.groups`.
-    share : float
-        Of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
-    """
-
+    # query, key: names of groups of origins; see :attr:`Explanation.groups`
     query: str
     key: str
-    share: float
+    share: float  # of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
 
     def __str__(self) -> str:
         return f"queries from {self.query}, keys from {self.key}: {self.share:+.3f} of the margin"
 
 
 class MarginTerms(NamedTuple):
-    """Shares of the decision margin, which add up to 1.
+    """Shares of the decision margin, which add up to 1."""
 
-    Attributes
-    ----------
-    constant_query : float
-        Of the mean query with what varies among the keys: every query prefers the same keys.
-    interaction : float
-        Of what varies among the queries with what varies among the keys.
-    constant_key, constants : float
-        Of the mean key with what varies among the queries, and with the mean query. The mean key adds the same number
-        to all logits of a query, so both are 0, except with rotary positions, which make them depend on the distance.
-    """
-
-    constant_query: float
-    interaction: float
+    constant_query: float  # of the mean query with what varies among the keys: every query prefers the same keys
+    interaction: float  # of what varies among the queries with what varies among the keys
+    # constant_key, constants: of the mean key with what varies among the queries, and with the mean query. The mean key
+    # adds the same number to all logits of a query, so both are 0, except with rotary positions, which make them depend
+    # on the distance.
     constant_key: float
     constants: float
 

@@ -13,35 +13,21 @@ from attsvm.inspect.weights import Layer
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogitSplit:
-    """The logits of one head, split by origin on the side of the queries and on the side of the keys.
-
-    Attributes
-    ----------
-    head : int
-    origins : list of str
-        "constant", embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases".
-    queries : ndarray, shape (origins, n, Q, d_h)
-        What each origin contributes to the queries, after rotary positions: the mean query for "constant", and for
-        every other origin its difference from its mean over all queries.
-    keys : ndarray, shape (origins, n, T, d_h)
-        In the same way, with means over all tokens.
-    scale : float
-        Factor of the logits.
-    selected, runner_up : int ndarrays, shape (n, Q)
-        The token with the largest logit, and the one with the largest logit among the others; −1 where the query does
-        not count.
-    error : float
-        Largest difference between the sum of all parts and the logits of the head.
-    """
+    """The logits of one head, split by origin on the side of the queries and on the side of the keys."""
 
     head: int
+    # "constant", embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases"
     origins: list[str]
+    # what each origin contributes to the queries, after rotary positions: the mean query for "constant", and for every
+    # other origin its difference from its mean over all queries
     queries: Float[np.ndarray, "origins n Q d_h"]
-    keys: Float[np.ndarray, "origins n T d_h"]
-    scale: float
+    keys: Float[np.ndarray, "origins n T d_h"]  # in the same way, with means over all tokens
+    scale: float  # factor of the logits
+    # selected, runner_up: the token with the largest logit, and the one with the largest logit among the others; −1
+    # where the query does not count
     selected: Int[np.ndarray, "n Q"]
     runner_up: Int[np.ndarray, "n Q"]
-    error: float
+    error: float  # largest difference between the sum of all parts and the logits of the head
 
     def __repr__(self) -> str:
         return f"LogitSplit(head {self.head}: {len(self.origins)} origins, sum of the parts to {self.error:.0e})"

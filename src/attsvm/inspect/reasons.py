@@ -14,44 +14,25 @@ DEPENDENT = 1e-12
 
 
 class SmallestChange(NamedTuple):
-    """The smallest change of W that makes a query select another token.
+    """The smallest change of W that makes a query select another token."""
 
-    Attributes
-    ----------
-    sequence, query : int
-        The query whose selection changes; ``query`` counts the inspected queries of the sequence.
-    token : int
-        The token that it selects then.
-    norm : float
-        Frobenius norm of the change.
-    relative : float
-        The same, divided by ‖W‖_F.
-    """
-
+    # sequence, query: the query whose selection changes; ``query`` counts the inspected queries of the sequence
     sequence: int
     query: int
-    token: int
-    norm: float
-    relative: float
+    token: int  # the token that it selects then
+    norm: float  # Frobenius norm of the change
+    relative: float  # the same, divided by ‖W‖_F
 
 
 class FactorChange(NamedTuple):
-    """The smallest change (ΔK, ΔQ) of the factors of W = KQ'/√d_h that makes a query select another token.
+    """The smallest change (ΔK, ΔQ) of the factors of W = KQ'/√d_h that makes a query select another token."""
 
-    Attributes
-    ----------
-    lower, upper : float
-        Certified bounds of the Frobenius norm of (ΔK, ΔQ): no smaller change than ``lower`` alters a selection, and one
-        of size ``upper`` (of K or of Q alone, of rank one) does.
-    relative : float
-        ``upper`` divided by the norm of (K, Q), the biases of queries included.
-    sequence, query, token : int
-        The query and the token that it selects with that change.
-    """
-
+    # lower, upper: certified bounds of the Frobenius norm of (ΔK, ΔQ): no smaller change than ``lower`` alters a
+    # selection, and one of size ``upper`` (of K or of Q alone, of rank one) does
     lower: float
     upper: float
-    relative: float
+    relative: float  # ``upper`` divided by the norm of (K, Q), the biases of queries included
+    # sequence, query, token: the query and the token that it selects with that change
     sequence: int
     query: int
     token: int
@@ -59,33 +40,18 @@ class FactorChange(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reasons:
-    """The reasons of the Att-SVM for a selection, and what they have in common with W.
+    """The reasons of the Att-SVM for a selection, and what they have in common with W."""
 
-    Attributes
-    ----------
-    triples : int ndarray, shape (k, 3)
-        Sequence, query and dropped token of the support, those with the largest shares first.
-    shares : ndarray, shape (k,)
-        Multiplier of each triple, divided by the sum of all. As every support margin is 1, it is the share of
-        ‖W_svm‖_F² that the triple contributes.
-    cosine : float
-        Between W and W_svm, the sum of the rows (x_α − x_t) z' weighted with their multipliers.
-    overlap : float
-        Share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖.
-    chance : float
-        The overlap to expect of k random rows: k over the number of rows.
-    change : SmallestChange
-    rows : (ndarray, ndarray), shapes (k, d_k) and (k, d_q)
-        x_α − x_t and z of each triple.
-    """
-
+    # sequence, query and dropped token of the support, those with the largest shares first
     triples: Int[np.ndarray, "k 3"]
+    # multiplier of each triple, divided by the sum of all. As every support margin is 1, it is the share of ‖W_svm‖_F²
+    # that the triple contributes.
     shares: Float[np.ndarray, " k"]
-    cosine: float
-    overlap: float
-    chance: float
+    cosine: float  # between W and W_svm, the sum of the rows (x_α − x_t) z' weighted with their multipliers
+    overlap: float  # share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖
+    chance: float  # the overlap to expect of k random rows: k over the number of rows
     change: SmallestChange
-    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]
+    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]  # x_α − x_t and z of each triple
 
     def __repr__(self) -> str:
         return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"

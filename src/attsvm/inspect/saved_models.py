@@ -34,19 +34,11 @@ LEAST_SHARE = 0.05
 
 
 class TestedReason(NamedTuple):
-    """A pair of origins and its causal test.
-
-    Attributes
-    ----------
-    pair : OriginPair
-    test : CausalTest or None
-    untested : str
-        Why there is no test.
-    """
+    """A pair of origins and its causal test."""
 
     pair: OriginPair
     test: CausalTest | None
-    untested: str = ""
+    untested: str = ""  # why there is no test
 
 
 class Found(NamedTuple):

@@ -23,24 +23,14 @@ from attsvm.inspect.result import Inspection
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """At least two inspections of the same heads, in order.
-
-    Attributes
-    ----------
-    names : list of str
-    steps : list of int or None
-        The training step of each; None if they are not checkpoints of one training.
-    inspections : list of Inspection
-    total : Comparison
-        Of the first with the last.
-    since_first, since_previous : dict of (int, int) to ndarray, shape (models - 1,)
-        Share of changed selections of a head in each later model; NaN where that model lacks the head.
-    """
+    """At least two inspections of the same heads, in order."""
 
     names: list[str]
-    steps: list[int] | None
+    steps: list[int] | None  # the training step of each; None if they are not checkpoints of one training
     inspections: list[Inspection]
-    total: Comparison
+    total: Comparison  # of the first with the last
+    # since_first, since_previous: share of changed selections of a head in each later model; NaN where that model lacks
+    # the head
     since_first: dict[tuple[int, int], Float[np.ndarray, " later"]]
     since_previous: dict[tuple[int, int], Float[np.ndarray, " later"]]
 
