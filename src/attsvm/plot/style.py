@@ -164,18 +164,19 @@ def spread(
     values: np.ndarray,
     colour: str,
     line: Any,
-    label: str,
+    label: str | None = None,
     *,
-    middle: Callable[..., np.ndarray] = np.median,
+    middle: Callable[..., np.ndarray] = np.nanmedian,
     **options: Any,
 ) -> None:
-    """Draw the median of several runs and the band of their 10-90 % range.
+    """Draw the median of several runs and the band of their 10-90 % range, without the NaN.
 
     ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
     ``np.mean`` draws the mean in place of the median. ``options``: of ``axis.plot``.
     """
-    low, high = np.quantile(values, [0.1, 0.9], axis=1)
-    band(axis, x, low, high, colour)
+    if values.shape[1] > 1:
+        low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+        band(axis, x, low, high, colour)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
 
