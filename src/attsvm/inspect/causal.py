@@ -18,7 +18,7 @@ from attsvm.inspect.logit_split import decisions, pattern_of
 from attsvm.inspect.model_calls import evaluating
 from attsvm.inspect.residual import Reached, Residual, Streams, other_streams, residual_stream
 from attsvm.inspect.source import Source
-from attsvm.inspect.weights import Layer, check_head
+from attsvm.inspect.weights import Layer
 
 CONTROLS = 20
 """Random reasons with which a reason is compared."""
@@ -229,9 +229,7 @@ def _decided(
     source: Source, layer: int, heads: Sequence[int], pattern: str | None
 ) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
     """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
-    captured = source.captured(layer)
-    for head in heads:
-        check_head(layer, head, captured)
+    captured = source.captured(layer, *heads)
     follows = pattern_of(pattern, captured, source.tokens)
     decided = []
     for head in heads:

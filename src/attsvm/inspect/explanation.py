@@ -16,7 +16,7 @@ from attsvm.inspect.families.stream import CONSTANT, Parts
 from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
 from attsvm.inspect.residual import residual_stream
 from attsvm.inspect.source import Source
-from attsvm.inspect.weights import Layer, check_head
+from attsvm.inspect.weights import Layer
 
 STREAM_ERROR = 1e-3
 """Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
@@ -250,10 +250,9 @@ def explained(
     sets: Mapping[str, Sequence[tuple[int, int]]],
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
-    captured = source.captured(check_integer("layer", layer, 0))
+    check_integer("layer", layer, 0)
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
-    for head in chosen:
-        check_head(layer, head, captured)
+    captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
     what = "norms of queries and keys" if captured.given is not None else "biases of positions"

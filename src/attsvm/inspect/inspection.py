@@ -209,8 +209,8 @@ class _Work:
             if self.view_of is not None and self.view_of[0] == index:
                 check_head(*self.view_of, layer)
             chosen = self.chosen[index] or list(range(layer.num_heads))
-            check_head(index, min(chosen), layer)
-            check_head(index, max(chosen), layer)
+            for head in chosen:
+                check_head(index, head, layer)
             later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
             self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
             self.source.keep(index, layer)

@@ -16,7 +16,6 @@ from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
-from attsvm.inspect.weights import check_head
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
@@ -274,8 +273,7 @@ class Inspection(Result):
         check_integer("ends", ends, 1)
         if self.source is None:
             raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        captured = self.source.captured(layer)
-        check_head(layer, head, captured)
+        captured = self.source.captured(layer, head)
         table = self.source.embeddings(captured.tokens.shape[-1])
         return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
 

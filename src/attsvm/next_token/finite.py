@@ -153,7 +153,8 @@ def least_loss(
 
 def outer_rows(differences: Float[np.ndarray, "P d_k"], queries: Float[np.ndarray, "P d_q"]) -> np.ndarray:
     """The rows (x_i − x_j) x_k' of constraints on W, each as one axis of d_k · d_q entries."""
-    return (differences[:, :, None] * queries[:, None]).reshape(len(queries), differences.shape[1] * queries.shape[1])
+    products = differences[:, :, None] * queries[:, None]
+    return np.asarray(products.reshape(len(queries), differences.shape[1] * queries.shape[1]))
 
 
 def _square(share: scipy.sparse.csr_array, weight: np.ndarray, spread: np.ndarray) -> np.ndarray:
