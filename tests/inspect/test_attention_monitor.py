@@ -17,7 +17,7 @@ from attsvm.inspect.attention_functions import fused_call  # noqa: E402
 from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.families.fused import FusedCall  # noqa: E402
 from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
-from attsvm.inspect.monitoring.measures import OF_WEIGHTS, of_call  # noqa: E402
+from attsvm.inspect.monitoring.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {

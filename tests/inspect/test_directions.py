@@ -10,8 +10,7 @@ import torch
 
 import attsvm.torch
 from attsvm.inspect.attention_only import AttentionOnly
-from attsvm.inspect.factor_change import factor_change
-from attsvm.inspect.reasons import minimal_set
+from attsvm.inspect.reasons import factor_change, minimal_set
 from attsvm.inspect.weights import Projections
 
 

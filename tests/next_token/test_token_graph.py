@@ -190,7 +190,7 @@ def test_a_graph_of_documents_is_that_of_its_contexts():
         assert sorted(found) == sorted(contexts)
     # without marks for every possible edge, as with a large vocabulary
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attsvm.next_token.graph.DENSE", 0)
+        patch.setattr("attsvm.next_token.contexts.DENSE", 0)
         assert (attsvm.TokenGraph.from_documents(documents, length=length, num_tokens=7).edges == graph.edges).all()
 
 

@@ -13,9 +13,10 @@ import attsvm
 from attsvm.errors import ProblemError
 from attsvm.norms import parse_norm
 from attsvm.profiles.named import stepped
-from attsvm.profiles.profile import SCHEDULES, _losses, _MarginRatios, _standard, _start
+from attsvm.profiles.profile import _standard, _start
+from attsvm.profiles.readings import SCHEDULES, MarginRatios, Reading, losses
 from attsvm.profiles.stepped import Task
-from attsvm.profiles.verdict import Outcome, Reading, chosen, ends_early, outcome, reason, settled
+from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled
 from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
@@ -67,7 +68,7 @@ def test_mini_batches_are_those_of_training():
     rates = attsvm.optimizers.normalized_gradient_descent(lambda k: 0.1 * SCHEDULES["decaying"](1.0 * k))
     start = _start(problem, {"W": (10, 10)})
     run = attsvm.train(problem, optimizer=rates, steps=64, init=start, batch_size=2)
-    ratios = _MarginRatios(problem, [parse_norm(norm) for norm in NORMS])(run.weights)
+    ratios = MarginRatios(problem, [parse_norm(norm) for norm in NORMS])(run.weights)
     np.testing.assert_allclose(profile.ratios[profile.schedules.index("decaying")], ratios, rtol=1e-6)
     whole = attsvm.margin_profile(optax.sgd(0.1), seeds=1, steps=8, norms=NORMS, batch_size=6)
     assert whole.batch_size is None
@@ -105,7 +106,7 @@ def test_gradient_descent_has_the_frobenius_norm_and_its_own_gradient_underflows
 def test_a_ratio_is_the_margin_over_the_best_margin():
     problem = _standard(2)
     weights = np.random.default_rng(1).standard_normal((2, 10, 10))
-    found = _MarginRatios(problem, [parse_norm("frobenius"), parse_norm("linf")])(weights)
+    found = MarginRatios(problem, [parse_norm("frobenius"), parse_norm("linf")])(weights)
     logits = np.einsum("sntd,sde,sne->snt", problem.tokens, weights, problem.queries)
     selected = logits.argmax(axis=-1)
     kept = np.take_along_axis(logits, selected[..., None], axis=-1)
@@ -306,7 +307,7 @@ def test_a_rising_loss_is_said_first_and_no_norm_is_named():
     # the attention of zero weights is uniform
     values = np.einsum("sntd,sd->sn", problem.tokens, problem.head) / 8 * problem.labels
     expected = np.log1p(np.exp(-values)).mean(axis=1)
-    np.testing.assert_allclose(_losses(problem, np.zeros((2, 10, 10))), expected)
+    np.testing.assert_allclose(losses(problem, np.zeros((2, 10, 10))), expected)
 
 
 @pytest.mark.parametrize("optimizer", [Projected, Random])

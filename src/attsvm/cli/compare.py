@@ -83,7 +83,7 @@ def compare(
     from attsvm.pages.comparison import comparison_page
 
     with result_folder(out, force, (*models, text, images)) as folder:
-        from attsvm.inspect.saved_models import inspect_series
+        from attsvm.inspect.series import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
         page = comparison_page(

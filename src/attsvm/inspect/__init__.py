@@ -20,7 +20,8 @@ from attsvm.inspect.families import FAMILIES, Family, Layout
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.measures import MEASURES, Measure
 from attsvm.inspect.monitoring import AttentionMonitor
-from attsvm.inspect.result import HeadProgress, Inspection
+from attsvm.inspect.progress import HeadProgress
+from attsvm.inspect.result import Inspection
 
 __all__ = [
     "FAMILIES",

@@ -1,27 +1,24 @@
 """A causal test of a reason: parts of the residual stream are taken from random tokens in the running model."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import FUSED_ARGUMENTS
-from attsvm.inspect.decisions import decisions_of
-from attsvm.inspect.families.fused import FusedCall
 from attsvm.inspect.families.stream import BIASES, CONSTANT
+from attsvm.inspect.logit_split import decisions, pattern_of
 from attsvm.inspect.model_calls import evaluating
-from attsvm.inspect.residual import Reached, Residual, residual_stream
+from attsvm.inspect.residual import Reached, Residual, Streams, other_streams, residual_stream
 from attsvm.inspect.source import Source
+from attsvm.inspect.weights import Layer
 
 CONTROLS = 20
 """Random reasons with which a reason is compared."""
@@ -119,24 +116,13 @@ class CausalTest:
         )
 
 
-class Heads(NamedTuple):
-    """Heads of one layer on sequences, and the pattern of their decisions."""
-
-    source: Source
-    layer: int
-    heads: tuple[int, ...]
-    pattern: str | None
-
-
-Streams = tuple[Tensor | None, Tensor | None]
-"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
-
-
 @dataclass(frozen=True, eq=False)
 class Running:
     """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
 
-    heads: Heads
+    source: Source
+    layer: int
+    heads: tuple[int, ...]
     residual: Residual
     targets: Tensor  # shape (n, heads, Q, T), the tokens that the heads decide for
     places: Tensor  # shape (tokens, 2), sequence and place of every token
@@ -146,18 +132,27 @@ class Running:
     resampled: float = 0.0
 
     @classmethod
-    def of(cls, heads: Heads, measure: Callable[[Any], float] | None, seed: int) -> "Running":
-        """Run a model as it is, and with every origin resampled.
+    def of(
+        cls,
+        source: Source,
+        layer: int,
+        heads: tuple[int, ...],
+        pattern: str | None,
+        *,
+        measure: Callable[[Any], float] | None = None,
+        seed: int,
+    ) -> "Running":
+        """Run a model as it is, and with every origin resampled; ``pattern``: of the decisions that count.
 
         Raises ProblemError if that makes no difference, so that there is no reason to test.
         """
-        layer, targets = decisions_of(*heads)
-        seen = layer.allowed.any(axis=1)
-        means = layer.queries[layer.positions >= 0].mean(axis=0), layer.tokens[seen].mean(axis=0)
-        residual = residual_stream(heads.source.model, heads.source.batch, heads.source.layers[heads.layer])
+        captured, targets = _decided(source, layer, heads, pattern)
+        seen = captured.allowed.any(axis=1)
+        means = captured.queries[captured.positions >= 0].mean(axis=0), captured.tokens[seen].mean(axis=0)
+        residual = residual_stream(source.model, source.batch, source.layers[layer])
         places = torch.as_tensor(np.argwhere(seen))
         query, key = (torch.as_tensor(mean) for mean in means)
-        running = cls(heads, residual, torch.as_tensor(targets), places, (query, key), measure)
+        running = cls(source, layer, heads, residual, torch.as_tensor(targets), places, (query, key), measure)
         score = running.scored((None, None))
         nothing = frozenset[str]()
         resampled = running.scored(running.streams(Reason(nothing, nothing), np.random.default_rng(seed)))
@@ -215,20 +210,36 @@ class Running:
 
     def scored(self, streams: Streams) -> float:
         """Run the model with these streams for the queries and keys of the heads."""
-        source, layer, heads, _ = self.heads
-        module, ends, output = source.layers[layer].module, self.measure is None, None
+        module, ends, output = self.source.layers[self.layer].module, self.measure is None, None
         with (
             torch.no_grad(),
-            evaluating(source.model, "sdpa"),
-            _replaced(module, heads, streams, ends) as calls,
+            evaluating(self.source.model, "sdpa"),
+            other_streams(module, self.heads, streams, ends) as calls,
             contextlib.suppress(Reached),
         ):
-            output = source.run()
+            output = self.source.run()
         if self.measure is not None:
             return check_number("measure", self.measure(output), "a finite number")
-        attention = calls[-1].attention()[:, list(heads)].double().cpu()
+        attention = calls[-1].attention()[:, list(self.heads)].double().cpu()
         shares = (attention * self.targets).sum(dim=-1)[self.targets.any(dim=-1)]
         return float(shares.mean())
+
+
+def _decided(
+    source: Source, layer: int, heads: Sequence[int], pattern: str | None
+) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
+    """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
+    captured = source.captured(layer, *heads)
+    follows = pattern_of(pattern, captured, source.tokens)
+    decided = []
+    for head in heads:
+        keys, queries = captured.projected(head, captured.tokens, captured.queries)
+        selected, _ = decisions(queries @ keys.mT, captured.allowed, follows)
+        chosen = np.arange(captured.allowed.shape[-1]) == selected[..., None]
+        decided.append(chosen if follows is None else follows & (selected >= 0)[..., None])
+    if not np.any(decided):
+        raise ProblemError(f"batch: no query of layer {layer}, heads {list(heads)}, makes such a decision")
+    return captured, np.stack(decided, axis=1)
 
 
 def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.random.Generator) -> list[Reason]:
@@ -244,77 +255,3 @@ def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.
         drawn = [frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)]
         sides.append([of_reason] * count if CONSTANT in of_reason else drawn)
     return [Reason(query, key) for query, key in zip(*sides, strict=True)]
-
-
-class _Calls(TorchFunctionMode):
-    """Keeps the calls of scaled_dot_product_attention, with other queries and keys for some heads."""
-
-    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
-        super().__init__()
-        self.heads, self.query, self.key = list(heads), query, key
-        self.calls: list[FusedCall] = []
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is not functional.scaled_dot_product_attention:
-            return func(*args, **kwargs)
-        given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **kwargs}
-        repeats = given["query"].shape[1] // given["key"].shape[1]
-        for name in ("key", "value"):  # heads that share keys get their own
-            given[name] = given[name].repeat_interleave(repeats, 1)
-        for name, other in (("query", self.query), ("key", self.key)):
-            if other is not None:
-                given[name] = given[name].clone()
-                given[name][:, self.heads] = other[:, self.heads]
-        scale = given.get("scale") or given["query"].shape[-1] ** -0.5
-        self.calls.append(
-            FusedCall(given["query"], given["key"], given.get("attn_mask"), bool(given.get("is_causal")), scale)
-        )
-        given.pop("enable_gqa", None)
-        return func(**given)
-
-
-@contextlib.contextmanager
-def _replaced(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
-    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
-
-    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
-    """
-    forward = module.forward
-    found: list[FusedCall] = []
-
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        like = arguments[0] if arguments else keywords["hidden_states"]
-
-        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
-            """One run of the module, with these queries and keys of the heads if they are given."""
-            states = states.to(like)
-            with _Calls(heads, query, key) as mode:
-                if arguments:
-                    output = forward(states, *arguments[1:], **keywords)
-                else:
-                    output = forward(**{**keywords, "hidden_states": states})
-            if len(mode.calls) != 1:
-                raise ProblemError(
-                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
-                    f" {len(mode.calls)}"
-                )
-            return output, mode.calls[0]
-
-        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
-        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
-        found.append(call)
-        if ends:
-            raise Reached
-        return output
-
-    own = module.__dict__.get("forward")
-    module.forward = run
-    try:
-        yield found
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own

@@ -7,56 +7,36 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.result import Head, Inspection
+from attsvm.inspect.heads import Head
+from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.weights import Projections, triangular_product
 
 
 class WeightChange(NamedTuple):
-    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before.
+    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before."""
 
-    Attributes
-    ----------
-    product : float
-        Of W = W_K (W_Q; b_Q)'/√d_h.
-    key, query : float
-        Of the key and the query weights, with their biases.
-    """
-
-    product: float
+    product: float  # of W = W_K (W_Q; b_Q)'/√d_h
+    # key, query: of the key and the query weights, with their biases
     key: float
     query: float
 
 
 class HeadChange(NamedTuple):
-    """How one head differs between two models.
-
-    Attributes
-    ----------
-    layer, head : int
-    changed : float
-        Share of the queries whose selected token differs.
-    queries : int ndarray, shape (k, 2)
-        Sequence and number of these queries.
-    before, after : int ndarrays, shape (k,)
-        The tokens that they select.
-    numbers : dict of str to (float, float)
-        Each measure that both have, before and after.
-    margin : ((float, float), (float, float)) or None
-        The interval of the margin ratio before and after. None if one was not solved for.
-    weights : WeightChange or None
-        None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
-        before are not known any more, or the sizes differ.
-    """
+    """How one head differs between two models."""
 
     layer: int
     head: int
-    changed: float
-    queries: Int[np.ndarray, "k 2"]
+    changed: float  # share of the queries whose selected token differs
+    queries: Int[np.ndarray, "k 2"]  # sequence and number of these queries
+    # before, after: the tokens that they select
     before: Int[np.ndarray, " k"]
     after: Int[np.ndarray, " k"]
-    numbers: dict[str, tuple[float, float]]
+    numbers: dict[str, tuple[float, float]]  # each measure that both have, before and after
+    # the interval of the margin ratio before and after. None if one was not solved for.
     margin: tuple[tuple[float, float], tuple[float, float]] | None
+    # None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
+    # before are not known any more, or the sizes differ
     weights: WeightChange | None = None
 
     @property
@@ -195,21 +175,10 @@ def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[i
 
 def _weight_change(before: Projections, after: Projections, head: int) -> WeightChange:
     keys = [np.vstack([one.key[head], one.key_bias[head]]) for one in (before, after)]
-    queries = [one.scale * np.vstack([one.query[head], one.query_bias[head]]) for one in (before, after)]
+    queries = [one.scale * one.biased_query(head) for one in (before, after)]
     key, query = keys[1] - keys[0], queries[1] - queries[0]
     # ΔW = ΔK Q_after' + K ΔQ' without the bias of the keys, as one product, which is exactly 0 if nothing has changed
-    product = _norm_of_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
-    pairs = (
-        (product, _norm_of_product(keys[0][:-1], queries[0])),
-        *(
-            (float(np.linalg.norm(change)), float(np.linalg.norm(one)))
-            for change, one in ((key, keys[0]), (query, queries[0]))
-        ),
-    )
-    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in pairs))
-
-
-def _norm_of_product(left: np.ndarray, right: np.ndarray) -> float:
-    """‖left right'‖_F, by the triangular factors."""
-    one, other = (np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right))
-    return float(np.linalg.norm(one @ other.T))
+    product = triangular_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
+    pairs = ((product, triangular_product(keys[0][:-1], queries[0])), (key, keys[0]), (query, queries[0]))
+    norms = ((float(np.linalg.norm(change)), float(np.linalg.norm(whole))) for change, whole in pairs)
+    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in norms))

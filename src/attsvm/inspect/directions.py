@@ -12,34 +12,20 @@ class ReadingDirection(NamedTuple):
     """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
 
     With rotary positions it is W before the rotation, or W_K R (W_Q; b_Q)'/√d_h with the rotation R of a distance
-    between query and key. The sign of the pair is arbitrary. A query with a positive
-    coordinate along v raises the logits of tokens with a positive coordinate along u, and lowers those with a negative
-    one.
-
-    Attributes
-    ----------
-    value : float
-        Singular value.
-    share : float
-        Its square over the sum of the squares.
-    key : ndarray, shape (d,)
-        u, of unit length.
-    query : ndarray, shape (d_q + 1,)
-        v, of unit length; the last coordinate belongs to the constant one.
-    key_ends, query_ends : (int ndarray, int ndarray), shapes (count, 2)
-        Sequence and place of the tokens, and of the queries, with the largest coordinates, and of those with the
-        smallest, one for each different token where tokens are known.
-    vocabulary_ends : (int ndarray, int ndarray) or None
-        Tokens of the vocabulary whose embeddings have the largest and the smallest coordinates along u. The embeddings
-        are those of the table, before positions and norms are applied. None if there is no table.
+    between query and key. The sign of the pair is arbitrary. A query with a positive coordinate along v raises the
+    logits of tokens with a positive coordinate along u, and lowers those with a negative one.
     """
 
-    value: float
-    share: float
-    key: Float[np.ndarray, " d"]
-    query: Float[np.ndarray, " d_q_1"]
+    value: float  # singular value
+    share: float  # its square over the sum of the squares
+    key: Float[np.ndarray, " d"]  # u, of unit length
+    query: Float[np.ndarray, " d_q_1"]  # v, of unit length; the last coordinate belongs to the constant one
+    # key_ends, query_ends: sequence and place of the tokens, and of the queries, with the largest coordinates, and of
+    # those with the smallest, one for each different token where tokens are known
     key_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
     query_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
+    # tokens of the vocabulary whose embeddings have the largest and the smallest coordinates along u. The embeddings
+    # are those of the table, before positions and norms are applied. None if there is no table.
     vocabulary_ends: tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]] | None
 
 
@@ -58,8 +44,9 @@ def reading_directions(
     """
     parts = layer.projections
     left, triangle = np.linalg.qr(parts.key[head])
-    query = np.vstack([parts.query[head], parts.query_bias[head]])
+    query = parts.biased_query(head)
     right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))
+    # W = Q_l (R_l R_r') Q_r', so its singular directions are those of the small product, moved by Q_l and Q_r
     inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
     total = float((values**2).sum())
     there = layer.allowed.any(axis=1)

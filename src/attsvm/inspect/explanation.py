@@ -6,125 +6,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
-from attsvm.inspect.causal import CONTROLS, CausalTest, Heads, Reason, Running
-from attsvm.inspect.decisions import decisions, pattern_of
+from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.patterns import Pattern
+from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
 from attsvm.inspect.residual import residual_stream
 from attsvm.inspect.source import Source
-from attsvm.inspect.weights import Layer, check_head
+from attsvm.inspect.weights import Layer
 
 STREAM_ERROR = 1e-3
 """Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
 
 
 class OriginPair(NamedTuple):
-    """A part of a decision: what the queries are made from, what the keys are made from, and how much it explains.
+    """A part of a decision: what the queries are made from, what the keys are made from, and how much it explains."""
 
-    Attributes
-    ----------
-    query, key : str
-        Names of groups of origins; see :attr:`Explanation.groups`.
-    share : float
-        Of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
-    """
-
+    # query, key: names of groups of origins; see :attr:`Explanation.groups`
     query: str
     key: str
-    share: float
+    share: float  # of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
 
     def __str__(self) -> str:
         return f"queries from {self.query}, keys from {self.key}: {self.share:+.3f} of the margin"
 
 
 class MarginTerms(NamedTuple):
-    """Shares of the decision margin, which add up to 1.
+    """Shares of the decision margin, which add up to 1."""
 
-    Attributes
-    ----------
-    constant_query : float
-        Of the mean query with what varies among the keys: every query prefers the same keys.
-    interaction : float
-        Of what varies among the queries with what varies among the keys.
-    constant_key, constants : float
-        Of the mean key with what varies among the queries, and with the mean query. The mean key adds the same number
-        to all logits of a query, so both are 0, except with rotary positions, which make them depend on the distance.
-    """
-
-    constant_query: float
-    interaction: float
+    constant_query: float  # of the mean query with what varies among the keys: every query prefers the same keys
+    interaction: float  # of what varies among the queries with what varies among the keys
+    # constant_key, constants: of the mean key with what varies among the queries, and with the mean query. The mean key
+    # adds the same number to all logits of a query, so both are 0, except with rotary positions, which make them depend
+    # on the distance.
     constant_key: float
     constants: float
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LogitSplit:
-    """The logits of one head, split by origin on the side of the queries and on the side of the keys.
-
-    Attributes
-    ----------
-    head : int
-    origins : list of str
-        "constant", embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases".
-    queries : ndarray, shape (origins, n, Q, d_h)
-        What each origin contributes to the queries, after rotary positions: the mean query for "constant", and for
-        every other origin its difference from its mean over all queries.
-    keys : ndarray, shape (origins, n, T, d_h)
-        In the same way, with means over all tokens.
-    scale : float
-        Factor of the logits.
-    selected, runner_up : int ndarrays, shape (n, Q)
-        The token with the largest logit, and the one with the largest logit among the others; −1 where the query does
-        not count.
-    error : float
-        Largest difference between the sum of all parts and the logits of the head.
-    """
-
-    head: int
-    origins: list[str]
-    queries: Float[np.ndarray, "origins n Q d_h"]
-    keys: Float[np.ndarray, "origins n T d_h"]
-    scale: float
-    selected: Int[np.ndarray, "n Q"]
-    runner_up: Int[np.ndarray, "n Q"]
-    error: float
-
-    def __repr__(self) -> str:
-        return f"LogitSplit(head {self.head}: {len(self.origins)} origins, sum of the parts to {self.error:.0e})"
-
-    def logits(self, query: str | None = None, key: str | None = None) -> Float[np.ndarray, "n Q T"]:
-        """The part of the logits with these origins; None means all origins.
-
-        Raises
-        ------
-        ProblemError
-            If there is no such origin.
-        """
-        logits: np.ndarray = self.scale * (self._of("query", query, self.queries) @ self._of("key", key, self.keys).mT)
-        return logits
-
-    def margins(self) -> Float[np.ndarray, "origins origins queries"]:
-        """The logit of the selected token minus that of the runner-up, by origin of the queries and of the keys.
-
-        The last axis counts the queries that have both.
-        """
-        there = self.selected >= 0
-        i, q = np.nonzero(there)
-        differences = self.keys[:, i, self.selected[there]] - self.keys[:, i, self.runner_up[there]]
-        margins: np.ndarray = self.scale * np.einsum("amd,bmd->abm", self.queries[:, i, q], differences)
-        return margins
-
-    def _of(self, side: str, origin: str | None, parts: np.ndarray) -> np.ndarray:
-        if origin is None:
-            return np.asarray(parts.sum(axis=0))
-        if origin not in self.origins:
-            raise ProblemError(f"{side}: expected one of {', '.join(self.origins)}, got {origin!r}")
-        return np.asarray(parts[self.origins.index(origin)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,8 +96,14 @@ class Explanation:
     >>> explanation = inspection.explain(1, [0])
     >>> explanation.error < 1e-12
     True
+    >>> best, shares = explanation.pairs(1)[0], explanation.shares()
+    >>> best.query in explanation.groups, bool(best.share == shares.max()), round(float(shares.sum()), 6)
+    (True, True, 1.0)
     >>> round(sum(pair.share for pair in explanation.pairs(most=None)), 6)
     1.0
+    >>> terms = explanation.terms()
+    >>> round(terms.constant_query + terms.interaction, 6), abs(terms.constant_key + terms.constants) < 1e-12
+    (1.0, True)
     """
 
     layer: int
@@ -211,18 +136,6 @@ class Explanation:
         """Share of the decision margin of each pair of groups: of the queries first, then of the keys.
 
         Margins are summed over the queries and the heads. Shares are signed and may exceed 1; they add up to 1.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
-        >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
-        >>> explanation = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0)
-        >>> shares = explanation.shares()
-        >>> shares.shape == 2 * (len(explanation.groups),), round(float(shares.sum()), 6)
-        (True, 1.0)
         """
         origins = self.splits[0].origins
         total = np.sum([split.margins().sum(axis=-1) for split in self.splits], axis=0)
@@ -231,19 +144,7 @@ class Explanation:
         return shares
 
     def terms(self) -> MarginTerms:
-        """Share of the decision margin by what varies: the keys alone, queries and keys, the queries alone, or nothing.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
-        >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
-        >>> terms = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0).terms()
-        >>> round(terms.constant_query + terms.interaction, 6), abs(terms.constant_key + terms.constants) < 1e-12
-        (1.0, True)
-        """
+        """Share of the decision margin by what varies: keys alone, queries and keys, queries alone, or nothing."""
         shares = self.shares()
         sums = shares[0, 1:].sum(), shares[1:, 1:].sum(), shares[1:, 0].sum(), shares[0, 0]
         return MarginTerms(*(float(share) for share in sums))
@@ -255,18 +156,6 @@ class Explanation:
         ----------
         most : int, optional
             At most this many; None for all.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
-        >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
-        >>> explanation = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0)
-        >>> best = explanation.pairs(1)[0]
-        >>> best.query in explanation.groups, bool(best.share == explanation.shares().max())
-        (True, True)
         """
         if most is not None:
             check_integer("most", most, 1)
@@ -340,7 +229,7 @@ class Explanation:
         check_flag("progress", progress)
         reason = reason_of(self, query, key)
         source = Source.whole(self.source.model, batch, self.source.layers)
-        running = Running.of(Heads(source, self.layer, self.heads, self.pattern), measure, seed)
+        running = Running.of(source, self.layer, self.heads, self.pattern, measure=measure, seed=seed)
         with shown(progress, "causal test") as callback:
             return running.test(reason, controls, seed, callback)
 
@@ -361,10 +250,9 @@ def explained(
     sets: Mapping[str, Sequence[tuple[int, int]]],
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
-    captured = source.captured(check_integer("layer", layer, 0))
+    check_integer("layer", layer, 0)
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
-    for head in chosen:
-        check_head(layer, head, captured)
+    captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
     what = "norms of queries and keys" if captured.given is not None else "biases of positions"
@@ -373,7 +261,7 @@ def explained(
     follows = pattern_of(pattern, captured, source.tokens)
     parts = residual_stream(source.model, source.batch, source.layers[layer]).entering()
     _check_stream(parts, captured, next(source.model.parameters()).dtype)
-    splits = [_split(parts, captured, head, follows) for head in chosen]
+    splits = [split_logits(parts, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
@@ -392,32 +280,6 @@ def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:
             f"{reason} (the residual stream described for {layer.name} differs from the tokens that enter it by"
             f" {error:.1g} of the largest entry)"
         )
-
-
-def _split(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
-    at = np.maximum(layer.positions, 0)[..., None]
-    asking, seen = layer.positions >= 0, layer.allowed.any(axis=1)
-    mean_key, mean_query = np.zeros(layer.tokens.shape[-1]), np.zeros(layer.queries.shape[-1])
-    centred = {}
-    for origin, part in parts.items():
-        tokens = part.numpy()
-        asked = np.take_along_axis(tokens, at, axis=1)
-        of_key, of_query = tokens[seen].mean(axis=0), asked[asking].mean(axis=0)
-        centred[origin] = layer.projected(head, tokens - of_key, asked - of_query, biases=False)
-        mean_key, mean_query = mean_key + of_key, mean_query + of_query
-    # the biases of the projections are constant, too
-    constant = layer.projected(
-        head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
-    )
-    keys, queries = zip(constant, *centred.values(), strict=True)
-    whole = layer.projected(head, layer.tokens, layer.queries)
-    logits = layer.projections.scale * (whole[1] @ whole[0].mT)
-    selected, runner_up = decisions(logits, layer.allowed, follows)
-    split = LogitSplit(
-        head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
-    )
-    differences = np.where(layer.allowed, split.logits() - logits, 0.0)
-    return LogitSplit(**{**split.__dict__, "error": float(np.abs(differences).max())})
 
 
 def _groups(origins: list[str], sets: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, list[str]]:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from attsvm._utils.files import read_text, reading, regular_file
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
+from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.model_calls import SPECIAL
 from attsvm.pretrained import load_pretrained, quiet_transformers
 
@@ -45,6 +47,14 @@ def has_tokenizer(name: str) -> bool:
     """Whether a tokenizer is saved in a folder with a model. A name on the hub is taken to have one."""
     folder = Path(name)
     return not folder.is_dir() or any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir())
+
+
+def read_input(name: str, model: nn.Module, texts: list[str], images: Path | None, family: str | None) -> Input:
+    """The pictures of a folder, or without one some texts, as the input of the model of this name."""
+    layers = attention_layers(model, family)
+    if images is not None:
+        return read_pictures(name, images, model)
+    return tokenized(name, texts, model, layers[0].family)
 
 
 def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:

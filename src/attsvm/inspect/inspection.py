@@ -14,15 +14,17 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
+from attsvm.inspect.heads import Head
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.measures import attention_of
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
-from attsvm.inspect.result import Head, HeadProgress, Inspection
+from attsvm.inspect.progress import HeadProgress
+from attsvm.inspect.result import Inspection
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import VIEW_GAP, HeadView, view_head
-from attsvm.inspect.weights import Layer, check_head
+from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.svm.threads import threads_for
@@ -207,8 +209,8 @@ class _Work:
             if self.view_of is not None and self.view_of[0] == index:
                 check_head(*self.view_of, layer)
             chosen = self.chosen[index] or list(range(layer.num_heads))
-            check_head(index, min(chosen), layer)
-            check_head(index, max(chosen), layer)
+            for head in chosen:
+                check_head(index, head, layer)
             later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
             self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
             self.source.keep(index, layer)
@@ -236,7 +238,8 @@ class _Work:
         for head in chosen:
             with threads_for(0):  # many small products
                 attention = attention_of(layer.head(head), layer.allowed, special, own, tokens)
-                numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head), **ahead}
+                rank = float(effective_rank(singular_values(layer.projections, head)))
+                numbers = {**attention.numbers, "effective_rank": rank, **ahead}
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:

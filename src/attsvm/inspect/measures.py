@@ -1,19 +1,15 @@
-"""Measures of the attention of a head: how concentrated it is, and on which tokens."""
+"""Measures of the attention of a head: how concentrated it is, on which tokens, and which patterns it follows."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import softmax
-from attsvm.inspect.patterns import (
-    Pattern,
-    duplicate_tokens,
-    induction_tokens,
-    pattern_share,
-    previous_tokens,
-)
 from attsvm.svm.margin_interval import HeadProblem
+
+Pattern = Bool[np.ndarray, "n Q T"]
 
 
 class Measure(NamedTuple):
@@ -86,14 +82,6 @@ MEASURES = (
 """All measures, in the order of the heat maps."""
 
 
-class Attention(NamedTuple):
-    """Attention of one head."""
-
-    selected: Int[np.ndarray, "n Q"]  # the token with the largest probability, −1 where there is no query
-    probabilities: Float[np.ndarray, "n Q T"]
-    numbers: dict[str, float | None]  # the measures; None where one is not defined
-
-
 HEAD_SETS = {
     "previous token": "previous_share",
     "first token": "first_share",
@@ -103,6 +91,47 @@ HEAD_SETS = {
     "induction": "induction_share",
 }
 """Names of sets of heads, and the measure by which a head belongs to them."""
+
+
+def previous_tokens(own: Int[np.ndarray, "n Q"], num_tokens: int) -> Pattern:
+    """The token before the query's own place."""
+    places = np.arange(num_tokens)
+    return np.asarray(places == own[..., None] - 1)
+
+
+def duplicate_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
+    """Earlier places that hold the same token as the query's own place."""
+    places = np.arange(tokens.shape[1])
+    of_query = np.take_along_axis(tokens, np.maximum(own, 0), axis=1)
+    return np.asarray((tokens[:, None, :] == of_query[..., None]) & (places < own[..., None]))
+
+
+def induction_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
+    """Tokens that follow an earlier occurrence of the query's token, for all earlier occurrences.
+
+    References: Olsson et al. (2022), *In-context Learning and Induction Heads*.
+    """
+    earlier = duplicate_tokens(own, tokens)
+    following = np.zeros_like(earlier)
+    following[..., 1:] = earlier[..., :-1]
+    places = np.arange(tokens.shape[1])
+    return np.asarray(following & (places < own[..., None]))
+
+
+PATTERNS: dict[str, Callable[[Int[np.ndarray, "n Q"], Int[np.ndarray, "n T"]], Pattern]] = {
+    "previous token": lambda own, tokens: previous_tokens(own, tokens.shape[1]),
+    "duplicate token": duplicate_tokens,
+    "induction": induction_tokens,
+}
+"""Patterns by the name of the set of heads that follow them."""
+
+
+class Attention(NamedTuple):
+    """Attention of one head."""
+
+    selected: Int[np.ndarray, "n Q"]  # the token with the largest probability, −1 where there is no query
+    probabilities: Float[np.ndarray, "n Q T"]
+    numbers: dict[str, float | None]  # the measures; None where one is not defined
 
 
 def attention_of(
@@ -155,6 +184,19 @@ def attention_of(
         "induction_share": induction,
     }
     return Attention(selected, probabilities, numbers)
+
+
+def pattern_share(
+    probabilities: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"], pattern: Pattern
+) -> float | None:
+    """Mean attention to the tokens of a pattern, over the queries with a choice that may attend to such a token.
+
+    None if there is no such query.
+    """
+    there = pattern & allowed
+    counted = there.any(axis=-1) & (np.count_nonzero(allowed, axis=-1) > 1)
+    shares = (probabilities * there).sum(axis=-1)[counted]
+    return float(shares.mean()) if shares.size else None
 
 
 def _mean(values: np.ndarray) -> float | None:

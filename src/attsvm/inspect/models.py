@@ -12,15 +12,17 @@ from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained_model, quiet_transformers
 
 
-def load_model(name: str) -> nn.Module:
+def load_model(name: str, *, pictures: bool | None = None) -> nn.Module:
     """A model in float32, from a folder or by its name on the Hugging Face hub.
+
+    ``pictures``: which part of a model for texts and pictures is meant, see :func:`tower`; None for the whole model.
 
     Raises ProblemError if there is no such model, or it cannot be loaded.
     """
     with quiet_transformers():
         _check_folder(name)
     model: nn.Module = load_pretrained_model(name, dtype=torch.float32)
-    return model
+    return model if pictures is None else tower(model, pictures=pictures)
 
 
 def tower(model: Any, *, pictures: bool) -> nn.Module:

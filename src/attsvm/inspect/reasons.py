@@ -1,4 +1,4 @@
-"""Why a head selects its tokens: the reasons of its Att-SVM, and the smallest change that alters a selection."""
+"""Why a head selects its tokens: the reasons of its Att-SVM, and the smallest changes that alter a selection."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.inspect.weights import Projections
 from attsvm.svm.margin_interval import HeadProblem
 
 DEPENDENT = 1e-12
@@ -13,56 +14,44 @@ DEPENDENT = 1e-12
 
 
 class SmallestChange(NamedTuple):
-    """The smallest change of W that makes a query select another token.
+    """The smallest change of W that makes a query select another token."""
 
-    Attributes
-    ----------
-    sequence, query : int
-        The query whose selection changes; ``query`` counts the inspected queries of the sequence.
-    token : int
-        The token that it selects then.
-    norm : float
-        Frobenius norm of the change.
-    relative : float
-        The same, divided by ‖W‖_F.
-    """
+    # sequence, query: the query whose selection changes; ``query`` counts the inspected queries of the sequence
+    sequence: int
+    query: int
+    token: int  # the token that it selects then
+    norm: float  # Frobenius norm of the change
+    relative: float  # the same, divided by ‖W‖_F
 
+
+class FactorChange(NamedTuple):
+    """The smallest change (ΔK, ΔQ) of the factors of W = KQ'/√d_h that makes a query select another token."""
+
+    # lower, upper: certified bounds of the Frobenius norm of (ΔK, ΔQ): no smaller change than ``lower`` alters a
+    # selection, and one of size ``upper`` (of K or of Q alone, of rank one) does
+    lower: float
+    upper: float
+    relative: float  # ``upper`` divided by the norm of (K, Q), the biases of queries included
+    # sequence, query, token: the query and the token that it selects with that change
     sequence: int
     query: int
     token: int
-    norm: float
-    relative: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reasons:
-    """The reasons of the Att-SVM for a selection, and what they have in common with W.
+    """The reasons of the Att-SVM for a selection, and what they have in common with W."""
 
-    Attributes
-    ----------
-    triples : int ndarray, shape (k, 3)
-        Sequence, query and dropped token of the support, those with the largest shares first.
-    shares : ndarray, shape (k,)
-        Multiplier of each triple, divided by the sum of all. As every support margin is 1, it is the share of
-        ‖W_svm‖_F² that the triple contributes.
-    cosine : float
-        Between W and W_svm, the sum of the rows (x_α − x_t) z' weighted with their multipliers.
-    overlap : float
-        Share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖.
-    chance : float
-        The overlap to expect of k random rows: k over the number of rows.
-    change : SmallestChange
-    rows : (ndarray, ndarray), shapes (k, d_k) and (k, d_q)
-        x_α − x_t and z of each triple.
-    """
-
+    # sequence, query and dropped token of the support, those with the largest shares first
     triples: Int[np.ndarray, "k 3"]
+    # multiplier of each triple, divided by the sum of all. As every support margin is 1, it is the share of ‖W_svm‖_F²
+    # that the triple contributes.
     shares: Float[np.ndarray, " k"]
-    cosine: float
-    overlap: float
-    chance: float
+    cosine: float  # between W and W_svm, the sum of the rows (x_α − x_t) z' weighted with their multipliers
+    overlap: float  # share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖
+    chance: float  # the overlap to expect of k random rows: k over the number of rows
     change: SmallestChange
-    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]
+    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]  # x_α − x_t and z of each triple
 
     def __repr__(self) -> str:
         return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"
@@ -128,12 +117,17 @@ def reasons_of(
 
 def _row_norms(problem: HeadProblem, selected: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
     """‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖ of every pair; exactly 0 for tokens that equal the selected one."""
-    norms = np.empty((*selected.shape, problem.keys.shape[1]))
-    for i, keys in enumerate(problem.keys):
-        for token in np.unique(np.maximum(selected[i], 0)):
-            norms[i, np.maximum(selected[i], 0) == token] = np.linalg.norm(keys - keys[token], axis=-1)
-    of_queries: np.ndarray = norms * np.linalg.norm(problem.queries, axis=-1)[..., None]
-    return of_queries
+    chosen = np.maximum(selected, 0)
+    distances = np.stack([_distances(*of_sequence) for of_sequence in zip(problem.keys, chosen, strict=True)])
+    return np.asarray(distances * np.linalg.norm(problem.queries, axis=-1)[..., None])
+
+
+def _distances(vectors: Float[np.ndarray, "T d"], chosen: Int[np.ndarray, " Q"]) -> Float[np.ndarray, "Q T"]:
+    """‖v_α − v_t‖ of the chosen vector of each query and every other; exactly 0 for equal vectors."""
+    found = np.empty((len(chosen), len(vectors)))
+    for token in np.unique(chosen):
+        found[chosen == token] = np.linalg.norm(vectors - vectors[token], axis=-1)
+    return found
 
 
 def _combined(
@@ -183,3 +177,48 @@ def minimal_set(
         scale = np.linalg.norm(dependences, axis=1, keepdims=True)
         dependences /= np.where(scale > 0, scale, 1.0)
     return np.flatnonzero(kept)
+
+
+def factor_change(
+    tokens: Float[np.ndarray, "n T d"],
+    queries: Float[np.ndarray, "n Q d_q"],
+    projections: Projections,
+    head: int,
+    allowed: Bool[np.ndarray, "n Q T"],
+    selected: Int[np.ndarray, "n Q"],
+) -> FactorChange | None:
+    """The smallest change of the factors of a head without rotary positions.
+
+    ``queries``: with the constant coordinate 1 of the biases. ``selected``: −1 where there is no query.
+
+    None if no query has a choice.
+
+    With x = x_α − x_t and margin m = x'KQ'z, a change of K alone needs ‖ΔK‖ = m/(‖x‖‖Q'z‖) and one of Q alone
+    ‖ΔQ‖ = m/(‖K'x‖‖z‖); the smaller one is the upper bound. In general the margin falls by
+    −x'ΔK Q'z − x'K ΔQ'z − x'ΔK ΔQ'z ≤ δ √(‖x‖²‖Q'z‖² + ‖K'x‖²‖z‖²) + δ²‖x‖‖z‖/2 with δ = ‖(ΔK, ΔQ)‖_F, because
+    ‖ΔK‖‖ΔQ‖ ≤ δ²/2. The δ at which this reaches m is the lower bound.
+    """
+    key = projections.key[head]
+    query = projections.biased_query(head)
+    best: FactorChange | None = None
+    lower, size = np.inf, float(np.hypot(np.linalg.norm(key), np.linalg.norm(query)))
+    for i in range(len(tokens)):
+        projected, asked = tokens[i] @ key, queries[i] @ query
+        chosen = np.maximum(selected[i], 0)
+        margins = (asked * projected[chosen]).sum(axis=-1, keepdims=True) - asked @ projected.T
+        x = _distances(tokens[i], chosen)
+        kx = _distances(projected, chosen)
+        z, qz = np.linalg.norm(queries[i], axis=-1)[:, None], np.linalg.norm(asked, axis=-1)[:, None]
+        rows = allowed[i] & (selected[i] >= 0)[:, None] & (x > 0)
+        slope, curve = np.hypot(x * qz, kx * z), x * z
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # the positive root of curve/2 δ² + slope δ = margin, without cancellation
+            lowers = 2 * margins / (slope + np.sqrt(slope**2 + 2 * curve * margins))
+            uppers = margins / np.maximum(x * qz, kx * z)
+        lowers, uppers = (np.where(rows & ~np.isnan(one), one, np.inf) for one in (lowers, uppers))
+        lower = min(lower, float(lowers.min(initial=np.inf)))
+        q, t = np.unravel_index(int(uppers.argmin()), uppers.shape)
+        upper = float(uppers[q, t])
+        if np.isfinite(upper) and (best is None or upper < best.upper):
+            best = FactorChange(lower, upper, upper / size, i, int(q), int(t))
+    return None if best is None else best._replace(lower=lower)

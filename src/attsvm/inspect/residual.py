@@ -1,18 +1,24 @@
-"""What every origin adds to the residual stream of a model, and the stream that enters a layer, split by origin."""
+"""The residual stream that enters a layer, split by origin, and runs of a model with other streams in its place."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import FUSED_ARGUMENTS, FusedCalls
+from attsvm.inspect.families.fused import FusedCall
 from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
+
+Streams = tuple[Tensor | None, Tensor | None]
+"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
 
 
 class Reached(Exception):
-    """Stops a pass of the model before the layer whose stream is recorded."""
+    """Stops a pass of the model at the layer whose stream is recorded or replaced."""
 
 
 def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
@@ -117,3 +123,75 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
 
 def _together(pieces: list[Parts]) -> Parts:
     return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
+
+
+class _OtherQueriesAndKeys(FusedCalls):
+    """Calls scaled_dot_product_attention with other queries and keys for some heads, and keeps all calls."""
+
+    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
+        super().__init__()
+        self.heads, self.query, self.key = list(heads), query, key
+        self.calls: list[FusedCall] = []
+
+    def keep(self, call: FusedCall) -> None:
+        self.calls.append(call)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not functional.scaled_dot_product_attention:
+            return super().__torch_function__(func, types, args, kwargs)
+        given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **(kwargs or {})}
+        repeats = given["query"].shape[1] // given["key"].shape[1]
+        for name in ("key", "value"):  # heads that share keys get their own
+            given[name] = given[name].repeat_interleave(repeats, 1)
+        given.pop("enable_gqa", None)
+        for name, other in (("query", self.query), ("key", self.key)):
+            if other is not None:
+                given[name] = given[name].clone()
+                given[name][:, self.heads] = other[:, self.heads]
+        return super().__torch_function__(func, types, kwargs=given)
+
+
+@contextlib.contextmanager
+def other_streams(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
+    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
+
+    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
+    """
+    forward = module.forward
+    found: list[FusedCall] = []
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        like = arguments[0] if arguments else keywords["hidden_states"]
+
+        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
+            """One run of the module, with these queries and keys of the heads if they are given."""
+            states = states.to(like)
+            with _OtherQueriesAndKeys(heads, query, key) as mode:
+                if arguments:
+                    output = forward(states, *arguments[1:], **keywords)
+                else:
+                    output = forward(**{**keywords, "hidden_states": states})
+            if len(mode.calls) != 1:
+                raise ProblemError(
+                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
+                    f" {len(mode.calls)}"
+                )
+            return output, mode.calls[0]
+
+        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
+        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
+        found.append(call)
+        if ends:
+            raise Reached
+        return output
+
+    own = module.__dict__.get("forward")
+    module.forward = run
+    try:
+        yield found
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own

@@ -1,98 +1,25 @@
-"""The result of an inspection: numbers for every head."""
+"""The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_integer, check_number
-from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.explanation import Explanation, explained
+from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
-from attsvm.inspect.weights import check_head
-from attsvm.results import Result, Status, per_trial, shared, unsaved
-from attsvm.svm.margin_interval import MarginInterval
+from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
 """Heads of a set that the summary in notebooks names."""
-
-COUNTS = ("constraints", "duplicates", "support", "steps")
-"""Integers of a ``MarginInterval``."""
-
-
-def _nothing() -> "Inspection":
-    raise ProblemError("inspection: expected the progress of an inspection, got one that was made by hand")
-
-
-@dataclass(frozen=True)
-class HeadProgress(Progress):
-    """What the callback of :func:`inspect` receives after each head: also which one, and what is known so far.
-
-    With margins, the heads are measured before the first step: after each layer there is a call with ``step`` 0.
-
-    Attributes
-    ----------
-    layer, head : int
-        Counted from 0.
-    inspection : callable
-        Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
-        not solved yet have the status ``interrupted``.
-
-    See Also
-    --------
-    attsvm.inspect.inspect
-
-    Examples
-    --------
-    >>> from attsvm.inspect import HeadProgress
-    >>> progress = HeadProgress(step=3, steps=12, layer=0, head=2)
-    >>> f"{progress.step} of {progress.steps}: layer {progress.layer}, head {progress.head}"
-    '3 of 12: layer 0, head 2'
-    """
-
-    layer: int = 0
-    head: int = 0
-    inspection: "Callable[[], Inspection]" = field(default=_nothing, repr=False, compare=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """One head of an :class:`Inspection`.
-
-    Attributes
-    ----------
-    layer, head : int
-        Counted from 0.
-    status : Status
-        Of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
-        wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
-        inspection was stopped; ``finished`` if margins were not requested.
-    selected : int ndarray, shape (n, Q)
-        The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
-        their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
-        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
-    numbers : dict of str to float or None
-        The measures of ``MEASURES``; None where one is not defined.
-    margin : MarginInterval or None
-        None if it was not requested or not solved.
-    rebuilt_error : float
-        Largest difference between the model's own attention and the one computed from tokens and W.
-    """
-
-    layer: int
-    head: int
-    status: Status
-    selected: Int[np.ndarray, "n Q"] = field(repr=False)
-    numbers: dict[str, float | None]
-    margin: MarginInterval | None
-    rebuilt_error: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,6 +88,10 @@ class Inspection(Result):
     >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens))
     >>> found.layer, found.head, found.selected.shape
     (array([0, 0]), array([0, 1]), (2, 3, 4))
+    >>> found.measure("margin_ratio").shape
+    (1, 2)
+    >>> found.sets()
+    {'none of these': [(0, 0), (0, 1)]}
     """
 
     kind: ClassVar[str] = "inspection"
@@ -194,26 +125,13 @@ class Inspection(Result):
     @classmethod
     def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
         """An inspection from its heads; ``about`` are the attributes that do not depend on the head."""
-        width = max(head.selected.shape[-1] for head in heads)
-        margins = [head.margin for head in heads]
-        some = next((margin for margin in margins if margin is not None), None)
-        names = [] if some is None else [name for name in asdict(some) if name != "status"]
-        return cls(
-            status=np.array([str(head.status) for head in heads]),
-            layer=np.array([head.layer for head in heads]),
-            head=np.array([head.head for head in heads]),
-            selected=np.stack([_widened(head.selected, width) for head in heads]),
-            numbers={name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
-            margins={name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
-            rebuilt_error=np.array([head.rebuilt_error for head in heads]),
-            **about,
-        )
+        return cls(**head_columns(heads), **about)
 
     @property
     def heads(self) -> list[Head]:
         """Every head, layer by layer."""
-        one = not self.batch_shape
-        return [self._head(()) if one else self._head((i,)) for i in range(1 if one else len(self))]
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return [Head.of_columns(i, **columns) for i in np.ndindex(self.batch_shape)]
 
     def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
         """One measure of every head; NaN where it is not defined or was not requested.
@@ -222,15 +140,6 @@ class Inspection(Result):
         ------
         ProblemError
             If there is no such measure.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").shape
-        (1, 2)
         """
         if name not in {measure.name for measure in MEASURES}:
             raise ProblemError(f"name: expected one of {', '.join(m.name for m in MEASURES)}, got {name!r}")
@@ -263,15 +172,6 @@ class Inspection(Result):
         References
         ----------
         Olsson et al. (2022), *In-context Learning and Induction Heads*.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).sets()
-        {'none of these': [(0, 0), (0, 1)]}
         """
         check_number("share", share, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
         heads = self.heads
@@ -373,26 +273,9 @@ class Inspection(Result):
         check_integer("ends", ends, 1)
         if self.source is None:
             raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        captured = self.source.captured(layer)
-        check_head(layer, head, captured)
+        captured = self.source.captured(layer, head)
         table = self.source.embeddings(captured.tokens.shape[-1])
         return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
-
-    def _head(self, index: tuple[int, ...]) -> Head:
-        margin = None
-        status = Status(str(np.asarray(self.status)[index]))
-        if self.margins is not None and status != Status.INTERRUPTED:
-            found = {name: np.asarray(values)[index] for name, values in self.margins.items()}
-            margin = MarginInterval(status=status, **{name: _plain(name, value) for name, value in found.items()})
-        return Head(
-            layer=int(np.asarray(self.layer)[index]),
-            head=int(np.asarray(self.head)[index]),
-            status=status,
-            selected=np.asarray(self.selected)[index],
-            numbers={name: _defined(np.asarray(values)[index]) for name, values in self.numbers.items()},
-            margin=margin,
-            rebuilt_error=float(np.asarray(self.rebuilt_error)[index]),
-        )
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""
@@ -425,19 +308,3 @@ def _range(values: Float[np.ndarray, " heads"]) -> str:
     if len(known) < 2:
         return f"{known[0]:.3g}" if len(known) else "not defined"
     return f"median {np.median(known):.3g} ({known.min():.3g} to {known.max():.3g})"
-
-
-def _column(values: Any) -> np.ndarray:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _widened(selected: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
-
-
-def _defined(value: Any) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _plain(name: str, value: Any) -> Any:
-    return int(value) if name in COUNTS else _defined(value)

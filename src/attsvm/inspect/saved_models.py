@@ -1,7 +1,6 @@
-"""Inspections of saved models: one beside its random twin and its checkpoints, or several one after another."""
+"""Inspection of a saved model beside its random twin and its checkpoints, with tests of the reasons of one head."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,17 +8,17 @@ from typing import Any, NamedTuple, Self
 
 from torch import nn
 
+from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
-from attsvm.inspect import inputs
-from attsvm.inspect.causal import Heads, Running
-from attsvm.inspect.inputs import Input
+from attsvm.inspect.causal import CONTROLS, CausalTest, Running
+from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
+from attsvm.inspect.inputs import Input, read_input, read_texts
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.models import checkpoints, load_model, random_twin, tower
-from attsvm.inspect.result import HeadProgress, Inspection
-from attsvm.inspect.series import Series, training_order
+from attsvm.inspect.models import checkpoints, load_model, random_twin
+from attsvm.inspect.progress import HeadProgress, Shown
+from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
-from attsvm.inspect.tested import TestedReason, tested_reasons
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless that of the model is larger: it is only compared."""
@@ -27,8 +26,19 @@ TWIN_GAP = 0.1
 TWIN_HEADS = 2
 """Heads of each layer of the twin. With random weights they are interchangeable."""
 
-Shown = Callable[[str, Callable[[Any], object]], AbstractContextManager[Callable[[Any], object]]]
-"""Shows the progress of a block: from what is inspected, and a callback, to what shows it and calls the callback."""
+MOST_REASONS = 3
+"""Reasons that are tested on held-out text."""
+
+LEAST_SHARE = 0.05
+"""Share of the decision margin of a pair of origins that is tested as a reason."""
+
+
+class TestedReason(NamedTuple):
+    """A pair of origins and its causal test."""
+
+    pair: OriginPair
+    test: CausalTest | None
+    untested: str = ""  # why there is no test
 
 
 class Found(NamedTuple):
@@ -72,13 +82,13 @@ class SavedModel:
 
         Raises ProblemError if something cannot be read, or does not fit the model.
         """
-        texts = [] if text is None else inputs.read_texts(text)
+        texts = [] if text is None else read_texts(text)
         series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
-        network = _load(model, pictures=images is not None)
-        given = _input(model, network, texts, images, family)
+        network = load_model(model, pictures=images is not None)
+        given = read_input(model, network, texts, images, family)
         other = None
         if held_out is not None:
-            batch = _input(model, network, inputs.read_texts(held_out), None, family).batch
+            batch = read_input(model, network, read_texts(held_out), None, family).batch
             other = Source.whole(network, batch, attention_layers(network, family))
         return cls(network, given, series, other)
 
@@ -124,93 +134,44 @@ class SavedModel:
         explanation = None if found.done.view is None else found.done.view.explanation
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:
-                found = found._replace(tests=tested_reasons(explanation, running, options["seed"], callback))
+                found = found._replace(tests=_tested_reasons(explanation, running, options["seed"], callback))
         if with_twin:
             some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
             of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
             found = inspected("its twin", random_twin(self.network, options["seed"]), found.with_twin, **of_twin)
         for step, path in self.series:
-            checkpoint = _load(str(path), pictures="pixel_values" in self.given.batch)
+            checkpoint = load_model(str(path), pictures="pixel_values" in self.given.batch)
             found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
         return found
-
-
-def inspect_series(
-    models: Sequence[str],
-    text: Path | None,
-    images: Path | None,
-    *,
-    sentence: int | None = None,
-    shown: Shown,
-    **options: Any,
-) -> tuple[Series, list[list[str]]]:
-    """Inspect several models, or the checkpoints in a folder, on the same text or pictures.
-
-    ``models``: folders, or names on the hub; a single one is a folder with checkpoints. Three or more checkpoints of
-    one training are put into the order of their steps. The tokens are those of the first model that has a tokenizer.
-    ``sentence``: the number of a sequence, from 1 on, which must exist. ``shown``: shows the progress. ``options``: of
-    :func:`attsvm.inspect.inspect`.
-
-    Returns the inspections, and the tokens of each sequence. Raises ProblemError if a model cannot be inspected, or the
-    tokenizers of two models disagree.
-    """
-    names, steps = training_order(models)
-    if len(models) == 1:
-        found = checkpoints(models[0])
-        names, steps = [str(path) for _, path in found], [step for step, _ in found]
-    texts = [] if text is None else inputs.read_texts(text)
-    family = options.get("family")
-    numbered = list(enumerate(names))
-    leader = next((k for k, name in numbered if images is not None or inputs.has_tokenizer(name)), 0)
-    network = _load(names[leader], pictures=images is not None)
-    given = _input(names[leader], network, texts, images, family)
-    if sentence is not None and sentence > len(given.tokens):
-        raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
-    # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
-    ends: dict[int, nn.Module] = {}
-    for k, name in numbered:
-        one = network if k == leader else _load(name, pictures=images is not None)
-        if images is None and k != leader and inputs.has_tokenizer(name):
-            _check_same(names[leader], given, name, _input(name, one, texts, images, family))
-        attention_layers(one, family)  # refuses models without a known one
-        if k in (0, len(names) - 1):
-            ends[k] = one
-
-    def inspections() -> Iterator[Inspection]:
-        for k, name in numbered:
-            model = ends.get(k) or _load(name, pictures=images is not None)
-            with shown(Path(name).name, lambda _: None) as callback:
-                inspection = inspect(model, given.batch, callback=callback, **options)
-            yield inspection if k in ends else replace(inspection, source=None)
-
-    return Series.of(names, steps, list(inspections())), given.tokens
-
-
-def _load(name: str, *, pictures: bool) -> nn.Module:
-    return tower(load_model(name), pictures=pictures)
-
-
-def _input(name: str, network: nn.Module, texts: list[str], images: Path | None, family: str | None) -> Input:
-    layers = attention_layers(network, family)
-    if images is not None:
-        return inputs.read_pictures(name, images, network)
-    return inputs.tokenized(name, texts, network, layers[0].family)
-
-
-def _check_same(leader: str, given: Input, name: str, other: Input) -> None:
-    """Check that two tokenizers agree, because otherwise selections cannot be compared."""
-    one, two = given.batch["input_ids"], other.batch["input_ids"]
-    if one.shape != two.shape or bool((one != two).any()):
-        raise ProblemError(f"{name}: expected a tokenizer that gives the tokens of {leader} for this text, got others")
 
 
 def _testable(held_out: Source, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
     """Run the head in detail on other text, and say what a test of its reasons can show."""
     layer, head = place
-    running = Running.of(Heads(held_out, layer, (head,), None), None, seed)
+    running = Running.of(held_out, layer, (head,), None, seed=seed)
     say(
         f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
         f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
         " The causal tests will show which origins cause the difference."
     )
     return running
+
+
+def _tested_reasons(
+    explanation: Explanation, running: Running, seed: int, callback: Callable[[Any], object] | None
+) -> tuple[TestedReason, ...]:
+    """The pairs with the largest shares, each tested as a reason on other sequences.
+
+    ``running``: the same heads on sequences that they were not explained on. ``seed``: of the resampling and the
+    controls. ``callback``: of the controls of all reasons.
+    """
+    pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST_REASONS]
+    found = []
+    for k, pair in enumerate(pairs):
+        counted = in_draws(callback, k, len(pairs), "reason")
+        try:
+            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, seed, counted)
+            found.append(TestedReason(pair, test))
+        except ProblemError as error:  # for example without another origin for the controls
+            found.append(TestedReason(pair, None, str(error)))
+    return tuple(found)

@@ -21,7 +21,7 @@ from attsvm.inspect.model_calls import (
     without_special,
 )
 from attsvm.inspect.sampling import Sampler
-from attsvm.inspect.weights import Layer
+from attsvm.inspect.weights import Layer, check_head
 
 KEPT_BYTES = 2**27
 """Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
@@ -61,14 +61,17 @@ class Source:
             return None
         return as_array(table.weight)
 
-    def captured(self, layer: int) -> Layer:
+    def captured(self, layer: int, *heads: int) -> Layer:
         """What enters a layer, at the inspected queries.
 
-        Raises ProblemError if there is no such layer.
+        Raises ProblemError if there is no such layer, or it does not have these heads.
         """
         if not 0 <= layer < len(self.layers):
             raise ProblemError(f"layer: expected an integer below {len(self.layers)}, got {layer}")
-        return next(self.layers_at([layer]))
+        found = next(self.layers_at([layer]))
+        for head in heads:
+            check_head(layer, head, found)
+        return found
 
     def layers_at(self, indices: list[int]) -> Iterator[Layer]:
         """What enters each of some layers, in ascending order, at the inspected queries."""

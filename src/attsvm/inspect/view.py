@@ -7,9 +7,8 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.inspect.directions import ReadingDirection
 from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.factor_change import FactorChange, factor_change
 from attsvm.inspect.measures import attention_of
-from attsvm.inspect.reasons import Reasons, reasons_of
+from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.weights import Layer, singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
@@ -20,55 +19,32 @@ VIEW_GAP = 1e-4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadView:
-    """Details of one head.
-
-    Attributes
-    ----------
-    layer, head : int
-    norm : float
-        ‖W‖_F.
-    singular_values : ndarray, shape (d_h,)
-        Singular values of W; with rotary positions those before the rotation.
-    probabilities : ndarray, shape (n, Q, T)
-        The attention of every query.
-    allowed : bool ndarray, shape (n, Q, T)
-        Which tokens each query may attend to.
-    selected, positions : int ndarrays, shape (n, Q)
-        The token with the largest probability, and the position of the query. −1 where there is no query.
-    support : bool ndarray, shape (n, Q, T)
-        Support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier.
-        None if there is no Att-SVM, or margins were not requested.
-    reasons : Reasons or None
-        Why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
-        without ``support``.
-    interval : MarginInterval or None
-        At most as wide as :data:`VIEW_GAP`, if the steps were sufficient. None if margins were not requested.
-    factor_change : FactorChange or None
-        The smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
-        queries and keys, or biases of positions.
-    explanation : Explanation or None
-        The split of the head's logits by origin.
-    unexplained : str
-        Why there is no explanation.
-    directions : list of ReadingDirection
-        The directions that the head reads.
-    """
+    """Details of one head."""
 
     layer: int
     head: int
-    norm: float
-    singular_values: Float[np.ndarray, " d_h"]
-    probabilities: Float[np.ndarray, "n Q T"]
-    allowed: Bool[np.ndarray, "n Q T"]
+    norm: float  # ‖W‖_F
+    singular_values: Float[np.ndarray, " d_h"]  # singular values of W; with rotary positions those before the rotation
+    probabilities: Float[np.ndarray, "n Q T"]  # the attention of every query
+    allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to
+    # selected, positions: the token with the largest probability, and the position of the query. −1 where there is no
+    # query.
     selected: Int[np.ndarray, "n Q"]
     positions: Int[np.ndarray, "n Q"]
+    # support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier. None
+    # if there is no Att-SVM, or margins were not requested.
     support: Bool[np.ndarray, "n Q T"] | None
+    # why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
+    # without ``support``.
     reasons: Reasons | None
+    # at most as wide as :data:`VIEW_GAP`, if the steps were sufficient. None if margins were not requested.
     interval: MarginInterval | None
+    # the smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
+    # queries and keys, or biases of positions.
     factor_change: FactorChange | None = None
-    explanation: Explanation | None = None
-    unexplained: str = ""
-    directions: list[ReadingDirection] = field(default_factory=list)
+    explanation: Explanation | None = None  # the split of the head's logits by origin
+    unexplained: str = ""  # why there is no explanation
+    directions: list[ReadingDirection] = field(default_factory=list)  # the directions that the head reads
 
     def __repr__(self) -> str:
         return f"HeadView(head {self.layer}.{self.head}: {self.interval})"

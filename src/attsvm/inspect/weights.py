@@ -26,6 +26,10 @@ class Projections(NamedTuple):
     def num_heads(self) -> int:
         return len(self.query)
 
+    def biased_query(self, head: int) -> Float[np.ndarray, "d_q_1 d_h"]:
+        """(W_Q; b_Q) of a head, for queries with a constant coordinate 1."""
+        return np.vstack([self.query[head], self.query_bias[head]])
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layer:
@@ -151,25 +155,9 @@ class Layer:
         part of W.
         """
         parts = self.projections
-        query = np.vstack([parts.query[head], parts.query_bias[head]])
-        weights = parts.scale * (parts.key[head] @ query.T)
+        weights = parts.scale * (parts.key[head] @ parts.biased_query(head).T)
         constant = np.ones((*self.queries.shape[:-1], 1), self.queries.dtype)
         return HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)
-
-    def effective_rank(self, head: int) -> float:
-        """Exponential of the entropy of W's singular values divided by their sum; 0 if W is zero.
-
-        Rotary positions are left out; the constant coordinate of the queries is included.
-
-        References: Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*.
-        """
-        values = singular_values(self.projections, head)
-        total = values.sum()
-        if total == 0:
-            return 0.0
-        share = values / total
-        share = share[share > 0]
-        return float(np.exp(-(share * np.log(share)).sum()))
 
 
 def check_head(index: int, head: int, layer: Layer) -> None:
@@ -181,13 +169,29 @@ def check_head(index: int, head: int, layer: Layer) -> None:
         raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")
 
 
+def triangular_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """R_l R_r' for left = Q_l R_l and right = Q_r R_r: a small matrix with the singular values of left right'."""
+    one, other = (np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right))
+    return np.asarray(one @ other.mT)
+
+
 def singular_values(projections: Projections, head: int) -> Float[np.ndarray, " d_h"]:
-    """Singular values of W = W_K (W_Q; b_Q)'/√d_h, by the triangular factors of both projections."""
-    query = np.vstack([projections.query[head], projections.query_bias[head]])
-    _, left = np.linalg.qr(projections.key[head])
-    _, right = np.linalg.qr(query)
-    values: np.ndarray = projections.scale * np.linalg.svd(left @ right.T, compute_uv=False)
+    """Singular values of W = W_K (W_Q; b_Q)'/√d_h; rotary positions are left out."""
+    product = triangular_product(projections.key[head], projections.biased_query(head))
+    values: np.ndarray = projections.scale * np.linalg.svd(product, compute_uv=False)
     return values
+
+
+def effective_rank(values: Float[np.ndarray, "*heads d_h"]) -> Float[np.ndarray, "*heads"]:
+    """Exponential of the entropy of singular values divided by their sum; 0 if all are 0.
+
+    References: Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*.
+    """
+    total = values.sum(axis=-1, keepdims=True)
+    # 0 log 0 = 0
+    share = np.where(values > 0, values / np.where(total > 0, total, 1.0), 1.0)
+    ranks: np.ndarray = np.where(total[..., 0] > 0, np.exp(-(share * np.log(share)).sum(axis=-1)), 0.0)
+    return ranks
 
 
 def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> HeadProblem:

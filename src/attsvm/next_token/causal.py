@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.next_token.contexts import parse_sequences
-from attsvm.next_token.prediction import padded
+from attsvm.next_token.contexts import padded, parse_sequences
 from attsvm.problem import Problem
 
 

@@ -1,4 +1,4 @@
-"""Contexts of any lengths with the tokens that follow them, and where these come from: arrays, or documents."""
+"""Contexts of any lengths with the tokens that follow them, from arrays or documents, and their distinct edges."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -11,6 +11,9 @@ from attsvm.errors import ProblemError
 
 POSITIONS = 1_000_000
 """Positions of documents that are looked at together; they bound the memory."""
+
+DENSE = 2**29
+"""The most possible edges that are marked in an array of booleans."""
 
 
 class Contexts(NamedTuple):
@@ -51,6 +54,14 @@ class Contexts(NamedTuple):
 def ends(lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
     """Offsets of sequences of these lengths."""
     return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def padded(values: np.ndarray, offsets: Int[np.ndarray, " n+1"]) -> np.ndarray:
+    """Values of sequences as rows of one array, with zeros behind them."""
+    lengths = np.diff(offsets)
+    result = np.zeros((len(lengths), int(lengths.max())), values.dtype)
+    result[np.arange(result.shape[1]) < lengths[:, None]] = values
+    return result
 
 
 def parse_sequences(sequences: Any) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " n+1"]]:
@@ -103,6 +114,42 @@ def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
                 waiting, size = [], 0
     if waiting:
         yield _joined(waiting, length)
+
+
+class Edges:
+    """The distinct edges of contexts, as numbers (last · K + label) · K + other."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self.num_tokens, self.seen, self.dropped = num_tokens, 0, 0
+        self._marks = np.zeros(num_tokens**3, bool) if num_tokens**3 <= DENSE else None
+        self._keys = np.zeros(0, np.int64)
+
+    def add(self, contexts: Contexts) -> None:
+        """Add those of contexts.
+
+        Raises ProblemError if a token is not in the vocabulary.
+        """
+        K = self.num_tokens
+        largest = max(contexts.ids.max(initial=0), contexts.labels.max(initial=0))
+        if largest >= K:
+            raise ProblemError(f"num_tokens: expected more than the largest token number, {largest}, got {K}")
+        owner, has_label = contexts.owner, contexts.has_label()
+        self.seen += len(has_label)
+        self.dropped += int(np.count_nonzero(~has_label))
+        edge = has_label[owner] & (contexts.ids != contexts.labels[owner])
+        of = owner[edge]
+        keys = (contexts.last[of] * K + contexts.labels[of]) * K + contexts.ids[edge]
+        if self._marks is None:
+            self._keys = np.union1d(self._keys, keys)
+        else:
+            self._marks[keys] = True
+
+    def rows(self) -> Int[np.ndarray, "E 3"]:
+        """Rows (last token, label, other), sorted."""
+        keys = self._keys if self._marks is None else np.flatnonzero(self._marks)
+        first, other = np.divmod(keys, self.num_tokens)
+        last, label = np.divmod(first, self.num_tokens)
+        return np.stack([last, label, other], axis=1)
 
 
 def _of_every_position(ids: Int[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"]) -> Contexts:

@@ -112,7 +112,7 @@ def least_loss(
     """
     M, shape = len(keys), (keys.shape[1], queries.shape[1])
     first, other = pairs.T
-    rows = ((keys[other] - keys[first])[:, :, None] * queries[other][:, None]).reshape(len(pairs), shape[0] * shape[1])
+    rows = outer_rows(keys[other] - keys[first], queries[other])
     lengths = np.linalg.norm(rows, axis=1)
     unit = rows / np.where(lengths > 0, lengths, 1.0)[:, None]
     basis, triangle, order = scipy.linalg.qr(unit.T, mode="economic", pivoting=True)
@@ -149,6 +149,12 @@ def least_loss(
     weights = basis[:, :rank] @ scipy.linalg.solve_triangular(triangle, scores / lengths[chosen], trans="T")
     gradient = (keys * slope[:, None]).T @ queries
     return FiniteMinimiser(status, weights.reshape(shape), loss, float(np.linalg.norm(gradient)), step)
+
+
+def outer_rows(differences: Float[np.ndarray, "P d_k"], queries: Float[np.ndarray, "P d_q"]) -> np.ndarray:
+    """The rows (x_i − x_j) x_k' of constraints on W, each as one axis of d_k · d_q entries."""
+    products = differences[:, :, None] * queries[:, None]
+    return np.asarray(products.reshape(len(queries), differences.shape[1] * queries.shape[1]))
 
 
 def _square(share: scipy.sparse.csr_array, weight: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """The token-priority graph of a corpus and its Att-SVM."""
 
-import itertools
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,16 +12,13 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.next_token.contexts import Contexts, of_documents, parse_contexts, parse_sequences
-from attsvm.next_token.finite import FiniteMinimiser, Groups, least_loss
-from attsvm.next_token.prediction import KeptTokens, limit_of_attention, padded
+from attsvm.next_token.contexts import Contexts, Edges, of_documents, padded, parse_contexts, parse_sequences
+from attsvm.next_token.finite import FiniteMinimiser, Groups, least_loss, outer_rows
+from attsvm.next_token.prediction import KeptTokens, limit_of_attention
 from attsvm.next_token.priorities import Priorities
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_svm
-
-DENSE = 2**29
-"""The most possible edges that are marked in an array of booleans."""
 
 DEPENDENT = 1e-12
 """Directions of unit length are consequences of the others if less than this is left of them."""
@@ -96,7 +92,7 @@ class TokenGraph:
         ([[0, 1, 0], [1, 0, 1], [2, 1, 2]], 2)
         """
         num_tokens = check_integer("num_tokens", num_tokens, 1, MOST_TOKENS)
-        found = _Edges(num_tokens)
+        found = Edges(num_tokens)
         for contexts in of_documents(documents, length):
             found.add(contexts)
         return cls(num_tokens, found.rows(), found.seen, found.dropped)
@@ -104,7 +100,7 @@ class TokenGraph:
     @classmethod
     def of_contexts(cls, contexts: Contexts, num_tokens: int) -> "TokenGraph":
         """The graph of contexts."""
-        found = _Edges(num_tokens)
+        found = Edges(num_tokens)
         found.add(contexts)
         return cls(num_tokens, found.rows(), found.seen, found.dropped, contexts.keep(contexts.has_label()))
 
@@ -153,13 +149,6 @@ class TokenGraph:
         """The tokens of each component for one last token, from the highest level of priority to the lowest.
 
         Components of different levels need not be comparable: the graph is a partial order.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [3, 0, 2]], [0, 1, 3])
-        >>> graph.components(2)
-        [[3], [0, 1], [2]]
         """
         check_integer("last", last, 0, self.num_tokens - 1)
         nodes = np.flatnonzero(self._nodes // self.num_tokens == last)
@@ -239,9 +228,7 @@ class TokenGraph:
         [0, 0]
         """
         vocabulary = self.check_vocabulary(vocabulary)
-        contexts = self.contexts
-        if contexts is None or not len(contexts.labels):
-            raise ProblemError("graph: expected contexts that contain their label, got none")
+        contexts = self.training_contexts()
         ids, lengths = padded(contexts.ids, contexts.offsets), np.diff(contexts.offsets)
         mask = np.arange(ids.shape[1]) < lengths[:, None]
         return Problem(
@@ -277,8 +264,7 @@ class TokenGraph:
         last, token = np.divmod(self._nodes[pairs[level]], self.num_tokens)
         if not len(token):
             return np.zeros((0, d, d))
-        spanning = (vocabulary[token[:, 0]] - vocabulary[token[:, 1]])[:, :, None] * vocabulary[last[:, 0]][:, None]
-        spanning = spanning.reshape(-1, d * d)
+        spanning = outer_rows(vocabulary[token[:, 0]] - vocabulary[token[:, 1]], vocabulary[last[:, 0]])
         lengths = np.linalg.norm(spanning, axis=1, keepdims=True)
         return _orthonormal(spanning / np.where(lengths > 0, lengths, 1.0)).reshape(-1, d, d)
 
@@ -318,7 +304,7 @@ class TokenGraph:
         vocabulary = self.check_vocabulary(vocabulary)
         if sequences is not None:
             contexts = parse_contexts(sequences, next_tokens)
-            found = _Edges(self.num_tokens)
+            found = Edges(self.num_tokens)
             found.add(contexts)
             if not np.array_equal(found.rows(), self.edges):
                 raise ProblemError("sequences: expected the contexts of the graph, got contexts with other edges")
@@ -399,26 +385,21 @@ class TokenGraph:
         )
         kept, shares = limit_of_attention(logits, of_finite, offsets)
         done = solution.status == Status.OPTIMAL and finite.status == Status.CONVERGED
-        ordered = self._orders(self.node_of(last, ids), kept, offsets)
+        ordered = self.priorities.orders(self.node_of(last, ids), kept, offsets)
         status = Status.OPTIMAL if done else Status.INACCURATE
         return KeptTokens(ordered, padded(kept, offsets), padded(shares, offsets), status)
 
-    def _orders(
-        self, node: Int[np.ndarray, " N"], kept: Bool[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"]
-    ) -> Bool[np.ndarray, " n"]:
-        """Whether the tokens kept of each context are in one component, above all others."""
-        below, place = self.priorities.below(), self.priorities.places()
-        ordered = np.zeros(len(offsets) - 1, bool)
-        for i, (start, end) in enumerate(itertools.pairwise(offsets)):
-            own = node[start:end]
-            if (own < 0).any():  # a token without an edge: nothing is known about it
-                continue
-            component = self.priorities.component[own]
-            top = set(component[kept[start:end]].tolist())
-            if len(top) == 1:
-                above = below[next(iter(top))]
-                ordered[i] = all(above >> int(place[c]) & 1 for c in set(component.tolist()) - top)
-        return ordered
+    def training_contexts(self) -> Contexts:
+        """The contexts that contain their label.
+
+        Raises
+        ------
+        ProblemError
+            If there are none.
+        """
+        if self.contexts is None or not len(self.contexts.labels):
+            raise ProblemError("graph: expected contexts that contain their label, got none")
+        return self.contexts
 
     def check_vocabulary(self, vocabulary: Any) -> Float[np.ndarray, "K d"]:
         """The vectors of all tokens.
@@ -442,42 +423,6 @@ class TokenGraph:
             f" {len(self.last_tokens):,} last tokens, {len(self.edges):,} edges,"
             f" {int((sizes > 1).sum()):,} components of several tokens>"
         )
-
-
-class _Edges:
-    """The distinct edges of contexts, as numbers (last · K + label) · K + other."""
-
-    def __init__(self, num_tokens: int) -> None:
-        self.num_tokens, self.seen, self.dropped = num_tokens, 0, 0
-        self._marks = np.zeros(num_tokens**3, bool) if num_tokens**3 <= DENSE else None
-        self._keys = np.zeros(0, np.int64)
-
-    def add(self, contexts: Contexts) -> None:
-        """Add those of contexts.
-
-        Raises ProblemError if a token is not in the vocabulary.
-        """
-        K = self.num_tokens
-        largest = max(contexts.ids.max(initial=0), contexts.labels.max(initial=0))
-        if largest >= K:
-            raise ProblemError(f"num_tokens: expected more than the largest token number, {largest}, got {K}")
-        owner, has_label = contexts.owner, contexts.has_label()
-        self.seen += len(has_label)
-        self.dropped += int(np.count_nonzero(~has_label))
-        edge = has_label[owner] & (contexts.ids != contexts.labels[owner])
-        of = owner[edge]
-        keys = (contexts.last[of] * K + contexts.labels[of]) * K + contexts.ids[edge]
-        if self._marks is None:
-            self._keys = np.union1d(self._keys, keys)
-        else:
-            self._marks[keys] = True
-
-    def rows(self) -> Int[np.ndarray, "E 3"]:
-        """Rows (last token, label, other), sorted."""
-        keys = self._keys if self._marks is None else np.flatnonzero(self._marks)
-        first, other = np.divmod(keys, self.num_tokens)
-        last, label = np.divmod(first, self.num_tokens)
-        return np.stack([last, label, other], axis=1)
 
 
 def token_graph(sequences: Any, next_tokens: Any = None, *, num_tokens: int | None = None) -> TokenGraph:

@@ -58,11 +58,3 @@ def limit_of_attention(
     within = np.where(kept, finite, -np.inf)
     shares = np.exp(within - np.repeat(np.maximum.reduceat(within, starts), lengths))
     return kept, shares / np.repeat(np.add.reduceat(shares, starts), lengths)
-
-
-def padded(values: np.ndarray, offsets: Int[np.ndarray, " n+1"]) -> np.ndarray:
-    """Values of sequences as rows of one array, with zeros behind them."""
-    lengths = np.diff(offsets)
-    result = np.zeros((len(lengths), int(lengths.max())), values.dtype)
-    result[np.arange(result.shape[1]) < lengths[:, None]] = values
-    return result

@@ -1,10 +1,11 @@
 """The order given by the edges of a directed graph: components, their levels, and the edges that suffice."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 Pairs = Int[np.ndarray, "E 2"]
 
@@ -38,6 +39,23 @@ class Priorities(NamedTuple):
     def below(self) -> list[int]:
         """The components below each one, as bits of an integer: those that edges lead to, also through others."""
         return self._closed()[1]
+
+    def orders(
+        self, node: Int[np.ndarray, " N"], kept: Bool[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"]
+    ) -> Bool[np.ndarray, " n"]:
+        """Whether the nodes kept of each context are in one component, above all others; a token without one has −1."""
+        below, place = self.below(), self.places()
+        ordered = np.zeros(len(offsets) - 1, bool)
+        for i, (start, end) in enumerate(itertools.pairwise(offsets)):
+            own = node[start:end]
+            if (own < 0).any():  # nothing is known about a token without an edge
+                continue
+            component = self.component[own]
+            top = set(component[kept[start:end]].tolist())
+            if len(top) == 1:
+                above = below[next(iter(top))]
+                ordered[i] = all(above >> int(place[c]) & 1 for c in set(component.tolist()) - top)
+        return ordered
 
     def _closed(self) -> tuple[list[tuple[int, int]], list[int]]:
         """The pairs of :meth:`covers`, and the sets of :meth:`below`."""

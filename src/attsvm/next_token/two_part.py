@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.next_token.contexts import Contexts
+from attsvm.next_token.finite import outer_rows
 from attsvm.next_token.graph import TokenGraph
 from attsvm.results import Result, Status, per_trial
 
@@ -128,15 +130,13 @@ def two_part_descent(
     if cyclic_learning_rate is not None:
         check_number("cyclic_learning_rate", cyclic_learning_rate, "a number > 0", lambda x: x > 0)
     vectors = graph.check_vocabulary(vocabulary)
-    contexts = graph.contexts
-    if contexts is None or not len(contexts.labels):
-        raise ProblemError("graph: expected contexts that contain their label, got none")
+    contexts = graph.training_contexts()
     d = vectors.shape[1]
     if len(graph.edges) * d * d > LARGEST:
         raise ProblemError(f"vocabulary: expected edges times d² up to {LARGEST:,}, got {len(graph.edges):,} · {d}²")
-    terms, tied = _Terms.of(graph), graph.contradictory
+    terms, tied = _Terms.of(graph, contexts), graph.contradictory
     last, label, other = graph.edges.T
-    rows = ((vectors[other] - vectors[label])[:, :, None] * vectors[last][:, None]).reshape(len(graph.edges), d * d)
+    rows = outer_rows(vectors[other] - vectors[label], vectors[last])
     basis = graph.cyclic_basis(vectors).reshape(-1, d * d)
     inside, outside = rows @ basis.T, rows[~tied]
     for _ in range(2):  # once more for the rounding of the first
@@ -182,9 +182,8 @@ class _Terms(NamedTuple):
     num_edges: int
 
     @classmethod
-    def of(cls, graph: TokenGraph) -> "_Terms":
-        contexts, K = graph.contexts, graph.num_tokens
-        assert contexts is not None
+    def of(cls, graph: TokenGraph, contexts: Contexts) -> "_Terms":
+        K = graph.num_tokens
         owner, n = contexts.owner, len(contexts.labels)
         is_label = contexts.ids == contexts.labels[owner]
         of_label = np.bincount(owner[is_label], minlength=n)

@@ -10,10 +10,9 @@ from attsvm.results import Status
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation
     from attsvm.inspect.directions import ReadingDirection
+    from attsvm.inspect.heads import Head
     from attsvm.inspect.reasons import Reasons
-    from attsvm.inspect.result import Head
-    from attsvm.inspect.saved_models import Found
-    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
 
 SCHEMA = "attsvm.inspect/2"

@@ -12,8 +12,7 @@ from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation
-    from attsvm.inspect.saved_models import Found
-    from attsvm.inspect.tested import TestedReason
+    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
     from attsvm.svm.margin_interval import MarginInterval
 

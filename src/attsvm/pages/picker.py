@@ -11,7 +11,7 @@ from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
-    from attsvm.inspect.result import Head
+    from attsvm.inspect.heads import Head
     from attsvm.inspect.weights import Layer
 
 MOST_BYTES = 200_000

@@ -40,11 +40,9 @@ def _draw(x: np.ndarray, errors: np.ndarray, label: str, ax: Axes | None) -> Axe
     errors = errors.reshape(len(x), -1)
     errors = errors[:, np.isfinite(errors).all(axis=0)]
     with style.applied():
-        if errors.shape[1] > 1:
-            low, high = np.quantile(errors, [0.1, 0.9], axis=1)
-            style.band(axis, x, low, high, line(0)["color"])
         if errors.size:
-            axis.plot(x, np.median(errors, axis=1), marker="o", markersize=2.5, **line(0))
+            look = line(0)
+            style.spread(axis, x, errors, look["color"], look["linestyle"], marker="o", markersize=2.5)
             style.log_scale(axis, errors)
         axis.set_xlabel(label)
         axis.set_ylabel("direction error")

@@ -72,12 +72,9 @@ def draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label
     later = steps > 0  # step 0 has no place on a logarithmic axis
     steps, values = steps[later], values[later].reshape(int(later.sum()), math.prod(values.shape[1:]))
     with style.applied():
-        look = line(number)
-        if values.shape[1] > 1 and len(steps):
-            low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
-            style.band(axis, steps, low, high, look["color"])
         if len(steps):
-            axis.plot(steps, np.nanmedian(values, axis=1), label=label, **look)
+            look = line(number)
+            style.spread(axis, steps, values, look["color"], look["linestyle"], label)
             axis.set_xscale("log")
             style.log_scale(axis, values)
         axis.set_xlabel("steps")

@@ -188,8 +188,9 @@ def spread(
     ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
     ``np.mean`` draws the mean in place of the median. ``options``: of ``axis.plot``.
     """
-    low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
-    band(axis, x, low, high, colour)
+    if values.shape[1] > 1:
+        low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+        band(axis, x, low, high, colour)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
 

@@ -1,7 +1,8 @@
 """Which norm's margin does an optimizer maximise? :func:`attsvm.margin_profile` trains with it and compares.
 
 ``stepped`` says what a profile needs of an optimizer, ``of_optax`` and ``of_torch`` provide it, ``named`` finds the one
-that fits an object or a name; ``verdict`` reads the answer from the ratios.
+that fits an object or a name; ``readings`` measures the trained weights, and ``verdict`` reads the answer from the
+ratios.
 """
 
 from attsvm.profiles.profile import margin_profile

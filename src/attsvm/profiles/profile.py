@@ -1,45 +1,33 @@
 """Which norm's margin an optimizer maximises, measured."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
-from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
+from attsvm.profiles.readings import SCHEDULES, Part, Reading
 from attsvm.profiles.result import MarginProfile
-from attsvm.profiles.stepped import Arrays, Factor, Stepped, Task
-from attsvm.profiles.verdict import Outcome, Reading, chosen, ends_early, outcome, reason, settled, written
+from attsvm.profiles.stepped import Arrays, Task
+from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
-from attsvm.selection import scores, selected_tokens
-from attsvm.svm import solve_svm
 from attsvm.training import Stopping
 from attsvm.training.attention import parse_attention
 from attsvm.training.setup import mini_batches
-
-SCHEDULES: dict[str, Factor] = {
-    "growing": lambda k: 1.0 + k / 100,
-    "long decaying": lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3),
-    "constant": lambda k: 1.0 + 0.0 * k,
-    "decaying": lambda k: (1.0 + k / 1000) ** (-1 / 3),
-}
-"""Factors of the learning rate at step k. Those that take the weights furthest come first."""
 
 NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
 
 FIRST_PROBLEMS = 8
 """How many of the default problems are trained before it is known whether more are needed."""
 
-_DECIDED = 1e-6
 _UNDERFLOW = 0.05
 
 
@@ -140,7 +128,7 @@ def margin_profile(
     count = len(problem.tokens)
     first = min(count, FIRST_PROBLEMS) if problems is None else count
     rows = [slice(0, first), slice(first, count)]
-    parts = [_Part(one, task, part, parsed) for part in rows if part.start < count]
+    parts = [Part(one, task, part, parsed) for part in rows if part.start < count]
     readings: dict[str, tuple[Reading, Reading]] = {}
     outcomes: list[Outcome] = []
     for schedule in SCHEDULES:
@@ -202,39 +190,8 @@ def margin_profile(
     )
 
 
-class _Part:
-    """Some of the problems of a task, on which an optimizer is trained and measured."""
-
-    def __init__(self, one: Stepped, task: Task, rows: slice, norms: list[Norm]) -> None:
-        self._one = one
-        self._task = replace(task, problem=task.problem[rows], start={name: x[rows] for name, x in task.start.items()})
-        self._ratios = _MarginRatios(self._task.problem, norms)
-        layer = parse_attention(task.attention, task.problem, None)
-        self._start = layer.weights(self._task.start)
-        self.steps, self.losses = task.steps, _losses(self._task.problem, self._start)
-
-    def readings(
-        self, schedule: str, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
-    ) -> Generator[Reading, None, None]:
-        """What is read after so many steps with a schedule."""
-        task = replace(self._task, looks=tuple(looks), normalize=normalize, callback=callback)
-        with closing(self._one.trajectory(task, SCHEDULES[schedule])) as made:
-            for look in made:
-                axes = tuple(range(1, look.weights.ndim))
-                yield Reading(
-                    look.step,
-                    self._ratios(look.weights),
-                    _decided(task.problem, look.weights),
-                    look.logit_change,
-                    _losses(task.problem, look.weights),
-                    np.sqrt(((look.weights - self._start) ** 2).sum(axis=axes)),
-                    look.finite,
-                    look.interrupted,
-                )
-
-
 def _until_settled(
-    part: _Part, schedule: str, names: tuple[str, ...], callback: Callback | None
+    part: Part, schedule: str, names: tuple[str, ...], callback: Callback | None
 ) -> tuple[tuple[Reading, Reading], Outcome]:
     """The last two readings of a schedule, which ends when more steps are not expected to change what it says."""
     factor, steps = SCHEDULES[schedule], part.steps
@@ -250,50 +207,12 @@ def _until_settled(
     return (found[-2:][0], found[-1]), said[-1]
 
 
-class _MarginRatios:
-    """Margin ratios of weights in each norm; the Att-SVM of a selection is solved once."""
-
-    def __init__(self, problem: Problem, norms: list[Norm]) -> None:
-        self._problem, self._norms = problem, norms
-        self._values: dict[tuple[int, int, bytes], float] = {}
-
-    def __call__(self, weights: Float[np.ndarray, "S ..."]) -> Float[np.ndarray, "S N"]:
-        """The ratios with the selection of the weights; 0 where no weights separate it."""
-        of_queries = selected_tokens(token_logits(self._problem, weights), self._problem.canonical.allowed)
-        selected = of_queries.reshape(self._problem.query_shape)
-        margins = [np.asarray(margin(self._problem, weights, selected, norm)) for norm in self._norms]
-        values = [[self._value(s, n, selected[s]) for s in range(len(weights))] for n in range(len(self._norms))]
-        return np.transpose(np.asarray(margins) * np.asarray(values))
-
-    def _value(self, s: int, n: int, selected: Int[np.ndarray, "*query"]) -> float:
-        key = s, n, selected.tobytes()
-        if key not in self._values:
-            value = float(solve_svm(self._problem[s], selected, self._norms[n]).value)
-            self._values[key] = value if np.isfinite(value) else 0.0
-        return self._values[key]
-
-
 def _overall(callback: Callback | None, steps: int, place: int, stage: str) -> Callback | None:
     """Return a callback for one of the runs, which counts the steps of the runs before it as if none ended early."""
     if callback is None:
         return None
     total = (len(SCHEDULES) + 1) * steps
     return lambda at: callback(replace(at, step=at.step + place * steps, steps=total, stage=stage))
-
-
-def _losses(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Float[np.ndarray, "S"]:
-    """The mean logistic loss of each problem."""
-    attention = attention_of(problem, weights)
-    values = scores(problem).reshape(attention.shape)
-    margins = np.where(attention > 0, attention * values, 0.0).sum(axis=-1)
-    active = problem.canonical.active
-    return np.asarray(np.where(active, np.logaddexp(0, -margins), 0.0).sum(axis=(-2, -1)) / active.sum(axis=(-2, -1)))
-
-
-def _decided(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Bool[np.ndarray, "S"]:
-    """Whether every query drops all tokens but one."""
-    dropped = 1 - attention_of(problem, weights).max(axis=-1)
-    return np.asarray(((dropped <= _DECIDED) | ~problem.canonical.active).all(axis=(-2, -1)))
 
 
 def _distinct(problem: Problem, norms: list[Norm]) -> list[Norm]:

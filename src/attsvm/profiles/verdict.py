@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+
+from attsvm.profiles.readings import Reading
 
 _LARGE_RATIO = 0.95
 _MOST_PROBLEMS = 0.9
@@ -14,33 +16,6 @@ _RISING = 0.1
 _GROWING = 0.05
 _SAME_RATIOS = 0.02
 _LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What one look at the weights of S problems shows."""
-
-    step: int
-    ratios: Float[np.ndarray, "S N"]  # margin ratios in each norm
-    decided: Bool[np.ndarray, "S"]  # whether the attention is saturated
-    change: Float[np.ndarray, "S"]  # the largest change of a logit in the last step
-    loss: Float[np.ndarray, "S"]  # loss, distance: the loss, and the Frobenius distance of the weights from their start
-    distance: Float[np.ndarray, "S"]
-    finite: bool = True
-    interrupted: bool = False
-
-    def joined(self, other: "Reading") -> "Reading":
-        """The same look at further problems."""
-        return Reading(
-            self.step,
-            np.concatenate([self.ratios, other.ratios]),
-            np.concatenate([self.decided, other.decided]),
-            np.concatenate([self.change, other.change]),
-            np.concatenate([self.loss, other.loss]),
-            np.concatenate([self.distance, other.distance]),
-            self.finite and other.finite,
-            self.interrupted or other.interrupted,
-        )
 
 
 @dataclass(frozen=True, eq=False)

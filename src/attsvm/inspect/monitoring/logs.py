@@ -1,11 +1,15 @@
 """Where a monitor writes what it records: a CSV file, TensorBoard, or a zarr group."""
 
 import csv
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+
+from attsvm.errors import ProblemError
 
 Record = dict[str, np.ndarray]
 """One value for each head, by name of the measure; NaN where it is not defined."""
@@ -89,3 +93,25 @@ class ZarrLog(Log):
             fill = 0 if like.dtype.kind == "i" else np.nan
             self.group.create_array(name, shape=shape, dtype=like.dtype, chunks=chunks, fill_value=fill)
         return self.group[name]
+
+
+def open_log(given: Any) -> Log | None:
+    """The log of a path, of a writer of TensorBoard, or a log as it is; None for paths in processes of other ranks."""
+    if given is None or isinstance(given, Log):
+        return given
+    if hasattr(given, "add_scalar"):
+        return TensorBoardLog(given)
+    endings: dict[str, type[CsvLog | ZarrLog]] = {".csv": CsvLog, ".zarr": ZarrLog}
+    if isinstance(given, str | Path) and Path(given).suffix in endings:
+        return endings[Path(given).suffix](given) if _rank() == 0 else None
+    raise ProblemError(
+        f"log: expected a path that ends with {' or '.join(endings)}, a Log or a SummaryWriter, got {given!r}"
+    )
+
+
+def _rank() -> int:
+    """The rank of this process, also before a launcher's processes have formed their group."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)

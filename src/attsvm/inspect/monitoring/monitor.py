@@ -1,31 +1,24 @@
 """``attsvm.inspect.AttentionMonitor``: measures of every head during training."""
 
-import contextlib
-import os
 import time
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.extensions import import_object
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_functions import attention_functions
-from attsvm.inspect.capture import FusedCalls
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.inspection import inspect
-from attsvm.inspect.layers import AttentionLayer, attention_layers
-from attsvm.inspect.monitoring.callbacks import lightning_callback, trainer_callback
-from attsvm.inspect.monitoring.logs import CsvLog, Log, Record, TensorBoardLog, ZarrLog
-from attsvm.inspect.monitoring.measures import OF_CALLS, OF_WEIGHTS, of_call, of_weights
+from attsvm.inspect.layers import attention_layers
+from attsvm.inspect.monitoring.logs import Record, open_log
+from attsvm.inspect.monitoring.passes import OF_CALLS, OF_WEIGHTS, PassReader
 
 
 @dataclass(frozen=True)
@@ -130,22 +123,13 @@ class AttentionMonitor:
                 raise ProblemError(f"margins.every: expected a multiple of every = {every}, got {margins.every}")
         self.model, self.every, self.margins, self.family = model, every, margins, family
         self.layers = attention_layers(model, family)
-        self.log = _log(log)
+        self.log = open_log(log)
         self.heads: list[str] = []
         self.records: list[tuple[int, Record]] = []
-        self.seconds = 0.0
+        self._seconds = 0.0  # without those of the reader
         self.steps = 0
         self._warned = False
-        self._mode: FusedCalls | None = None
-        self._reading: dict[str, tuple[Tensor, np.ndarray]] = {}
-        self._read: dict[str, tuple[Tensor, np.ndarray]] = {}
-        self._stack = contextlib.ExitStack()
-        self._hooks = [
-            model.register_forward_pre_hook(self._before),
-            # of several monitors, the last one that began to read is the first one that ends
-            model.register_forward_hook(self._after, always_call=True, prepend=True),
-            model.register_forward_hook(self._finished),
-        ]
+        self._passes = PassReader(model, self.layers, lambda: self.steps % self.every == 0)
 
     def __repr__(self) -> str:
         layers, records = len(self.layers), len(self.records)
@@ -154,21 +138,50 @@ class AttentionMonitor:
             f" {self.every} steps; {records} record{'s' * (records != 1)} after {self.steps} steps)"
         )
 
+    @property
+    def seconds(self) -> float:
+        """Time spent in records."""
+        return self._seconds + self._passes.seconds
+
     def step(self) -> None:
         """Count a step of the optimiser, and finish the record of this step if there is one."""
-        if self._hooks and self.steps % self.every == 0:
+        if self._passes.attached and self.steps % self.every == 0:
             start = time.perf_counter()
             self._record()
-            self.seconds += time.perf_counter() - start
+            self._seconds += time.perf_counter() - start
         self.steps += 1
 
     def trainer_callback(self) -> Any:
         """A callback for ``transformers.Trainer``, which calls :meth:`step` after each step."""
-        return trainer_callback(self)
+        from transformers import TrainerCallback
+
+        monitor = self
+
+        class MonitorCallback(TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+                monitor.step()
+
+            def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+                monitor.close()
+
+        return MonitorCallback()
 
     def lightning_callback(self) -> Any:
         """A callback for a Trainer of Lightning, which calls :meth:`step` after each step of the optimiser."""
-        return lightning_callback(self)
+        from lightning.pytorch import Callback
+
+        monitor = self
+
+        class MonitorCallback(Callback):
+            def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+                # with accumulated gradients not every batch has a step
+                while monitor.steps < trainer.global_step:
+                    monitor.step()
+
+            def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+                monitor.close()
+
+        return MonitorCallback()
 
     def page(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.
@@ -208,9 +221,7 @@ class AttentionMonitor:
 
     def close(self) -> None:
         """Leave the model as it was, and close the log."""
-        while self._hooks:
-            self._hooks.pop().remove()
-        self._stack.close()
+        self._passes.close()
         if self.log is not None:
             self.log.close()
 
@@ -222,60 +233,16 @@ class AttentionMonitor:
     ) -> None:
         self.close()
 
-    def _before(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Read the attention of this pass, unless an earlier one of the step was read, or no record is due."""
-        self._reading = {}
-        if self.steps % self.every or self._read or not model.training:
-            return
-        self._mode = self._stack.enter_context(FusedCalls())
-        self._stack.enter_context(attention_functions(model, self._mode.keep))
-        for layer in self.layers:
-            hook = layer.module.register_forward_pre_hook(self._forget)
-            self._stack.callback(hook.remove)
-            # before FSDP's own hook, which takes the weights away
-            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True, prepend=True)
-            self._stack.callback(hook.remove)
-
-    def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        self._stack.close()
-        self._mode = None
-
-    def _finished(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        """Keep what was read of a pass that raised no error."""
-        self._read = self._read or self._reading
-
-    def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        assert self._mode is not None
-        self._mode.last = None
-
-    def _reader(self, layer: AttentionLayer) -> Any:
-        def read(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-            start = time.perf_counter()
-            call = None if self._mode is None else self._mode.last
-            with torch.no_grad():
-                call = call or layer.family.rebuilt_call(module, arguments, keywords)
-                if call is None:
-                    raise ProblemError(
-                        f"model: {layer.name} does not call scaled_dot_product_attention, and {layer.family} does not "
-                        "rebuild its attention"
-                    )
-                self._reading[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
-            self.seconds += time.perf_counter() - start
-
-        return read
-
     def _record(self) -> None:
         """Join what was read of each layer, and solve for the margins."""
-        read, self._read = self._read, {}
+        read = self._passes.take()
         self._warn_of([layer.name for layer in self.layers if layer.name not in read])
         if not read:
             return
         columns: dict[str, np.ndarray] = {}
         for number, layer in enumerate(self.layers):
             if layer.name in read:
-                of_attention, weights = read[layer.name]
-                values = np.concatenate([of_attention.double().cpu().numpy(), weights])
-                columns |= {f"{number}.{head}": column for head, column in enumerate(values.T)}
+                columns |= {f"{number}.{head}": column for head, column in enumerate(read[layer.name].T)}
         new = [head for head in columns if head not in self.heads]
         self.heads += new
         if new:  # of a layer that earlier passes did not use
@@ -316,26 +283,3 @@ class AttentionMonitor:
             return np.array([np.nan if value is None else value for value in values])
 
         return {"margin_lower": end("lower"), "margin_upper": end("upper")}
-
-
-def _log(given: Any) -> Log | None:
-    """A log from a path, a writer of TensorBoard or a log."""
-    if given is None or isinstance(given, Log):
-        return given
-    if hasattr(given, "add_scalar"):
-        return TensorBoardLog(given)
-    endings: dict[str, type[CsvLog | ZarrLog]] = {".csv": CsvLog, ".zarr": ZarrLog}
-    if isinstance(given, str | Path) and Path(given).suffix in endings:
-        return endings[Path(given).suffix](given) if _rank() == 0 else None
-    known: Iterable[str] = endings
-    raise ProblemError(
-        f"log: expected a path that ends with {' or '.join(known)}, a Log or a SummaryWriter, got {given!r}"
-    )
-
-
-def _rank() -> int:
-    """The rank of this process, also before a launcher's processes have formed their group."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
-    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)

@@ -1,0 +1,88 @@
+"""One head of an inspection, and the arrays that hold all of them."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.results import Status
+from attsvm.svm.margin_interval import MarginInterval
+
+COLUMNS = ("status", "layer", "head", "selected", "numbers", "margins", "rebuilt_error")
+"""Attributes of an :class:`Inspection` that have an entry for each head."""
+
+COUNTS = ("constraints", "duplicates", "support", "steps")
+"""Integers of a ``MarginInterval``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head of an :class:`Inspection`."""
+
+    # layer, head: counted from 0
+    layer: int
+    head: int
+    # of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
+    # wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
+    # inspection was stopped; ``finished`` if margins were not requested
+    status: Status
+    # the token with the largest probability for each query; −1 where there is no query. Queries and tokens have their
+    # positions in the padded input, as in the attention of ``transformers``. With a sample of the queries, column q is
+    # the query at ``Inspection.positions[i, q]`` of sequence i.
+    selected: Int[np.ndarray, "n Q"] = field(repr=False)
+    numbers: dict[str, float | None]  # the measures of ``MEASURES``; None where one is not defined
+    margin: MarginInterval | None  # None if it was not requested or not solved
+    rebuilt_error: float  # largest difference between the model's own attention and the one computed from tokens and W
+
+    @classmethod
+    def of_columns(cls, index: tuple[int, ...], **columns: Any) -> "Head":
+        """The head at an index of the arrays of an :class:`Inspection`; without a head axis the index is ()."""
+        status, margin = Status(str(np.asarray(columns["status"])[index])), None
+        if columns["margins"] is not None and status != Status.INTERRUPTED:
+            found = {name: np.asarray(values)[index] for name, values in columns["margins"].items()}
+            margin = MarginInterval(status, **{name: _of_interval(name, value) for name, value in found.items()})
+        return cls(
+            layer=int(np.asarray(columns["layer"])[index]),
+            head=int(np.asarray(columns["head"])[index]),
+            status=status,
+            selected=np.asarray(columns["selected"])[index],
+            numbers={name: _defined(np.asarray(values)[index]) for name, values in columns["numbers"].items()},
+            margin=margin,
+            rebuilt_error=float(np.asarray(columns["rebuilt_error"])[index]),
+        )
+
+
+def head_columns(heads: list[Head]) -> dict[str, Any]:
+    """The arrays of an :class:`Inspection` that hold these heads, by the names :data:`COLUMNS`."""
+    width = max(head.selected.shape[-1] for head in heads)
+    margins = [head.margin for head in heads]
+    some = next((margin for margin in margins if margin is not None), None)
+    names = [] if some is None else [name for name in asdict(some) if name != "status"]
+    columns = (
+        np.array([str(head.status) for head in heads]),
+        np.array([head.layer for head in heads]),
+        np.array([head.head for head in heads]),
+        np.stack([_widened(head.selected, width) for head in heads]),
+        {name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
+        {name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
+        np.array([head.rebuilt_error for head in heads]),
+    )
+    return dict(zip(COLUMNS, columns, strict=True))
+
+
+def _column(values: Iterable[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _widened(selected: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
+
+
+def _defined(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _of_interval(name: str, value: Any) -> Any:
+    return int(value) if name in COUNTS else _defined(value)

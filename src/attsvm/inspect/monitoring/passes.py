@@ -1,0 +1,158 @@
+"""Reading of forward passes: measures of all heads in each attention call, computed where the tensors are."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.errors import ProblemError
+from attsvm.inspect.attention_functions import attention_functions
+from attsvm.inspect.capture import FusedCalls
+from attsvm.inspect.families.fused import FusedCall
+from attsvm.inspect.families.masks import allowed_entries
+from attsvm.inspect.layers import AttentionLayer
+from attsvm.inspect.weights import Projections, effective_rank, triangular_product
+
+MOST_SEQUENCES, MOST_QUERIES = 8, 64
+"""Of a call; they are spread evenly."""
+
+OF_CALLS = ("largest_logit", "largest_probability", "entropy", "first_share")
+OF_WEIGHTS = ("spectral_norm", "frobenius_norm", "effective_rank")
+
+
+Measured = tuple[Tensor, np.ndarray]
+"""The measures of a call, on its device, and those of the weights."""
+
+
+class PassReader:
+    """Reads the attention of one forward pass of each step that is due, by hooks of a model and its layers.
+
+    It is the first pass in training mode that raises no error. The other passes are untouched.
+
+    ``is_due``: whether the present step is recorded.
+    """
+
+    def __init__(self, model: nn.Module, layers: list[AttentionLayer], is_due: Callable[[], bool]) -> None:
+        self.layers, self.is_due = layers, is_due
+        self.seconds = 0.0  # spent in reading
+        self._calls: FusedCalls | None = None
+        self._reading: dict[str, Measured] = {}  # of the pass that runs
+        self._read: dict[str, Measured] = {}  # of one that has finished
+        self._stack = contextlib.ExitStack()
+        self._hooks = [
+            model.register_forward_pre_hook(self._before),
+            # of several monitors, the last one that began to read is the first one that ends
+            model.register_forward_hook(self._after, always_call=True, prepend=True),
+            model.register_forward_hook(self._finished),
+        ]
+
+    @property
+    def attached(self) -> bool:
+        return bool(self._hooks)
+
+    def take(self) -> dict[str, np.ndarray]:
+        """The measures (:data:`OF_CALLS` and :data:`OF_WEIGHTS`, H) of each layer that was read, by its name."""
+        read, self._read = self._read, {}
+        return {name: np.concatenate([call.double().cpu().numpy(), weights]) for name, (call, weights) in read.items()}
+
+    def close(self) -> None:
+        """Leave the model as it was."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._stack.close()
+
+    def _before(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
+        self._reading = {}
+        if not self.is_due() or self._read or not model.training:
+            return
+        self._calls = self._stack.enter_context(FusedCalls())
+        self._stack.enter_context(attention_functions(model, self._calls.keep))
+        for layer in self.layers:
+            hook = layer.module.register_forward_pre_hook(self._forget)
+            self._stack.callback(hook.remove)
+            # before FSDP's own hook, which takes the weights away
+            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True, prepend=True)
+            self._stack.callback(hook.remove)
+
+    def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        self._stack.close()
+        self._calls = None
+
+    def _finished(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        """Keep what was read of a pass that raised no error."""
+        self._read = self._read or self._reading
+
+    def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        assert self._calls is not None
+        self._calls.last = None
+
+    def _reader(self, layer: AttentionLayer) -> Any:
+        def read(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            start = time.perf_counter()
+            call = None if self._calls is None else self._calls.last
+            with torch.no_grad():
+                call = call or layer.family.rebuilt_call(module, arguments, keywords)
+                if call is None:
+                    raise ProblemError(
+                        f"model: {layer.name} does not call scaled_dot_product_attention, and {layer.family} does not "
+                        "rebuild its attention"
+                    )
+                self._reading[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
+            self.seconds += time.perf_counter() - start
+
+        return read
+
+
+def of_call(call: FusedCall) -> Tensor:
+    """The measures :data:`OF_CALLS` of each head, shape (measures, H).
+
+    The largest logit is the largest one over all sampled queries; the others are means over them. Padding is no query.
+    """
+    sequences, places = (
+        _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
+    )
+    query = call.query[sequences][:, :, places]
+    key = call.key[sequences].repeat_interleave(call.query.shape[1] // call.key.shape[1], 1)
+    logits = ((query @ key.mT) * call.scale).float()
+    mask = call.effective_mask
+    if mask is not None:
+        mask = mask.expand(*call.query.shape[:3], call.key.shape[-2])[sequences][:, :, places]
+        biases = 0.0 if mask.dtype == torch.bool else mask.float()
+        queries = _are_queries(call)[sequences][:, :, places, None]
+        logits = (logits + biases).masked_fill(~(allowed_entries(mask) & queries), -torch.inf)
+    logs = logits.log_softmax(-1)
+    asked = logs.isfinite().any(dim=-1)
+    probabilities = logs.exp().nan_to_num()
+    entropy = -(probabilities * logs.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
+    first = probabilities[..., 0]
+    count = asked.sum(dim=(0, 2)).clamp(min=1)
+
+    def mean(values: Tensor) -> Tensor:
+        return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
+
+    return torch.stack([logits.amax(dim=(0, 2, 3)), mean(probabilities.amax(dim=-1)), mean(entropy), mean(first)])
+
+
+def _are_queries(call: FusedCall) -> Tensor:
+    """Which places of a call are queries, shape (b, H, Q). In self-attention a token that no query sees is padding."""
+    b, H, Q = call.query.shape[:3]
+    mask = call.effective_mask
+    if mask is None or call.key.shape[-2] != Q:
+        return torch.ones(b, H, Q, dtype=torch.bool, device=call.query.device)
+    return allowed_entries(mask).any(dim=-2).expand(b, H, Q)
+
+
+def of_weights(projections: Projections) -> np.ndarray:
+    """The measures :data:`OF_WEIGHTS` of W = W_K W_Q'/√d_h of each head without biases, shape (measures, H)."""
+    product = triangular_product(projections.key, projections.query)
+    values = projections.scale * np.linalg.svd(product, compute_uv=False)
+    return np.stack([values.max(axis=-1), np.sqrt((values**2).sum(axis=-1)), effective_rank(values)])
+
+
+def _spread(size: int, most: int) -> Tensor:
+    """At most so many indices below ``size``, spread evenly."""
+    return torch.linspace(0, size - 1, min(size, most)).round().long()
