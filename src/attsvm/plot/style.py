@@ -178,7 +178,7 @@ def spread(
     values: np.ndarray,
     colour: str,
     line: Any,
-    label: str,
+    label: str | None = None,
     *,
     middle: Callable[..., np.ndarray] = np.nanmedian,
     **options: Any,
