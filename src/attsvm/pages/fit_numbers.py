@@ -1,6 +1,5 @@
 """``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from attsvm.pages.plain import command_result
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory import local_convergence_conditions
+from attsvm.theory import Hypothesis, local_convergence_conditions
 
 if TYPE_CHECKING:
     from attsvm._fit.comparison import Comparison, Scores
@@ -204,34 +203,37 @@ def _settled(fit: "Fit") -> int | None:
 
 
 def _theory(fit: "Fit", chosen: Solution) -> dict[str, Any]:
-    """The field ``theory`` of ``result.json`` for a fixed head, with the Att-SVM of its trained selection.
-
-    A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
-    """
+    """The field ``theory`` of ``result.json`` for a fixed head, with the Att-SVM of its trained selection."""
     theorem = COMBINED_PAPER if fit.train.has_queries else f"{PAPER}, Theorem 3"
     return {
         "theorem": f"{theorem}: gradient descent on the attention with a fixed head",
         "conclusion": "the norm of the weights grows without bound and their direction converges to the Att-SVM of the "
         "selected tokens",
-        "hypotheses": [{"statement": said, "holds": holds} for said, holds in _hypotheses(fit, chosen)],
+        "hypotheses": [{"statement": one.statement, "holds": one.holds} for one in _hypotheses(fit, chosen)],
     }
 
 
-def _hypotheses(fit: "Fit", chosen: Solution) -> Iterator[tuple[str, bool | None]]:
+def _hypotheses(fit: "Fit", chosen: Solution) -> list[Hypothesis]:
     separable = {"optimal": True, "infeasible": False}.get(str(chosen.status))
     locally = bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)) if separable else separable
-    yield "the loss decreases strictly and is smooth (logistic loss)", True
-    yield "the selected tokens are separable from the others", separable
-    yield "the selection is locally optimal: every support token has a lower score", locally
-    yield (
-        "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
-        locally and _in_cone(fit, chosen),
-    )
-    yield (
-        "the steps are those of gradient descent with a constant learning rate of at most 1/L "
-        f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
-        False,  # every run of this command normalises its gradients, and no theorem covers that with growing steps
-    )
+    return [
+        Hypothesis("decreasing_loss", "the loss decreases strictly and is smooth (logistic loss)", True),
+        Hypothesis("separable", "the selected tokens are separable from the others", separable),
+        Hypothesis(
+            "locally_optimal", "the selection is locally optimal: every support token has a lower score", locally
+        ),
+        Hypothesis(
+            "in_cone",
+            "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+            locally and _in_cone(fit, chosen),
+        ),
+        Hypothesis(
+            "constant_rate",
+            "the steps are those of gradient descent with a constant learning rate of at most 1/L "
+            f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
+            False,  # every run of this command normalises its gradients: no theorem covers that with growing steps
+        ),
+    ]
 
 
 def _in_cone(fit: "Fit", chosen: Solution) -> bool | None:
