@@ -1,7 +1,5 @@
 """Attention on a page: texts whose words are shaded by it, and squares of cells for one sequence."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from markupsafe import Markup
 
 from attsvm.pages.over_steps import over as of_slider
+from attsvm.pages.plain import csv_text
 
 WIDEST = 48
 """Most tokens of a sequence whose attention is drawn as a square."""
@@ -134,8 +133,5 @@ def square_table(rows: Square) -> str:
     query,token,probability
     b,a,0.25
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["query", "token", "probability"])
-    writer.writerows((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
-    return stream.getvalue()
+    lines = ((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
+    return csv_text(("query", "token", "probability"), lines)

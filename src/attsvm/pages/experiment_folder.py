@@ -4,13 +4,9 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from attsvm._utils.files import ENDING, kind_of, make_folder
 from attsvm.errors import ProblemError
-from attsvm.pages.experiment import experiment_page
 from attsvm.pages.folder import check_folder, check_holds_files, check_not_read, only_figures
 
 RUNS = "runs"
@@ -88,17 +84,3 @@ def run_folder(folder: Path, name: str) -> Path:
     path = folder / RUNS / name
     make_folder(path)
     return path
-
-
-def write_experiment(folder: Path, result: dict[str, Any], pictures: np.ndarray | None = None) -> None:
-    """Write ``index.html``, ``figures/*.png`` and ``result.json``, each completely or not at all.
-
-    Parameters
-    ----------
-    folder : Path
-        Of :func:`claim_experiment`.
-    result : dict
-    pictures : uint8 ndarray, shape (n, height, width, 3), optional
-        The first test pictures.
-    """
-    experiment_page(result, pictures).write(folder)

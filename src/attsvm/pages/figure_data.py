@@ -3,8 +3,6 @@
 No figure needs code of its own: what matplotlib draws as lines, bands, points, bars and cells is found here.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator
 
 from attsvm.pages.over_steps import is_layer
+from attsvm.pages.plain import csv_text
 
 Row = tuple[Any, ...]
 
@@ -143,16 +142,9 @@ _SYMBOLS = {"infty": "∞", "lambda": "λ", "gamma": "γ", "|": "‖", "log": "l
 
 
 def to_csv(series: list[Series]) -> str:
-    """A line for each point, with columns panel, series, x, y and value; value is empty except for cells.
-
-    Numbers are written so that they are read back exactly.
-    """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["panel", "series", "x", "y", "value"])
-    for one in series:
-        writer.writerows([one.panel, one.name, *row, *[""] * (3 - len(row))] for row in one.rows)
-    return stream.getvalue()
+    """A line for each point, with columns panel, series, x, y and value; value is empty except for cells."""
+    rows = ([one.panel, one.name, *row, *[""] * (3 - len(row))] for one in series for row in one.rows)
+    return csv_text(("panel", "series", "x", "y", "value"), rows)
 
 
 def data_links(figure: Figure, name: str, data: Data | None = None) -> Markup:

@@ -1,7 +1,5 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure, and the attention on single sequences."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,8 @@ from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, Shown, draw_each
 from attsvm.pages.figure_data import file_links
 from attsvm.pages.fit_numbers import weights_symbol
-from attsvm.pages.over_steps import OverSteps, slider
+from attsvm.pages.over_steps import OverSteps, slider, slider_words
+from attsvm.pages.plain import csv_text
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -181,7 +180,7 @@ class _TokenFrames:
     @property
     def caption(self) -> str:
         """What the slider does."""
-        return "" if self.over_steps is None else " The slider shows the attention at earlier steps of the training."
+        return slider_words(self.steps.tolist())
 
 
 def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opacity: float | None = None) -> Rectangle:
@@ -379,18 +378,18 @@ def single_sequences(fit: "Fit") -> dict[str, Any] | None:
         for name, label, (_, cells) in zip(names, labels, rows, strict=True)
     ]
     return {
-        "lead": lead + (" The slider shows the attention at earlier steps of the training." if len(steps) > 1 else ""),
+        "lead": lead + slider_words(steps.tolist()),
         "square": {"columns": columns, "rows": queries, "numbered": True},
-        "slider": slider(steps.tolist()) if len(steps) > 1 else "",
+        "slider": slider(steps.tolist()),
         "links": file_links("sequences", _table(steps, names, shares, allowed)),
     }
 
 
 def _table(steps: np.ndarray, names: list[str], shares: np.ndarray, allowed: np.ndarray) -> str:
     """As CSV: step, sequence, token and attention."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["step", "sequence", "token", "attention"])
-    for step, at_step in zip(steps, shares, strict=True):
-        writer.writerows((step, names[i], t + 1, at_step[i, t]) for i, t in np.argwhere(allowed))
-    return stream.getvalue()
+    rows = (
+        (step, names[i], t + 1, at_step[i, t])
+        for step, at_step in zip(steps, shares, strict=True)
+        for i, t in np.argwhere(allowed)
+    )
+    return csv_text(("step", "sequence", "token", "attention"), rows)

@@ -1,8 +1,10 @@
-"""Results as JSON."""
+"""Results as JSON, and tables as CSV."""
 
+import csv
+import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,3 +44,12 @@ def dumps(value: Any, indent: str = "") -> str:
     deeper = indent + "  "
     entries = (f"{deeper}{json.dumps(name)}: {dumps(entry, deeper)}" for name, entry in value.items())
     return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table as CSV. Numbers are written so that they are read back exactly."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return stream.getvalue()

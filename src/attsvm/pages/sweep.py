@@ -1,7 +1,5 @@
 """The page of ``attsvm sweep show``: heat maps or curves of every measure, and the table of all estimates."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -15,7 +13,7 @@ from markupsafe import Markup
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import counted
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
-from attsvm.pages.plain import command_result
+from attsvm.pages.plain import command_result, csv_text
 from attsvm.pages.sweep_estimates import Series, Summary, cell_text, value_text
 
 sweep_figures = lazy_loader.load("attsvm.pages.sweep_figures", suppress_warning=True)
@@ -130,11 +128,7 @@ def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iter
 
 def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
     """The table as CSV, with the full precision of the numbers; of all series, or of those given."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*(axis.name for axis in summary.axes), *COLUMNS])
-    writer.writerows(table_rows(summary, series))
-    return stream.getvalue()
+    return csv_text([*(axis.name for axis in summary.axes), *COLUMNS], table_rows(summary, series))
 
 
 def _numbers(summary: Summary, command: str, level: float) -> dict[str, Any]:
