@@ -8,6 +8,7 @@ from typing import NamedTuple
 import lazy_loader
 import numpy as np
 
+from attsvm._utils.progress import counted
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
 from attsvm.pages.plain import command_result
@@ -68,8 +69,7 @@ def described(name: str) -> Recorded:
 def summary(records: Records) -> str:
     """How much was recorded."""
     first, last = records.steps[[0, -1]]
-    count = len(records.steps)
-    return f"{len(records.heads)} heads, {count:,} {'record' if count == 1 else 'records'}, steps {first:,} to {last:,}"
+    return f"{len(records.heads)} heads, {counted(len(records.steps), 'record')}, steps {first:,} to {last:,}"
 
 
 def verdict(records: Records) -> str:
