@@ -94,10 +94,10 @@ def _ends(change: "HeadChange", name: str) -> tuple[tuple[float, ...], tuple[flo
 
 def _diagonal(axis: Axes, values: np.ndarray) -> None:
     """The line on which nothing changes; logarithmic axes for values of several sizes."""
-    low, high = float(values.min()), float(values.max())
-    if low > 0 and high > 100 * low:
+    if style.needs_log_scale(values):
         axis.set_xscale("log")
         axis.set_yscale("log")
+    low, high = float(values.min()), float(values.max())
     ends = [low, high] if high > low else [low - 0.5, high + 0.5]
     axis.plot(ends, ends, color=style.INK, linewidth=0.7, linestyle=":", label="unchanged")
 
@@ -127,8 +127,7 @@ def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
         return None
     figure, axis = style.panel(_across(series), measure.title, 2.4)
     _curves(axis, series.places, values, series)
-    low, high = np.nanmin(values), np.nanmax(values)
-    if low > 0 and high > 100 * low:
+    if style.needs_log_scale(values):
         axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = f"{measure.meaning[0].upper()}{measure.meaning[1:]}. {_bands(series)}"

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.figure import Drawn, Shown, draw_each
@@ -58,7 +57,8 @@ def _curves(name: str, records: Records) -> Drawn:
             style.band(
                 axis, steps, lower[:, head], upper[:, head], drawn["color"], f"interval of head {records.heads[head]}"
             )
-    _scale(axis, upper)
+    if style.needs_log_scale(upper):
+        axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     handles, labels = axis.get_legend_handles_labels()
     named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if "interval" not in label]
@@ -91,12 +91,6 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 def _marker(steps: np.ndarray) -> dict[str, Any]:
     return {"marker": "o", "markersize": 2.5} if len(steps) <= 20 else {}
-
-
-def _scale(axis: Axes, values: np.ndarray) -> None:
-    low, high = np.nanmin(values), np.nanmax(values)
-    if low > 0 and high > 100 * low:
-        axis.set_yscale("log")
 
 
 def _map(name: str, records: Records) -> Drawn | None:

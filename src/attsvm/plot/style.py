@@ -151,6 +151,12 @@ def log_scale(axis: Axes, *values: ArrayLike) -> None:
         axis.set_yscale("log")
 
 
+def needs_log_scale(values: ArrayLike) -> bool:
+    """Whether positive values are of several sizes, so that a linear axis would show the largest ones alone."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    return bool(low > 0 and high > 100 * low)
+
+
 def band(axis: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, label: str | None = None) -> None:
     """Shade the range between two curves."""
     axis.fill_between(
