@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm._utils.progress import counted
 from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN, missing_error, weights_symbol
+from attsvm.pages.fit_numbers import numbers as fit_numbers
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.words import (
     FEW_ROWS,
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
 
 
-def fit_page(fit: "Fit", result: dict[str, Any]) -> Page:
-    """The page of a fit, whose ``result`` is of :func:`attsvm.pages.fit_numbers.numbers`.
+def fit_page(fit: "Fit", command: str, threads: int | None = None, *, interrupted: bool = False) -> Page:
+    """The page of a fit, from the arguments of :func:`attsvm.pages.fit_numbers.numbers`.
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
     """
+    result = fit_numbers(fit, command, threads, interrupted=interrupted)
     data, training = result["data"], result["training"]
     head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
     numbers = named_tables(tables(fit, result))

@@ -30,10 +30,11 @@ CONE_UP_TO = 200_000
 """The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
 
 
-def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, Any]:
+def numbers(fit: "Fit", command: str, threads: int | None = None, *, interrupted: bool = False) -> dict[str, Any]:
     """The result of a fit, and of its comparison with other classifiers, as JSON-able numbers.
 
-    ``command``: the command that was run. ``threads``: the limit on threads, if there is one.
+    ``command``: the command that was run. ``threads``: the limit on threads, if there is one. ``interrupted``: whether
+    the command was stopped, even if the fit is complete.
     """
     part, run, comparison, missing = fit.train, fit.run, fit.comparison, missing_error(fit)
     att_svm = None if fit.chosen is None else _att_svm(fit, fit.chosen)
@@ -46,7 +47,7 @@ def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, A
             "seed": fit.seed,
             "threads": threads,
             "status": run.status,
-            "interrupted": fit.interrupted or (comparison is not None and comparison.interrupted),
+            "interrupted": interrupted or fit.interrupted or (comparison is not None and comparison.interrupted),
             "data": _data(fit),
             "training": _training(fit),
             "accuracy": _accuracy(fit),

@@ -92,12 +92,12 @@ def notes(records: Records) -> list[str]:
     low = [head for head, value in zip(records.heads, entropy[-1], strict=True) if value < COLLAPSED]
     if not low:
         return []
-    some = f"{len(low)} heads have" if len(low) > 8 else f"{listed([f'head {head}' for head in low])} {_have(low)}"
+    some = (
+        f"{len(low)} heads have"
+        if len(low) > 8
+        else f"{listed([f'head {head}' for head in low])} {'has' if len(low) == 1 else 'have'}"
+    )
     return [f"At the last record {some} an entropy below {COLLAPSED} nats."]
-
-
-def _have(heads: list[str]) -> str:
-    return "has" if len(heads) == 1 else "have"
 
 
 def monitor_page(records: Records, *, source: str | None, command: str) -> Page:

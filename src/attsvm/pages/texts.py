@@ -13,6 +13,7 @@ from attsvm.estimator.prompt import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.texts_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
     Rows,
@@ -39,11 +40,9 @@ LONGEST_REST = 200
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
-def text_page(fit: "TextFit", result: dict[str, Any]) -> Page:
-    """The page of a fit on texts.
-
-    ``result``: of :func:`attsvm.pages.texts_numbers.text_numbers`.
-    """
+def text_page(fit: "TextFit", **about: Any) -> Page:
+    """The page of a fit on texts, from the arguments of :func:`attsvm.pages.texts_numbers.text_numbers`."""
+    result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = named_tables(tables(result))
     return Page(
