@@ -10,10 +10,9 @@ import pytest
 
 import attsvm
 from attsvm import fit
-from attsvm._utils import devices
 from attsvm._utils.devices import parse_device
-from attsvm.training import memory, session
-from attsvm.training.engine import program
+from attsvm._utils.memory import _of_control_groups
+from attsvm.training import loop, memory, session
 from attsvm.training.memory import Needs, out_of_memory
 
 pytestmark = pytest.mark.slow
@@ -127,9 +126,9 @@ def test_a_memory_error_of_a_callback_is_its_own():
 
 def test_naming_the_default_device_compiles_nothing():
     attsvm.train(PROBLEM, steps=1)
-    compiled = program._compiled.cache_info().misses
+    compiled = loop._compiled.cache_info().misses
     attsvm.train(PROBLEM, steps=1, device="cpu")
-    assert program._compiled.cache_info().misses == compiled
+    assert loop._compiled.cache_info().misses == compiled
 
 
 CONTROL_GROUPS = {
@@ -157,7 +156,7 @@ def test_control_groups_limit_the_free_memory(version, tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    assert sorted(devices._of_control_groups(tmp_path)) == [350, 1000]
+    assert sorted(_of_control_groups(tmp_path)) == [350, 1000]
 
 
 ON_DEVICES = """
