@@ -12,8 +12,7 @@ import attsvm
 from attsvm import fit
 from attsvm._utils import devices
 from attsvm._utils.devices import parse_device
-from attsvm.training import memory, session
-from attsvm.training.engine import program
+from attsvm.training import loop, memory, session
 from attsvm.training.memory import Needs, out_of_memory
 
 pytestmark = pytest.mark.slow
@@ -127,9 +126,9 @@ def test_a_memory_error_of_a_callback_is_its_own():
 
 def test_naming_the_default_device_compiles_nothing():
     attsvm.train(PROBLEM, steps=1)
-    compiled = program._compiled.cache_info().misses
+    compiled = loop._compiled.cache_info().misses
     attsvm.train(PROBLEM, steps=1, device="cpu")
-    assert program._compiled.cache_info().misses == compiled
+    assert loop._compiled.cache_info().misses == compiled
 
 
 CONTROL_GROUPS = {

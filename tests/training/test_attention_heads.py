@@ -11,9 +11,9 @@ from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.training.attention import Factored
-from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import TrialData
+from attsvm.training.attention_heads import AttentionHeads
+from attsvm.training.objective import Objective
+from attsvm.training.trials import TrialData
 from oracles.training import exact
 
 H, N, Q, T, D, M = 2, 2, 2, 3, 3, 2

@@ -20,10 +20,10 @@ from attsvm.optimizers.chain import rule_of
 from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
+from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import collect
-from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.range import check_range
 from attsvm.training.memory import enough_memory
+from attsvm.training.range import check_range
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import (

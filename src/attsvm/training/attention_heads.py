@@ -1,4 +1,4 @@
-"""Several attention heads: where their axis goes between the parameters, the trials of the engine and the optimizer.
+"""Several attention heads: where their axis goes between the parameters, the trials of the loop and the optimizer.
 
 The logits, the pooling and the prediction head of H attention heads in B trials are computed as those of H·B trials, so
 every parametrization and every prediction head is written for one head. Only the outputs of the heads are added up. The
