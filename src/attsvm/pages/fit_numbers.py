@@ -205,7 +205,10 @@ def _settled(fit: "Fit") -> int | None:
 
 
 def _theory(fit: "Fit", att_svm: dict[str, Any]) -> dict[str, Any]:
-    """The field ``theory`` of ``result.json`` for a fixed head, with the field ``att_svm`` of its trained selection."""
+    """The field ``theory`` of ``result.json`` for a fixed head, with the field ``att_svm`` of its trained selection.
+
+    A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
+    """
     theorem = COMBINED_PAPER if fit.train.has_queries else f"{PAPER}, Theorem 3"
     return {
         "theorem": f"{theorem}: gradient descent on the attention with a fixed head",

@@ -9,7 +9,7 @@ from attsvm._utils.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.base import project_on_ball, refuse_joint_parts
-from attsvm.optimizers.matrix_steps import MatrixScope, read_matrix_scope
+from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.svm import solve_svm
