@@ -166,56 +166,10 @@ def quotient(x: Array, divisor: Array) -> Array:
     return elementwise(jnp.multiply, x, 1.0 / divisor)
 
 
-def settled_sum(x: Array, y: Array) -> Array:
-    """The sum of two arrays (..., B), computed once and in lanes."""
-    return elementwise(lambda a, b: settle(a + b), x, y)
-
-
 def settle(x: Array) -> Array:
     """Compute ``x`` once: a barrier that keeps XLA from repeating the work of ``x`` in every consumer."""
     settled: Array = jax.lax.optimization_barrier(x)
     return settled
-
-
-def default_device() -> Any:
-    """What ``jax.default_device`` has set, or None."""
-    return jax.config.jax_default_device  # type: ignore[attr-defined]
-
-
-def platform() -> str:
-    """The kind of JAX's default device, such as "cpu", which ``jax.default_device`` changes."""
-    device: Any = default_device()
-    return jax.default_backend() if device is None else str(getattr(device, "platform", device))
-
-
-def compiler_options(num_trials: int) -> dict[str, Any]:
-    """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
-
-    By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
-    which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
-    emitter does not know barriers: it must not run. A third pass divides loops with many operations between the cores.
-    Slices of several trials run on the cores themselves, so it must not run for them: their threads would wait for each
-    other in every step. A compiler without such passes ignores the option. A single trial
-    uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many. By
-    default the compiler uses half of an AVX-512 register; with whole ones a batch is faster. JAX's
-    setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
-    """
-    if platform() != "cpu":
-        return {}
-    dropped = ["cse_barrier_expander", "small-while-loop-hoisting"]
-    if num_trials > 1:
-        dropped.append("cpu-parallel-task-assigner")
-    passes = {"xla_disable_hlo_passes": ",".join(dropped)}
-    if jax.config.read("jax_disable_most_optimizations"):
-        return passes | quick_to_compile()
-    return passes | {"xla_cpu_use_fusion_emitters": num_trials > 1, "xla_cpu_prefer_vector_width": 512}
-
-
-def quick_to_compile() -> dict[str, Any]:
-    """Options for a program that takes longer to compile than to run."""
-    if platform() != "cpu":
-        return {}
-    return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:
