@@ -18,10 +18,8 @@ Array = jax.Array
 
 # Above these sizes a matrix product is faster. Below them the products are written term by term, and XLA compiles them
 # into one vectorised loop (each term adds an instruction, which limits the length of the sum).
-_LONGEST_WRITTEN_OUT = 64
+LONGEST_WRITTEN_OUT = 64
 _LARGEST_WRITTEN_OUT = 32_768
-# The terms that one pass of a loop over a longer sum writes out: what it copies for them should fit in the cache.
-_PART = 16
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -44,7 +42,7 @@ def contract(subscripts: str, a: Array, b: Array) -> Array:
     left, right, out, summed, sizes = _parse(subscripts, a, b)
     num_terms = math.prod(sizes[letter] for letter in summed)
     num_products = num_terms * math.prod(sizes[letter] for letter in out)
-    if num_terms > _LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
+    if num_terms > LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
         if a.shape[-1] == b.shape[-1] == 1:
             return jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]
         return jnp.einsum(f"{left}...,{right}...->{out}...", a, b)
@@ -73,35 +71,9 @@ def _backward(subscripts: str, operands: tuple[Array, Array], cotangent: Array) 
 contract.defvjp(_forward, _backward)
 
 
-def gap_products(points: Array, rows: Array, vectors: Array) -> Array:
-    """⟨point − row, vector⟩ for each row: (n, Q, d, B), (n, T, d, B or 1) and (n, Q, d, B) to (n, Q, T, B).
-
-    The difference is taken before the product: that of the products would lose what near rows differ by. The sum over d
-    is written term by term, and in a loop over parts of a long one, so that no array (n, Q, T, d, B) is stored.
-    """
-    operands = points, rows, vectors
-
-    def terms(points: Array, rows: Array, vectors: Array) -> Iterator[Array]:
-        for k in range(points.shape[2]):
-            yield (points[:, :, None, k] - rows[:, None, :, k]) * vectors[:, :, None, k]
-
-    d = points.shape[2]
-    if d <= _LONGEST_WRITTEN_OUT:
-        return settle(reduce(jax.lax.add, terms(*operands)))
-
-    def with_part(i: Array, found: Array) -> Array:
-        parts = (jax.lax.dynamic_slice_in_dim(x, i * _PART, _PART, 2) for x in operands)
-        return reduce(jax.lax.add, terms(*parts), found)
-
-    found = jnp.zeros((*points.shape[:2], rows.shape[1], points.shape[-1]), points.dtype)
-    found = jax.lax.fori_loop(0, d // _PART, with_part, found)
-    rest = (x[:, :, d - d % _PART :] for x in operands)
-    return settle(reduce(jax.lax.add, terms(*rest), found))
-
-
 def total(x: Array, axis: int) -> Array:
     """Sum over one axis (not the trials'), kept with length 1."""
-    if x.shape[axis] > _LONGEST_WRITTEN_OUT:
+    if x.shape[axis] > LONGEST_WRITTEN_OUT:
         return jnp.sum(x, axis=axis, keepdims=True)
     return reduce(jax.lax.add, _entries(x, axis, keepdims=True))
 
@@ -109,7 +81,7 @@ def total(x: Array, axis: int) -> Array:
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
-        if length > _LONGEST_WRITTEN_OUT:
+        if length > LONGEST_WRITTEN_OUT:
             x = settle(_REDUCTIONS[operation].whole(x, axis=0))
         else:
             # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction; one axis
