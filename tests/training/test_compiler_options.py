@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attsvm._utils.contractions import compiler_options
+from attsvm._utils.jax_devices import compiler_options
 from attsvm.training.trials import num_threads
 
 

@@ -6,7 +6,8 @@ from fractions import Fraction
 import jax
 import numpy as np
 
-from attsvm._utils.contractions import compiler_options, gap_products
+from attsvm._utils.jax_devices import compiler_options
+from attsvm.training.softmax import gap_products
 
 
 def test_long_sums_are_exact_up_to_rounding_and_copy_no_tokens():

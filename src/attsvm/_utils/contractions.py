@@ -18,10 +18,8 @@ Array = jax.Array
 
 # Above these sizes a matrix product is faster. Below them the products are written term by term, and XLA compiles them
 # into one vectorised loop (each term adds an instruction, which limits the length of the sum).
-_LONGEST_WRITTEN_OUT = 64
+LONGEST_WRITTEN_OUT = 64
 _LARGEST_WRITTEN_OUT = 32_768
-# The terms that one pass of a loop over a longer sum writes out: what it copies for them should fit in the cache.
-_PART = 16
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -44,7 +42,7 @@ def contract(subscripts: str, a: Array, b: Array) -> Array:
     left, right, out, summed, sizes = _parse(subscripts, a, b)
     num_terms = math.prod(sizes[letter] for letter in summed)
     num_products = num_terms * math.prod(sizes[letter] for letter in out)
-    if num_terms > _LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
+    if num_terms > LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
         if a.shape[-1] == b.shape[-1] == 1:
             return jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]
         return jnp.einsum(f"{left}...,{right}...->{out}...", a, b)
@@ -73,35 +71,9 @@ def _backward(subscripts: str, operands: tuple[Array, Array], cotangent: Array) 
 contract.defvjp(_forward, _backward)
 
 
-def gap_products(points: Array, rows: Array, vectors: Array) -> Array:
-    """⟨point − row, vector⟩ for each row: (n, Q, d, B), (n, T, d, B or 1) and (n, Q, d, B) to (n, Q, T, B).
-
-    The difference is taken before the product: that of the products would lose what near rows differ by. The sum over d
-    is written term by term, and in a loop over parts of a long one, so that no array (n, Q, T, d, B) is stored.
-    """
-    operands = points, rows, vectors
-
-    def terms(points: Array, rows: Array, vectors: Array) -> Iterator[Array]:
-        for k in range(points.shape[2]):
-            yield (points[:, :, None, k] - rows[:, None, :, k]) * vectors[:, :, None, k]
-
-    d = points.shape[2]
-    if d <= _LONGEST_WRITTEN_OUT:
-        return settle(reduce(jax.lax.add, terms(*operands)))
-
-    def with_part(i: Array, found: Array) -> Array:
-        parts = (jax.lax.dynamic_slice_in_dim(x, i * _PART, _PART, 2) for x in operands)
-        return reduce(jax.lax.add, terms(*parts), found)
-
-    found = jnp.zeros((*points.shape[:2], rows.shape[1], points.shape[-1]), points.dtype)
-    found = jax.lax.fori_loop(0, d // _PART, with_part, found)
-    rest = (x[:, :, d - d % _PART :] for x in operands)
-    return settle(reduce(jax.lax.add, terms(*rest), found))
-
-
 def total(x: Array, axis: int) -> Array:
     """Sum over one axis (not the trials'), kept with length 1."""
-    if x.shape[axis] > _LONGEST_WRITTEN_OUT:
+    if x.shape[axis] > LONGEST_WRITTEN_OUT:
         return jnp.sum(x, axis=axis, keepdims=True)
     return reduce(jax.lax.add, _entries(x, axis, keepdims=True))
 
@@ -109,7 +81,7 @@ def total(x: Array, axis: int) -> Array:
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
-        if length > _LONGEST_WRITTEN_OUT:
+        if length > LONGEST_WRITTEN_OUT:
             x = settle(_REDUCTIONS[operation].whole(x, axis=0))
         else:
             # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction; one axis
@@ -166,56 +138,10 @@ def quotient(x: Array, divisor: Array) -> Array:
     return elementwise(jnp.multiply, x, 1.0 / divisor)
 
 
-def settled_sum(x: Array, y: Array) -> Array:
-    """The sum of two arrays (..., B), computed once and in lanes."""
-    return elementwise(lambda a, b: settle(a + b), x, y)
-
-
 def settle(x: Array) -> Array:
     """Compute ``x`` once: a barrier that keeps XLA from repeating the work of ``x`` in every consumer."""
     settled: Array = jax.lax.optimization_barrier(x)
     return settled
-
-
-def default_device() -> Any:
-    """What ``jax.default_device`` has set, or None."""
-    return jax.config.jax_default_device  # type: ignore[attr-defined]
-
-
-def platform() -> str:
-    """The kind of JAX's default device, such as "cpu", which ``jax.default_device`` changes."""
-    device: Any = default_device()
-    return jax.default_backend() if device is None else str(getattr(device, "platform", device))
-
-
-def compiler_options(num_trials: int) -> dict[str, Any]:
-    """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
-
-    By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
-    which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
-    emitter does not know barriers: it must not run. A third pass divides loops with many operations between the cores.
-    Slices of several trials run on the cores themselves, so it must not run for them: their threads would wait for each
-    other in every step. A compiler without such passes ignores the option. A single trial
-    uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many. By
-    default the compiler uses half of an AVX-512 register; with whole ones a batch is faster. JAX's
-    setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
-    """
-    if platform() != "cpu":
-        return {}
-    dropped = ["cse_barrier_expander", "small-while-loop-hoisting"]
-    if num_trials > 1:
-        dropped.append("cpu-parallel-task-assigner")
-    passes = {"xla_disable_hlo_passes": ",".join(dropped)}
-    if jax.config.read("jax_disable_most_optimizations"):
-        return passes | quick_to_compile()
-    return passes | {"xla_cpu_use_fusion_emitters": num_trials > 1, "xla_cpu_prefer_vector_width": 512}
-
-
-def quick_to_compile() -> dict[str, Any]:
-    """Options for a program that takes longer to compile than to run."""
-    if platform() != "cpu":
-        return {}
-    return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:

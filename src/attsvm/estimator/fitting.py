@@ -12,8 +12,7 @@ import jax
 import numpy as np
 import optax
 
-from attsvm._utils.contractions import quick_to_compile
-from attsvm._utils.jax_devices import available, default_device, name_of
+from attsvm._utils.jax_devices import available, default_device, name_of, quick_to_compile
 from attsvm._utils.memory import batch_out_of_memory, is_out_of_memory
 from attsvm._utils.progress import Progress, is_recorded
 from attsvm.errors import ProblemError

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import contract, over_entries, platform, settle, total
+from attsvm._utils.contractions import contract, over_entries, settle, total
+from attsvm._utils.jax_devices import default_device
 
 Array = jax.Array
 
@@ -166,7 +167,7 @@ def by_many(function: Callable[[Array], Array], matrices: Array) -> Array:
     if matrices.shape[0] < matrices.shape[1]:
         return jnp.swapaxes(by_many(function, jnp.swapaxes(matrices, 0, 1)), 0, 1)
     number = matrices.shape[-1]
-    parts = -(-number // _MOST) if platform() == "cpu" else 1
+    parts = -(-number // _MOST) if default_device().platform == "cpu" else 1
     length = -(-number // (_FEWEST * parts)) * _FEWEST if number > 2 else number
     padded = jnp.pad(matrices, ((0, 0), (0, 0), (0, parts * length - number)))
     if parts == 1:

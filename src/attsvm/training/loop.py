@@ -11,15 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import (
-    compiler_options,
-    default_device,
-    elementwise,
-    lanes,
-    over_entries,
-    quick_to_compile,
-    settled_sum,
-)
+from attsvm._utils.contractions import elementwise, lanes, over_entries, settle
+from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
 from attsvm.optimizers.rule import Chain, Transformation
 from attsvm.optimizers.scales import Scaled, rescaled
 from attsvm.optimizers.sizes import over_all
@@ -185,7 +178,8 @@ class Program:
             Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=inputs.numbers, value=value
         )
         moves = heads.joined(updates)
-        trained = {name: settled_sum(x, moves[name]) for name, x in state.trained.items()}
+        # settled: the sums are computed once
+        trained = {name: elementwise(_settled_sum, x, moves[name]) for name, x in state.trained.items()}
         # a NaN is never below its limit
         limits = inputs.range.limits
         below = {name: elementwise(_is_below, x, limits[name]) for name, x in trained.items()}
@@ -262,6 +256,10 @@ class Executable(NamedTuple):
     call: Callable[..., Any]
     concurrent: bool
     """Whether several threads may run it at once. Programs that call LAPACK must not: they can deadlock."""
+
+
+def _settled_sum(x: Array, y: Array) -> Array:
+    return settle(x + y)
 
 
 @lru_cache(maxsize=MOST_EXECUTABLES)

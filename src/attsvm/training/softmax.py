@@ -1,13 +1,18 @@
 """Softmax pooling. Its gradient keeps its relative accuracy, however saturated the softmax is."""
 
+from collections.abc import Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from attsvm._utils.contractions import contract, gap_products, over_entries, settle, total
+from attsvm._utils.contractions import LONGEST_WRITTEN_OUT, contract, over_entries, settle, total
 
 Array = jax.Array
+
+# The terms that one pass of a loop over a longer sum writes out: what it copies for them should fit in the cache.
+_PART = 16
 
 
 class Pooled(NamedTuple):
@@ -75,3 +80,29 @@ def logit_gradient(
     r = settle(total(products, axis=2) * pooled.probability)
     share = query_weight[:, :, None] * pooled.probability
     return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - products) * share), log_scale
+
+
+def gap_products(points: Array, rows: Array, vectors: Array) -> Array:
+    """⟨point − row, vector⟩ for each row: (n, Q, d, B), (n, T, d, B or 1) and (n, Q, d, B) to (n, Q, T, B).
+
+    The difference is taken before the product: that of the products would lose what near rows differ by. The sum over d
+    is written term by term, and in a loop over parts of a long one, so that no array (n, Q, T, d, B) is stored.
+    """
+    operands = points, rows, vectors
+
+    def terms(points: Array, rows: Array, vectors: Array) -> Iterator[Array]:
+        for k in range(points.shape[2]):
+            yield (points[:, :, None, k] - rows[:, None, :, k]) * vectors[:, :, None, k]
+
+    d = points.shape[2]
+    if d <= LONGEST_WRITTEN_OUT:
+        return settle(reduce(jax.lax.add, terms(*operands)))
+
+    def with_part(i: Array, found: Array) -> Array:
+        parts = (jax.lax.dynamic_slice_in_dim(x, i * _PART, _PART, 2) for x in operands)
+        return reduce(jax.lax.add, terms(*parts), found)
+
+    found = jnp.zeros((*points.shape[:2], rows.shape[1], points.shape[-1]), points.dtype)
+    found = jax.lax.fori_loop(0, d // _PART, with_part, found)
+    rest = (x[:, :, d - d % _PART :] for x in operands)
+    return settle(reduce(jax.lax.add, terms(*rest), found))

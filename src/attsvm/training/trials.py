@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import platform
+from attsvm._utils.jax_devices import default_device
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
 from attsvm.training.attention_heads import fold
@@ -45,7 +45,7 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
 
     If the lengths are not equal, the last slice repeats its last trial, so that one executable serves all slices.
     """
-    if platform() != "cpu":
+    if default_device().platform != "cpu":
         return [np.arange(num_trials)]
     most = 1 if trial_size > LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
     most = max(1, most // num_heads)
