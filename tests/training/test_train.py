@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.training import loop
+from attsvm.training import loop, trials
 from attsvm.training import session as sessions
 
 
@@ -153,8 +153,8 @@ def test_history_holds_the_steps_asked_for():
 def test_calls_of_one_step_give_the_same_run_and_keep_what_is_recorded(monkeypatch):
     problem = random_problem(4, 5, 6, seed=3)
     whole = train(problem, steps=60, record=[20, 60])
-    monkeypatch.setattr(sessions, "_SECONDS_A_CALL", 0.0)
-    monkeypatch.setattr(sessions, "_CALL_OVER_FIXED", 1)
+    monkeypatch.setattr(trials, "_SECONDS_A_CALL", 0.0)
+    monkeypatch.setattr(trials, "_CALL_OVER_FIXED", 1)
     calls, held = [], []
     keep = sessions.Session._keep
 
