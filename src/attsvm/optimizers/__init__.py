@@ -29,13 +29,12 @@ from attsvm.optimizers.bilinear_descent import bilinear_descent
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.gradient import gradient_descent, normalized_gradient_descent, polyak
 from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.line_descent import column_descent, row_descent
+from attsvm.optimizers.matrix_descent import column_descent, row_descent, spectral_descent
+from attsvm.optimizers.matrix_directions import NewtonSchulz
 from attsvm.optimizers.mirror import mirror_descent
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.polar import NewtonSchulz
 from attsvm.optimizers.potential import Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.spectral_descent import spectral_descent
 from attsvm.optimizers.steepest import steepest_descent
 from attsvm.optimizers.transformations import Decaying
 from attsvm.optimizers.wrapped import adam, momentum, muon, normalized

@@ -16,7 +16,7 @@ from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, parse_norm
 from attsvm.norms.base import project_on_ball, refuse_joint_parts
 from attsvm.norms.factors import induced_norm
-from attsvm.optimizers.matrix_steps import MatrixScope, read_matrix_scope
+from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
