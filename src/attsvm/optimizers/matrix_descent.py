@@ -16,7 +16,7 @@ from attsvm.optimizers.matrix_directions import (
 from attsvm.optimizers.matrix_steps import ByLogit, MatrixSteps
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule, Transformation
+from attsvm.optimizers.rule import Rule, Transformation, WeightDecay
 from attsvm.optimizers.scales import read_number
 from attsvm.optimizers.transformations import (
     Decaying,
@@ -24,7 +24,6 @@ from attsvm.optimizers.transformations import (
     LearningRate,
     Normalize,
     Schedule,
-    WeightDecay,
 )
 
 SHORT_STEPS = Decaying(0.05, 100, 0.5)
