@@ -33,15 +33,13 @@ class Foreign(Rule):
 
     transformation: optax.GradientTransformation
 
+    # those that treat matrices in a special way, such as Muon, treat the matrices of each head so
+    scope = "each"
+
     @property
     def scale_free(self) -> bool:
         """Whether it uses the scales."""
         return "log_scale" in inspect.signature(self.transformation.update).parameters
-
-    @property
-    def heads_apart(self) -> bool:
-        """True: optimizers of optax that treat matrices in a special way, such as Muon, treat those of each head so."""
-        return True
 
     def init(self, params: Tree) -> Any:
         """Its own state, for each trial."""

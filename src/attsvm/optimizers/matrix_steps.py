@@ -100,11 +100,6 @@ class MatrixSteps(Rule):
         """That of the direction."""
         return self.direction.norm
 
-    @property
-    def heads_apart(self) -> bool:
-        """Whether each head is a matrix: a head whose gradient is far smaller than that of another steps as far."""
-        return self.scope == "heads"
-
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:

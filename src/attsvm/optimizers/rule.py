@@ -19,6 +19,8 @@ class Transformation(ABC):
 
     The trailing axis of each array holds the trials. Gradients come as :class:`Scaled`: numbers near 1, and the scale
     that was taken out of them. Equal transformations share their compiled training: define one as a frozen dataclass.
+    Training gives each attention head to it as a parameter of its own if a part of the chain has a ``scope`` that is
+    "each" or "heads".
     """
 
     @property
@@ -34,11 +36,6 @@ class Transformation(ABC):
     @property
     def scale_free(self) -> bool:
         """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
-        return False
-
-    @property
-    def heads_apart(self) -> bool:
-        """Whether each attention head has to be a parameter of its own, with its own scale."""
         return False
 
     def init(self, params: Tree) -> Any:
@@ -99,10 +96,6 @@ class Chain(Rule):
     def scale_free(self) -> bool:
         """Whether the gradient is normalized, or the rule does not depend on its size."""
         return any(part.scale_free for part in (*self.parts, self.rule))
-
-    @property
-    def heads_apart(self) -> bool:
-        return any(part.heads_apart for part in (*self.parts, self.rule))
 
     @property
     def state_degree(self) -> float | None:

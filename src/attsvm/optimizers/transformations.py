@@ -153,11 +153,6 @@ class Normalize(Transformation):
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
 
-    @property
-    def heads_apart(self) -> bool:
-        """Whether the scope is each parameter, that of each attention head."""
-        return self.scope == "each"
-
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
@@ -197,11 +192,6 @@ class Relative(SizeOfWeights):
     def __post_init__(self) -> None:
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
-
-    @property
-    def heads_apart(self) -> bool:
-        """Whether the scope is each parameter, that of each attention head."""
-        return self.scope == "each"
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
