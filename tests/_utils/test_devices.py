@@ -10,8 +10,8 @@ import pytest
 
 import attsvm
 from attsvm import fit
-from attsvm._utils import devices
 from attsvm._utils.devices import parse_device
+from attsvm._utils.memory import _of_control_groups
 from attsvm.training import loop, memory, session
 from attsvm.training.memory import Needs, out_of_memory
 
@@ -156,7 +156,7 @@ def test_control_groups_limit_the_free_memory(version, tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    assert sorted(devices._of_control_groups(tmp_path)) == [350, 1000]
+    assert sorted(_of_control_groups(tmp_path)) == [350, 1000]
 
 
 ON_DEVICES = """

@@ -3,7 +3,8 @@
 import pytest
 
 import attsvm
-from attsvm._utils.devices import enough_memory, find_torch_device
+from attsvm._utils.devices import find_torch_device
+from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
 
 torch = pytest.importorskip("torch")

@@ -36,7 +36,7 @@ for (const input of document.querySelectorAll("p.over-steps input")) {
 def written(problem, folder, source=None, **options):
     done = fit(problem, steps=30, **options)
     done = replace(done, source=source)
-    fit_page(done, done.numbers()).write(folder)
+    fit_page(done, "attsvm fit").write(folder)
     return done, (folder / "index.html").read_text()
 
 

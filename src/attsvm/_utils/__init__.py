@@ -1,1 +1,1 @@
-"""What every package uses: files, progress, devices, extensions, checks and linear algebra of stacks."""
+"""What every package uses: files, progress, devices, memory, extensions, checks and linear algebra of stacks."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from attsvm._utils.devices import free_memory, parse_device
+from attsvm._utils.devices import parse_device
+from attsvm._utils.memory import free_memory
 
 
 def find_device(name: str | None) -> jax.Device:
@@ -57,11 +58,6 @@ def on_device(device: jax.Device) -> AbstractContextManager[Any]:
 def name_of(device: jax.Device) -> str:
     """The name under which :func:`find_device` finds a device."""
     return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
-
-
-def exhausted(error: Exception) -> bool:
-    """Whether an error of JAX says that memory does not suffice."""
-    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def available(device: jax.Device) -> int:

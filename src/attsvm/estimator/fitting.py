@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 from attsvm._utils.contractions import quick_to_compile
-from attsvm._utils.devices import batch_out_of_memory
-from attsvm._utils.jax_devices import available, default_device, exhausted, name_of
+from attsvm._utils.jax_devices import available, default_device, name_of
+from attsvm._utils.memory import batch_out_of_memory, is_out_of_memory
 from attsvm._utils.progress import Progress, is_recorded
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters, gather
@@ -245,7 +245,7 @@ def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if not exhausted(error):
+        if not is_out_of_memory(error):
             raise
         raise batch_out_of_memory(name_of(device), available(device), "sequences of a batch", size) from error
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attsvm._utils.devices import enough_memory, find_torch_device
+from attsvm._utils.devices import find_torch_device
+from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
 
 SPECIAL = "special_tokens_mask"

@@ -20,7 +20,7 @@ optimizer                       step                                            
 =============================== =========================================================== ==========================
 
 Each is a short :func:`chain` of transformations of the gradient and a rule, in the manner of optax
-(:mod:`attsvm.optimizers.rule`). Normalized optimizers stay exact if the gradient is too small for a float; with the
+(``attsvm.optimizers.rule``). Normalized optimizers stay exact if the gradient is too small for a float; with the
 other optimizers training stalls then. A new optimizer is a transformation of optax: if its ``update`` has a parameter
 ``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """

@@ -89,8 +89,8 @@ def chain(
     Parameters
     ----------
     *parts : Transformation, ..., optax.GradientTransformation
-        Any number of transformations of :mod:`attsvm.optimizers.transformations`, then one rule, such as
-        :class:`attsvm.optimizers.mirror.Mirror`, or an optimizer, of optax too.
+        Any number of transformations of ``attsvm.optimizers.transformations``, then one rule, such as
+        ``attsvm.optimizers.mirror.Mirror``, or an optimizer, of optax too.
     name : str, optional
         The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
         passes its own name and ``arguments``, and then runs can be resumed from a file.

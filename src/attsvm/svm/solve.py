@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm._utils.checks import check_integer, check_number, selection_of, weights_of
-from attsvm._utils.devices import batch_out_of_memory, free_memory
+from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, reports
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
@@ -145,12 +145,10 @@ def solve_svm(
 @contextlib.contextmanager
 def _enough_memory(problem: Problem) -> Iterator[None]:
     """Say which size to try if memory does not suffice."""
-    try:
+    shape = f"{problem.key_dim} × {problem.query_dim}" if problem.has_queries else f"{problem.key_dim}"
+    count = math.prod(problem.query_shape) * problem.num_tokens
+    with enough_memory("cpu", f"constraints on {shape} weights", count):
         yield
-    except MemoryError as error:
-        shape = f"{problem.key_dim} × {problem.query_dim}" if problem.has_queries else f"{problem.key_dim}"
-        count = math.prod(problem.query_shape) * problem.num_tokens
-        raise batch_out_of_memory("cpu", free_memory(), f"constraints on {shape} weights", count) from error
 
 
 def _multiplications(problem: Problem) -> int:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attsvm._utils.devices import in_bytes
-from attsvm._utils.jax_devices import available, exhausted, name_of
+from attsvm._utils.jax_devices import available, name_of
+from attsvm._utils.memory import in_bytes, is_out_of_memory
 from attsvm.problem import Problem
 from attsvm.training.setup import Setup
 
@@ -39,7 +39,7 @@ def enough_memory(device: Any, setup: Setup) -> Iterator[None]:
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not (isinstance(error, MemoryError) or exhausted(error)):
+        if not is_out_of_memory(error):
             raise
         raise out_of_memory(name_of(device), available(device), needs(setup), setup.num_trials) from error
 

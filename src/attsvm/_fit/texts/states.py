@@ -12,8 +12,9 @@ from jaxtyping import Int
 
 from attsvm._fit.texts.words import MAX_LENGTH
 from attsvm._utils.checks import check_integer
-from attsvm._utils.devices import enough_memory, find_torch_device
+from attsvm._utils.devices import find_torch_device
 from attsvm._utils.files import reading
+from attsvm._utils.memory import enough_memory
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers

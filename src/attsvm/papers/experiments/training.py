@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm._utils.devices import enough_memory
 from attsvm._utils.interruption import interruptions
+from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, is_recorded
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.board import Board

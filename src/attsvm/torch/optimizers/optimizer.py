@@ -19,7 +19,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from attsvm._utils.devices import enough_memory
+from attsvm._utils.memory import enough_memory
 from attsvm._utils.powers import signed_power
 from attsvm.torch.optimizers import fused
 from attsvm.torch.optimizers.gradients import NONFINITE, Given, NonFinite, check_dense, gradient_scale, refuse

@@ -1,0 +1,113 @@
+"""Memory that does not suffice: one error for it, and how much memory is free.
+
+JAX is not imported here, and PyTorch only where its GPUs are asked for their memory.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+_WORDS = ("DefaultCPUAllocator", "RESOURCE_EXHAUSTED")
+"""What the errors of PyTorch (in main memory) and of JAX say, which have no types of their own."""
+
+
+@contextlib.contextmanager
+def enough_memory(device: "torch.device | Literal['cpu']", what: str, size: int) -> Iterator[None]:
+    """Raise :func:`batch_out_of_memory` for each error of memory that does not suffice. The device is PyTorch's."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise batch_out_of_memory(str(device), _available(device), what, size) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error of Python, NumPy, JAX or PyTorch says that memory does not suffice."""
+    # torch.OutOfMemoryError, without an import of PyTorch
+    of_gpu = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or of_gpu or any(word in str(error) for word in _WORDS)
+
+
+def _available(device: "torch.device | Literal['cpu']") -> int:
+    """Bytes that a device has free; 0 if unknown."""
+    if str(device) == "cpu":
+        return free_memory()
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def free_memory() -> int:
+    """Bytes of main memory that are free or can be freed; 0 where the system does not say.
+
+    A control group, such as that of a container or of a job of a cluster, may leave less than the machine has.
+    """
+    limits = [*_of_machine(), *_of_control_groups()]
+    return max(0, min(limits)) if limits else 0
+
+
+def _of_machine() -> Iterator[int]:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    yield int(line.split()[1]) * 1024
+                    return
+        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_control_groups(root: Path = Path("/")) -> Iterator[int]:
+    """What each limited control group of this process leaves, of version 2 or 1 of Linux's groups."""
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            for controller in {*controllers.split(",")} & set(_GROUP_FILES):
+                mount, most, used, cached = _GROUP_FILES[controller]
+                group = root / mount / name.lstrip("/")
+                for folder in (group, *group.parents):  # of a container, only some of them are visible
+                    with contextlib.suppress(OSError, ValueError):  # without a limit there is "max", or no file
+                        limit, use = (int((folder / file).read_text()) for file in (most, used))
+                        yield limit - use + _statistic(folder / "memory.stat", cached)
+
+
+_GROUP_FILES = {
+    "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""By the controller in a line of /proc/self/cgroup: mount point, limit, use, and what of the use can be freed."""
+
+
+def _statistic(path: Path, name: str) -> int:
+    rows = (row.split() for row in path.read_text().splitlines())
+    return next((int(row[1]) for row in rows if row[0] == name), 0)
+
+
+def batch_out_of_memory(where: str, available: int, what: str, size: int) -> MemoryError:
+    """Return the error of ``size`` things that do not fit, such as "sequences of a batch": it says which size to try.
+
+    ``where`` names the device, and ``available`` is the number of its free bytes, 0 if unknown.
+    """
+    room = f", which has {in_bytes(available)} available" if available else ""
+    tried = f"try {size // 2:,}" if size > 1 else "not even one fits"
+    return MemoryError(f"{size:,} {what} need more memory than there is on {where}{room}; {tried}")
+
+
+def in_bytes(number: int) -> str:
+    """A number of bytes in a readable unit.
+
+    Examples
+    --------
+    >>> from attsvm._utils.memory import in_bytes
+    >>> in_bytes(3 * 2**29)
+    '1.5 GiB'
+    """
+    power = max(0, min(len(UNITS) - 1, (number.bit_length() - 1) // 10))
+    return f"{number / 1024**power:.4g} {UNITS[power]}"
