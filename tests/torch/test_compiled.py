@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
-from attsvm.torch.optimizers import fused  # noqa: E402
+from attsvm.torch import (  # noqa: E402
+    MirrorDescent,
+    SignDescent,
+    SpectralDescent,
+    fused,
+)
 from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
 pytestmark = [
@@ -70,23 +74,23 @@ def test_large_groups_are_compiled_by_default_and_take_eager_steps_where_that_fa
 
     eager = steps(compiled=False)
     kernels = []
-    monkeypatch.setattr(fused, "kernel", lambda *key: kernels.append(key) or refuse())
-    fused.works.cache_clear()
+    monkeypatch.setattr("attsvm.torch.steps.kernel", lambda *key: kernels.append(key) or refuse())
+    fused.compiler_works.cache_clear()
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     with pytest.raises(RuntimeError, match="no compiler"):  # of the kernel, so there is one
         steps()
     assert len(kernels) == 1
-    fused.works.cache_clear()
+    fused.compiler_works.cache_clear()
     monkeypatch.setattr(torch, "compile", refuse)
     with pytest.warns(RuntimeWarning, match=r"steps on cpu are slower.*\(no compiler\)") as seen:
         torch.testing.assert_close(steps(), eager, rtol=0, atol=0)
     assert len(seen) == 1
     monkeypatch.setattr(fused, "FEWEST_ENTRIES", fused.FEWEST_ENTRIES + 1)
-    fused.works.cache_clear()
+    fused.compiler_works.cache_clear()
     parameter = torch.nn.Parameter(torch.linspace(-1, 1, fused.FEWEST_ENTRIES - 1))
     parameter.grad = torch.ones_like(parameter)
     MirrorDescent([parameter], lr=0.01).step()  # no warning: nothing is compiled for a smaller group
-    fused.works.cache_clear()
+    fused.compiler_works.cache_clear()
     with pytest.raises(ValueError, match="compiled: expected True, False or None, got 'yes'"):
         MirrorDescent([parameter], lr=0.01, compiled="yes")
 

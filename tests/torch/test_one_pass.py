@@ -6,8 +6,11 @@ from contextlib import nullcontext
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import MirrorDescent  # noqa: E402
-from attsvm.torch.optimizers import norms, optimizer  # noqa: E402
+from attsvm.torch import (  # noqa: E402
+    MirrorDescent,
+    norms,
+    optimizer,
+)
 
 pytestmark = [
     pytest.mark.skipif(

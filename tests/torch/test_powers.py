@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm._utils.powers import signed_power  # noqa: E402
-from attsvm.torch.optimizers.powers import POWERS_BY_CUBE_ROOTS  # noqa: E402
+from attsvm.torch.steps import POWERS_BY_CUBE_ROOTS  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

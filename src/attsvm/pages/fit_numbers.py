@@ -1,6 +1,5 @@
 """``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from attsvm.pages.plain import command_result
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory import local_convergence_conditions
+from attsvm.theory import Hypothesis, local_convergence_conditions
 
 if TYPE_CHECKING:
     from attsvm._fit.comparison import Comparison, Scores
@@ -215,25 +214,31 @@ def _theory(fit: "Fit", att_svm: dict[str, Any]) -> dict[str, Any]:
         "theorem": f"{theorem}: gradient descent on the attention with a fixed head",
         "conclusion": "the norm of the weights grows without bound and their direction converges to the Att-SVM of the "
         "selected tokens",
-        "hypotheses": [{"statement": said, "holds": holds} for said, holds in _hypotheses(fit, att_svm)],
+        "hypotheses": [{"statement": one.statement, "holds": one.holds} for one in _hypotheses(fit, att_svm)],
     }
 
 
-def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:
+def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> list[Hypothesis]:
     separable = att_svm["separable"]
     locally = att_svm["locally_optimal"] if separable else separable
-    yield "the loss decreases strictly and is smooth (logistic loss)", True
-    yield "the selected tokens are separable from the others", separable
-    yield "the selection is locally optimal: every support token has a lower score", locally
-    yield (
-        "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
-        locally and _in_cone(fit),
-    )
-    yield (
-        "the steps are those of gradient descent with a constant learning rate of at most 1/L "
-        f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
-        False,  # every run of this command normalises its gradients, and no theorem covers that with growing steps
-    )
+    return [
+        Hypothesis("decreasing_loss", "the loss decreases strictly and is smooth (logistic loss)", True),
+        Hypothesis("separable", "the selected tokens are separable from the others", separable),
+        Hypothesis(
+            "locally_optimal", "the selection is locally optimal: every support token has a lower score", locally
+        ),
+        Hypothesis(
+            "in_cone",
+            "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+            locally and _in_cone(fit),
+        ),
+        Hypothesis(
+            "constant_rate",
+            "the steps are those of gradient descent with a constant learning rate of at most 1/L "
+            f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
+            False,  # every run of this command normalises its gradients: no theorem covers that with growing steps
+        ),
+    ]
 
 
 def _in_cone(fit: "Fit") -> bool | None:

@@ -8,11 +8,12 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
-from attsvm.torch.optimizers.gradients import NonFiniteGradientError
-from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
-from attsvm.torch.optimizers.matrix_descent import ColumnDescent, RowDescent, SpectralDescent
-from attsvm.torch.optimizers.mirror_descent import MirrorDescent
-from attsvm.torch.optimizers.sign_descent import SignDescent
+from attsvm.torch.gradients import NonFiniteGradientError
+from attsvm.torch.learning_rate import lr_from_adam, lr_from_sgd
+from attsvm.torch.matrix_descent import ColumnDescent, RowDescent
+from attsvm.torch.mirror_descent import MirrorDescent
+from attsvm.torch.sign_descent import SignDescent
+from attsvm.torch.spectral_descent import SpectralDescent
 
 __all__ = [
     "ColumnDescent",

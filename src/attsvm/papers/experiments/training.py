@@ -31,7 +31,7 @@ from attsvm.papers.experiments.optimizers import make_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.tables import Rows
 from attsvm.results import Status
-from attsvm.torch.optimizers.sharding import all_finite
+from attsvm.torch.sharding import all_finite
 
 CHECKPOINT = "checkpoint.safetensors"
 

@@ -21,11 +21,10 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm._utils.memory import enough_memory
 from attsvm._utils.powers import signed_power
-from attsvm.torch.optimizers import fused
-from attsvm.torch.optimizers.gradients import NONFINITE, Given, NonFinite, check_dense, gradient_scale, refuse
-from attsvm.torch.optimizers.powers import POWERS
-from attsvm.torch.optimizers.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
-from attsvm.torch.optimizers.steps import LARGEST_JOINED, Along, Batch, Kind, accumulate, descend, descend_along
+from attsvm.torch.fused import compiler_works, compiling_pays, fits_kernel
+from attsvm.torch.gradients import NONFINITE, Given, NonFinite, gradient_scale, refuse
+from attsvm.torch.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
+from attsvm.torch.steps import LARGEST_JOINED, POWERS, Along, Batch, Kind, accumulate, descend, descend_along
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
@@ -102,6 +101,9 @@ class MirrorOptimizer(Optimizer, ABC):
 
     # Hooks of a subclass
 
+    _signs = False
+    """Whether the direction of an elementwise step is sign(b)."""
+
     def _potential(self, group: dict[str, Any]) -> float:
         """The p of the potential (1/p)‖w‖_p^p."""
         return 2.0
@@ -118,11 +120,12 @@ class MirrorOptimizer(Optimizer, ABC):
 
     def _check_gradients(self, given: list[Given]) -> None:
         """Raise RuntimeError if a gradient cannot be used."""
-        check_dense(self, given)
-
-    def _signs(self, group: dict[str, Any]) -> bool:
-        """Whether the direction is sign(b)."""
-        return False
+        for _, parameter, gradient in given:
+            if gradient.layout != torch.strided:
+                raise RuntimeError(
+                    f"{type(self).__name__} takes dense gradients only, got {gradient.layout} "
+                    f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
+                )
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
         """Whether the direction is b or sign(b), so that the whole step can be one pass."""
@@ -234,7 +237,7 @@ class MirrorOptimizer(Optimizer, ABC):
         exponent = 1.0 / (p - 1.0)
         if self._elementwise(group) and lr > 0.0:
             for batch in batches:
-                descend(batch, Kind(exponent, self._signs(group), nesterov), lr, scale, momentum, decay)
+                descend(batch, Kind(exponent, self._signs, nesterov), lr, scale, momentum, decay)
         else:
             momenta = [accumulate(batch, scale, momentum, nesterov) for batch in batches]
             # computing the weights from z rounds: with lr = 0 they must not even be written
@@ -249,7 +252,7 @@ class MirrorOptimizer(Optimizer, ABC):
     def _compiles(self, group: dict[str, Any]) -> Callable[[torch.device], bool]:
         """Whether compiled kernels update the parameters of a group, for each device."""
         if group["compiled"] is None:
-            return fused.works if fused.pays(group["params"]) else lambda device: False
+            return compiler_works if compiling_pays(group["params"]) else lambda device: False
         return lambda device: group["compiled"]
 
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
@@ -263,7 +266,7 @@ class MirrorOptimizer(Optimizer, ABC):
             if row[2] is None:
                 row[2] = row[0]
             device, joined = parameter.device, group["foreach"]
-            kernel = compiles(device) and fused.fits(row)
+            kernel = compiles(device) and fits_kernel(row)
             if joined is None or kernel:
                 joined = row[0].numel() <= LARGEST_JOINED or (device.type != "cpu" and not kernel)
             key = (device, parameter.dtype, gradient.dtype, sharding, joined, kernel)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.optimizer import MirrorOptimizer, SharedOptions
-from attsvm.torch.optimizers.steps import Along, Batch
+from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
+from attsvm.torch.steps import Along, Batch
 
 
 class SignDescent(MirrorOptimizer):
@@ -54,13 +54,12 @@ class SignDescent(MirrorOptimizer):
             [0.7500, 1.2500]])
     """
 
+    _signs = True
+
     def __init__(
         self, params: ParamsT, lr: float | Tensor, *, normalize: bool = True, **shared: Unpack[SharedOptions]
     ) -> None:
         super().__init__(params, {"lr": lr, "normalize": normalize}, shared)
-
-    def _signs(self, group: dict[str, Any]) -> bool:
-        return True
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return bool(group["normalize"])

@@ -19,13 +19,13 @@ TYPICAL_LENGTH = 1 << 17
 """Kernels are compiled with this length: long enough for the compiler to parallelise their loops."""
 
 
-def pays(parameters: Iterable[Tensor]) -> bool:
+def compiling_pays(parameters: Iterable[Tensor]) -> bool:
     """Whether compiling the step of these parameters saves more than it takes, in a training of usual length."""
     return sum(x.numel() for x in parameters) >= FEWEST_ENTRIES
 
 
 @cache
-def works(device: torch.device) -> bool:
+def compiler_works(device: torch.device) -> bool:
     """Whether `torch.compile` makes kernels for the device here. Warns at the first call if not."""
     compiler: Any = torch.compile
     try:
@@ -42,7 +42,7 @@ def works(device: torch.device) -> bool:
     return True
 
 
-def fits(tensors: Sequence[Tensor | None]) -> bool:
+def fits_kernel(tensors: Sequence[Tensor | None]) -> bool:
     """Whether a kernel takes a tensor with its gradient and state: all contiguous, and of more than one entry.
 
     `torch.compile` treats lengths 0 and 1 as constants, so it would compile separate kernels for them.

@@ -1,22 +1,20 @@
-"""Descent along a direction of each weight matrix, or of each head of it: spectral descent, and descent by lines.
+"""Descent along a direction of each weight matrix, or of each head of it: the base class, and descent by lines.
 
-The direction is that of steepest descent in the spectral norm, or the gradient with each row or column divided by its
-length.
+In descent by lines the direction is the gradient with each row or column divided by its length.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.gradients import Given
-from attsvm.torch.optimizers.matrix_directions import exact_polar_factor, newton_schulz, taken_apart, unit_lines
-from attsvm.torch.optimizers.optimizer import MirrorOptimizer, SharedOptions, check_number
-from attsvm.torch.optimizers.sharding import sharding_of
-from attsvm.torch.optimizers.steps import Along, Batch
+from attsvm.torch.gradients import Given
+from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
+from attsvm.torch.sharding import sharding_of
+from attsvm.torch.steps import Along, Batch
 
 
 class MatrixDescent(MirrorOptimizer):
@@ -195,109 +193,25 @@ class ColumnDescent(_LineDescent):
     _axis = 1
 
 
-_MUON = (3.4445, -4.7750, 2.0315)
-_OF_PRODUCTS = (torch.bfloat16, torch.float32, torch.float64)
-_OF_GRADIENTS = (torch.bfloat16, torch.float16)
+def taken_apart(tensor: Tensor, heads: int, *, fused: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The matrices (k, r, c) of a tensor, and the function that makes a tensor of them.
 
-
-class SpectralDescent(MatrixDescent):
-    """Steps along UV' of the gradient UΣV' (or of its momentum's): steepest descent in the spectral norm.
-
-    w ← w − lr·UV', b = UΣV' ← momentum·b + g. Every singular direction that the gradient has moves by lr.
-
-    Parameters
-    ----------
-    params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
-        As in :class:`attsvm.torch.MirrorDescent`. A tensor of three or more axes (a convolution) is reshaped to the
-        matrix (first axis, all others); a vector is one column, with the direction b/‖b‖.
-    heads : int, default 1
-        H: the first axis of each tensor holds H heads, and each is a matrix of its own. For the weight (H·m, d) of a
-        linear layer these are its blocks of m rows; a tensor (H, d, m) has them along its first axis. For a projection
-        to queries, keys and values in one weight, 3H.
-    fused : bool, default False
-        The heads are one matrix: (H·m, d), and [K_1, …, K_H] of a tensor (H, d, m).
-    normalize : bool, default True
-        False multiplies the step by the dual norm of each tensor, the sum of the nuclear norms ‖b‖_* of its matrices.
-    iterations : int or None, default None
-        None: exact, by a singular value decomposition in float32 (float64 for float64 weights), of the singular values
-        that exceed the rounding errors of the gradient: eps of its dtype times the largest one. A number: that many
-        Newton-Schulz iterations. They are much faster on large matrices, and give singular values near 1 (after five
-        iterations between about 0.7 and 1.2).
-    coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
-        a, b and c of an iteration X ← aX + (bXX' + c(XX')²)X. With (2, -1.5, 0.5) singular values converge to 1.
-    dtype : torch.dtype or None, default None
-        Of the products of the iterations; None is that of the state. ``torch.bfloat16`` is several times as fast where
-        the processor multiplies in it, and changes the direction by about 1 %. With 5 iterations it is the direction of
-        `torch.optim.Muon`. Without iterations, the dtype whose rounding errors the gradient has; None is its own. Under
-        autocast it is a float32 tensor with the rounding errors of ``torch.bfloat16`` or ``torch.float16``.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range or a parameter is complex.
-    RuntimeError
-        If a parameter is sharded over processes, because its singular vectors cannot be computed from a shard.
-
-    See Also
-    --------
-    attsvm.torch.SignDescent, attsvm.torch.RowDescent
-    attsvm.optimizers.spectral_descent : In JAX, for ``attsvm.train``.
-
-    Notes
-    -----
-    For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the spectral Att-SVM
-    is known for linear models and a conjecture for attention.
-
-    References
-    ----------
-    Carlson, Cevher and Carin (2015), *Stochastic Spectral Descent for Restricted Boltzmann Machines*; the iteration's
-    coefficients are those of Jordan et al. (2024), *Muon: An optimizer for hidden layers in neural networks*.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from attsvm.torch import SpectralDescent
-    >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
-    >>> weight.grad = torch.diag(torch.tensor([3.0, 0.5]))
-    >>> SpectralDescent([weight], lr=0.25).step()
-    >>> weight.data.round(decimals=3) + 0.0
-    tensor([[-0.2500,  0.0000],
-            [ 0.0000, -0.2500]])
+    ``tensor``: a vector, which is one column, or a tensor whose first axis is (heads, …): the weight (H·m, d) of a
+    linear layer, or keys (H, d, m) of H heads. ``fused``: whether all heads are one matrix: (H·m, d), and [K_1, …, K_H]
+    of keys (H, d, m).
     """
+    shape = tensor.shape
+    if tensor.ndim == 3 and heads > 1 and shape[0] == heads:
+        if not fused:
+            return tensor, torch.Tensor.contiguous
+        beside = tensor.movedim(0, 1)
+        return beside.reshape(1, shape[1], -1), lambda x: x.reshape(beside.shape).movedim(1, 0).contiguous()
+    blocks = 1 if fused or tensor.ndim < 2 else heads
+    rows = 1 if tensor.ndim == 0 else shape[0]
+    return tensor.reshape(blocks, rows // blocks, -1), lambda x: x.reshape(shape).contiguous()
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        *,
-        heads: int = 1,
-        fused: bool = False,
-        normalize: bool = True,
-        iterations: int | None = None,
-        coefficients: Sequence[float] = _MUON,
-        dtype: torch.dtype | None = None,
-        **shared: Unpack[SharedOptions],
-    ) -> None:
-        own: dict[str, Any] = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
-        own |= {"iterations": iterations, "coefficients": tuple(coefficients), "dtype": dtype}
-        super().__init__(params, own, shared)
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        if group["iterations"] is not None:
-            check_number("iterations", group["iterations"], 1, 100)
-        if len(group["coefficients"]) != 3:
-            raise ValueError(f"coefficients: expected three numbers, got {group['coefficients']!r}")
-        dtype = group.get("dtype")  # absent from states that earlier versions have saved
-        known = _OF_GRADIENTS if group["iterations"] is None else _OF_PRODUCTS
-        if dtype is not None and dtype not in known:
-            names = " or ".join(map(str, known))
-            raise ValueError(f"dtype: expected None or {names} with iterations={group['iterations']}, got {dtype!r}")
-
-    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
-        if min(matrices.shape[1:]) == 1:
-            return unit_lines(matrices, (-2, -1))
-        dtype = group.get("dtype")
-        if group["iterations"] is None:
-            return exact_polar_factor(matrices, dtype or rounded)
-        return newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
+def unit_lines(matrices: Tensor, axes: int | tuple[int, int]) -> Tensor:
+    """Lines along an axis, or matrices along two, each over its ℓ2 length; zeros stay zero."""
+    lengths = torch.linalg.vector_norm(matrices, dim=axes, keepdim=True)
+    return matrices / torch.where(lengths > 0, lengths, 1.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attsvm.torch.optimizers.sharding import is_finite, largest_entry
+from attsvm.torch.sharding import is_finite, largest_entry
 
 NonFinite = Literal["skip", "raise", "unchecked"]
 NONFINITE: tuple[NonFinite, ...] = ("skip", "raise", "unchecked")
@@ -34,18 +34,8 @@ class NonFiniteGradientError(RuntimeError):
     >>> MirrorDescent([weight], lr=0.1, p=1.5, nonfinite="raise").step()
     Traceback (most recent call last):
         ...
-    attsvm.torch.optimizers.gradients.NonFiniteGradientError: step skipped, weights and state are unchanged: ...
+    attsvm.torch.gradients.NonFiniteGradientError: step skipped, weights and state are unchanged: ...
     """
-
-
-def check_dense(optimizer: Optimizer, given: list[Given]) -> None:
-    """Raise RuntimeError if a gradient is sparse."""
-    for _, parameter, gradient in given:
-        if gradient.layout != torch.strided:
-            raise RuntimeError(
-                f"{type(optimizer).__name__} takes dense gradients only, got {gradient.layout} "
-                f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
-            )
 
 
 def gradient_scale(

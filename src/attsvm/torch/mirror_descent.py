@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers import norms
-from attsvm.torch.optimizers.gradients import Given
-from attsvm.torch.optimizers.optimizer import BUFFER, MirrorOptimizer, SharedOptions
-from attsvm.torch.optimizers.sharding import WHOLE, largest_entry
-from attsvm.torch.optimizers.steps import Along, Batch
+from attsvm.torch.gradients import Given
+from attsvm.torch.norms import PowerSum, divisor_and_sum, fits_one_pass, over_all_tensors, power_sum, power_sums
+from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
+from attsvm.torch.sharding import WHOLE, largest_entry
+from attsvm.torch.steps import Along, Batch
 
 SCOPES = ("each", "all")
 
@@ -118,7 +118,7 @@ class MirrorDescent(MirrorOptimizer):
     def _forget(self) -> None:
         super()._forget()
         # by the id of a parameter: what the last step found, and this one if its gradients are not tested otherwise
-        self._power_sums: dict[int, norms.PowerSum] = {}
+        self._power_sums: dict[int, PowerSum] = {}
         # by the id of a group: what |z| and |b| are at most
         self._bounds: dict[int, tuple[float, float]] = {}
 
@@ -144,9 +144,9 @@ class MirrorDescent(MirrorOptimizer):
                 continue
             q, compiles = _dual_exponent(group), self._compiles(group)
             for _, x, gradient in given:
-                if norms.fits_one_pass(gradient, q) and compiles(gradient.device):
+                if fits_one_pass(gradient, q) and compiles(gradient.device):
                     guess = before[id(x)].exponent if id(x) in before else None
-                    found = norms.power_sum(gradient, guess, q)
+                    found = power_sum(gradient, guess, q)
                     if found is not None:
                         self._power_sums[id(x)] = found
         return set(self._power_sums)
@@ -185,7 +185,7 @@ class MirrorDescent(MirrorOptimizer):
         q = _dual_exponent(group)
         pairs = [self._power_sums_of(batch, parts, q) for batch, parts in zip(batches, momenta, strict=True)]
         if group["scope"] == "all":
-            pairs = norms.of_all(pairs, q)
+            pairs = over_all_tensors(pairs, q)
         # b/‖b‖_q = (b/m)/s^(1/q)
         return [
             Along(parts, 1.0 / torch.where(sums > 0, sums, 1.0) ** (1.0 / q), divisors)
@@ -195,16 +195,16 @@ class MirrorDescent(MirrorOptimizer):
     def _power_sums_of(self, batch: Batch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
         """Divisors m and sums Σ(|b|/m)^q of the tensors of a batch."""
         in_one_pass = batch.compiled and not batch.joined and batch.sharding is WHOLE
-        if not (in_one_pass and any(norms.fits_one_pass(x, q) for x in parts)):
-            return norms.power_sums(batch, parts, q)
+        if not (in_one_pass and any(fits_one_pass(x, q) for x in parts)):
+            return power_sums(batch, parts, q)
         # b may be the gradient itself, whose sum is known
         known = self._power_sums if parts[0].data_ptr() == batch.gradients[0].data_ptr() else {}
         found: list[tuple[float, float]] = []
         for parameter, x in zip(batch.parameters, parts, strict=True):
             one = known.get(id(parameter))
-            if one is None and norms.fits_one_pass(x, q):
-                one = norms.power_sum(x, None, q)
-            found.append(norms.divisor_and_sum(x, q) if one is None else (one.divisor, one.total))
+            if one is None and fits_one_pass(x, q):
+                one = power_sum(x, None, q)
+            found.append(divisor_and_sum(x, q) if one is None else (one.divisor, one.total))
         divisors, sums = parts[0].new_tensor(found).unbind(dim=1)
         return divisors, sums
 

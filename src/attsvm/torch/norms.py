@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from attsvm._utils.powers import power
-from attsvm.torch.optimizers.powers import POWERS
-from attsvm.torch.optimizers.sharding import WHOLE, largest_entries, sharding_of
-from attsvm.torch.optimizers.steps import Batch
+from attsvm.torch.sharding import WHOLE, largest_entries, sharding_of
+from attsvm.torch.steps import POWERS, Batch
 
 ROWS = 4
 """A tensor is read in so many parts side by side: a sum over one part waits for the addition before."""
@@ -55,7 +54,7 @@ def divisor_and_sum(x: Tensor, q: float) -> tuple[float, float]:
     return divisor, float(power((x / divisor).abs(), q, POWERS).sum())
 
 
-def of_all(pairs: list[tuple[Tensor, Tensor]], q: float) -> list[tuple[Tensor, Tensor]]:
+def over_all_tensors(pairs: list[tuple[Tensor, Tensor]], q: float) -> list[tuple[Tensor, Tensor]]:
     """The pair (m, s) of all tensors together, repeated for each tensor.
 
     ``pairs`` holds two vectors for each batch, possibly on several devices and of several dtypes; so does the result.

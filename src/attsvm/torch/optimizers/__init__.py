@@ -1,1 +1,0 @@
-"""Optimizers for PyTorch with a known implicit bias."""
