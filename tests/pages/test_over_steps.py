@@ -19,7 +19,7 @@ from attsvm.pages.figure import svg_element
 from attsvm.pages.figure_data import figure_series
 from attsvm.pages.fit import fit_page
 from attsvm.papers.drawing import draw_rings, ring_steps
-from attsvm.training.run import recorded_attention
+from attsvm.training.records import recorded_attention
 
 # moves each slider to the step before last, and writes what is shown
 MOVE = """<script>

@@ -20,7 +20,7 @@ from attsvm.pages.over_steps import OverSteps, slider, slider_words
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.training.run import recorded_attention
+from attsvm.training.records import recorded_attention
 
 if TYPE_CHECKING:
     from attsvm._fit.evaluation import Evaluation

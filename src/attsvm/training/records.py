@@ -1,0 +1,38 @@
+"""What a run recorded up to its end, and the attention at these steps."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.datasets.splits import sequences
+from attsvm.measures import attention_of
+from attsvm.problem import Problem
+from attsvm.training.run import Run
+
+
+def records_to_the_end(run: Run) -> dict[str, np.ndarray]:
+    """The records of the run. The end of an interrupted run, which lies between two records, is added to them."""
+    made = run.history["steps"] <= run.step
+    records = {name: np.asarray(values)[made] for name, values in run.history.items()}
+    if records["steps"][-1] < run.step:
+        end = {
+            "steps": run.step,
+            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected", "log_scale")},
+        }
+        end |= run.parameters
+        records = {name: np.concatenate([records[name], [last]]) for name, last in end.items() if name in records}
+    return records
+
+
+def recorded_attention(
+    run: Run, part: Problem, rows: Int[np.ndarray, " m"], most: int = 24
+) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R m Q T"]]:
+    """The attention that some sequences had at recorded steps.
+
+    ``part``: its sequences; not necessarily those that were trained on. ``rows``: their numbers. ``most``: of the
+    records, at most so many are used; the first and the last are among them.
+
+    Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
+    """
+    records, shown = records_to_the_end(run), sequences(part, rows)
+    chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
+    return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])
