@@ -26,10 +26,10 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.steepest import Steepest
-from attsvm.optimizers.transformations import LearningRate, Normalize, WeightDecay
+from attsvm.optimizers.transformations import LearningRate, Normalize
 
 CONVERGED = NewtonSchulz((2.0, -1.5, 0.5), 20)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 UNDECIDED = 1e-6
 

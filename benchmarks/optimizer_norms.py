@@ -17,7 +17,7 @@ import attsvm
 from attsvm import optimizers
 from attsvm.papers.figures.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
 from attsvm.papers.pieces import Store
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 SHAPE = (6, 8, 10)
 SCHEDULES = ("constant", "decaying")

@@ -18,7 +18,7 @@ import numpy as np
 import attsvm
 from attsvm import optimizers
 from attsvm.papers.figures.optimizer_norms import problems
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 STEPS = 80_000
 SMOOTH_STEPS = 200_000

@@ -23,7 +23,7 @@ from att_svm import Data, nuclear, per_constraint
 from attsvm.datasets import random_problem
 from attsvm.papers import FIGURES, Arrays
 from attsvm.papers.pieces import Store
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 from training import torch_loop
 
 Piece = Callable[..., Arrays]

@@ -25,7 +25,7 @@ import torch
 import attsvm
 from attsvm import heads, optimizers
 from attsvm.datasets import random_problem
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 STEPS, STEP, TRIALS, P = 2000, 0.1, 1000, 1.75
 AGREE_AFTER, AGREE_TO = 100, 1e-9

@@ -9,8 +9,8 @@ from attsvm._utils.checks import selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.norms.attention_heads import for_heads
 from attsvm.norms.base import head_axes
-from attsvm.norms.heads import for_heads
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets

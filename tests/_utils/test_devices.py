@@ -9,7 +9,7 @@ import pytest
 import attsvm
 from attsvm import fit
 from attsvm._utils.devices import parse_device
-from attsvm.training.engine import program
+from attsvm.training import loop
 
 pytestmark = pytest.mark.slow
 
@@ -72,9 +72,9 @@ def test_a_fork_of_a_process_that_has_trained_solves_but_refuses_to_train():
 
 def test_naming_the_default_device_compiles_nothing():
     attsvm.train(PROBLEM, steps=1)
-    compiled = program._compiled.cache_info().misses
+    compiled = loop._compiled.cache_info().misses
     attsvm.train(PROBLEM, steps=1, device="cpu")
-    assert program._compiled.cache_info().misses == compiled
+    assert loop._compiled.cache_info().misses == compiled
 
 
 ON_DEVICES = """

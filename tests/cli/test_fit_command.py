@@ -556,5 +556,5 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
     done = attsvm.fit(attsvm.Problem(**saturating_problem()), steps=20)
     monkeypatch.setattr(fit_figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        fit_page(done, done.numbers()).write(folder)
+        fit_page(done, "attsvm fit").write(folder)
     assert list(tmp_path.iterdir()) == []

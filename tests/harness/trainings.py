@@ -28,7 +28,7 @@ from attsvm import heads, optimizers
 from attsvm.losses import LOSSES
 from attsvm.optimizers import OPTIMIZERS
 from attsvm.training.attention import ATTENTIONS
-from attsvm.training.engine.program import program
+from attsvm.training.loop import program
 from harness.campaign import Campaign, Outcome
 from oracles import steps as reference
 from oracles import training as oracle

@@ -41,4 +41,4 @@ def induction_circuit(sharpness=20.0):
 
 def repeated(count, seed):
     """Sequences with a random prefix and a repeated period."""
-    return repeated_sequences(count, torch.Generator().manual_seed(seed), VOCABULARY, LENGTH)[0]
+    return repeated_sequences(count, torch.Generator().manual_seed(seed), VOCABULARY, LENGTH)

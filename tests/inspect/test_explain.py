@@ -145,7 +145,7 @@ def test_attention_by_rotary_distance_alone_is_constant_on_both_sides():
 def test_the_two_layer_model_is_split_exactly(rotary, norm):
     torch.manual_seed(0)
     model = AttentionOnly(rotary=rotary, norm=norm).double()
-    tokens, _ = repeated_sequences(4, torch.Generator().manual_seed(0))
+    tokens = repeated_sequences(4, torch.Generator().manual_seed(0))
     inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
     assert inspection.rebuilt_error.max() < 1e-12
     assert inspection.explain(1, range(4)).error < 1e-13

@@ -10,9 +10,9 @@ import attsvm
 from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import NewtonSchulz
+from attsvm.optimizers.matrix_directions import PolarDirection
 from attsvm.optimizers.registry import configuration, from_configuration
 from attsvm.optimizers.singular import exact_polar_factor
-from attsvm.optimizers.spectral_descent import PolarDirection
 from attsvm.training import LossGradient
 
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

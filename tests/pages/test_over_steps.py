@@ -19,7 +19,7 @@ from attsvm.pages.figure import svg_element
 from attsvm.pages.figure_data import figure_series
 from attsvm.pages.fit import fit_page
 from attsvm.papers.drawing import draw_rings, ring_steps
-from attsvm.training.records import recorded_attention
+from attsvm.training.run import recorded_attention
 
 # moves each slider to the step before last, and writes what is shown
 MOVE = """<script>
@@ -36,7 +36,7 @@ for (const input of document.querySelectorAll("p.over-steps input")) {
 def written(problem, folder, source=None, **options):
     done = fit(problem, steps=30, **options)
     done = replace(done, source=source)
-    fit_page(done, done.numbers()).write(folder)
+    fit_page(done, "attsvm fit").write(folder)
     return done, (folder / "index.html").read_text()
 
 

@@ -16,7 +16,6 @@ from attsvm.pages import fit_figures
 from attsvm.pages.fit import fit_page, tables
 from attsvm.pages.texts import text_page
 from attsvm.pages.texts_figures import draw_text_figures
-from attsvm.pages.texts_numbers import text_numbers
 from attsvm.pages.words import number
 
 GENERATOR = np.random.default_rng(5)
@@ -88,7 +87,7 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
         warnings.simplefilter("error")
         done = fit(problem, **case.options)
         result = done.numbers()
-        fit_page(done, result).write(tmp_path)
+        fit_page(done, "attsvm fit").write(tmp_path)
     words = re.sub(
         r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
         " ",
@@ -108,9 +107,8 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
 
     monkeypatch.setattr(fit_figures, "_saturation", fail)
     done = fit(Problem(TOKENS, labels=LABELS), steps=50)
-    result = done.numbers()
     with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
-        fit_page(done, result).write(tmp_path)
+        fit_page(done, "attsvm fit").write(tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
@@ -133,6 +131,7 @@ def test_words_without_attention_are_drawn(attention):
         warnings.simplefilter("error")
         drawn = draw_text_figures(done)
     assert "Words below 1e-06 are drawn there." in drawn[0].caption
-    result = text_numbers(done, source="here", test=None, command="attsvm fit-text here", seed=0)
-    page = text_page(done, result).files()["index.html"].decode()
+    page = (
+        text_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).files()["index.html"].decode()
+    )
     assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]

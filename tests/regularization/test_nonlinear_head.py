@@ -10,8 +10,7 @@ import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import LOSSES
 from attsvm.regularization.excess import Excess
-from attsvm.regularization.head_function import function_of
-from attsvm.regularization.log_losses import scalar_of
+from attsvm.regularization.margin_losses import function_of, scalar_of
 from oracles.attention import softmax
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,7 @@ from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.excess import Excess
-from attsvm.regularization.head_function import LinearFunction
-from attsvm.regularization.log_losses import HeadLoss, LogSumExp, scalar_of
+from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, LogSumExp, scalar_of
 from oracles.attention import softmax
 from oracles.norms import norm_and_dual
 

@@ -103,7 +103,7 @@ def test_an_optional_dependency_is_imported_where_it_is_needed():
     [
         ("import attsvm.svm", {"attsvm.svm"}),
         ("from attsvm.svm import solve, solve_svm", {"attsvm.svm.solve", "attsvm.svm"}),
-        ("from . import head", {"attsvm.svm.variants.head"}),
+        ("from . import prediction_head", {"attsvm.svm.variants.prediction_head"}),
         ("from .. import solve_svm", {"attsvm.svm"}),
         ("def f():\n    from ..solve import solve_svm", {"attsvm.svm.solve"}),
         ("if TYPE_CHECKING:\n    import jax.numpy", {"jax"}),

@@ -5,8 +5,8 @@ import pytest
 
 import attsvm
 from attsvm.selection import selection_sets
+from attsvm.svm.constraints.attention_heads import stacked_heads
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.constraints.rows import dense_selection, factored_selection, reduced_rows
 from oracles.att_svm import explicit_rows
 

@@ -3,6 +3,7 @@
 import jax
 import mpmath
 import numpy as np
+import optax
 import pytest
 
 import attsvm
@@ -10,10 +11,11 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
+from attsvm.optimizers.chain import rule_of
 from attsvm.training.attention import Factored
-from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import TrialData
+from attsvm.training.attention_heads import AttentionHeads, steps_on_each_head
+from attsvm.training.objective import Objective
+from attsvm.training.trials import TrialData
 from oracles.training import exact
 
 H, N, Q, T, D, M = 2, 2, 2, 3, 3, 2
@@ -126,6 +128,27 @@ def test_runs_do_not_depend_on_the_batch_nor_on_the_order_of_heads(tmp_path):
         one, weights = problem[place], run.weights[place]
         assert kinds.kind[place] == attsvm.classify(one, 10 * weights).kind
         assert np.isclose(ratios[place], attsvm.margin_ratio(one, weights, run.selected[place]), rtol=1e-12)
+
+
+def test_the_scope_of_an_optimizer_says_whether_it_steps_on_each_head():
+    each = [
+        optimizers.normalized_gradient_descent(0.1, scope="each"),
+        optimizers.mirror_descent(p=3, scope="each", relative=True),
+        optimizers.steepest_descent(norm="linf"),
+        optimizers.spectral_descent(momentum=0.9),
+        optimizers.adam(),
+        optax.sgd(0.1),
+    ]
+    jointly = [
+        optimizers.gradient_descent(),
+        optimizers.normalized_gradient_descent(0.1, relative=True),
+        optimizers.mirror_descent(p=3),
+        optimizers.spectral_descent(scope="fused"),
+        optimizers.row_descent(scope="kq"),
+        optimizers.bilinear_descent(),
+    ]
+    for optimizer in (*each, *jointly):
+        assert steps_on_each_head(rule_of(optimizer)) == any(optimizer is one for one in each)
 
 
 def test_what_takes_one_head_says_so():

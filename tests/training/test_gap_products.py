@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from attsvm._utils.jax_devices import compiler_options
-from attsvm.training.engine.softmax import gap_products
+from attsvm.training.softmax import gap_products
 
 
 def test_long_sums_are_exact_up_to_rounding_and_copy_no_tokens():

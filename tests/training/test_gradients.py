@@ -15,8 +15,8 @@ from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import Loss, parse_loss
 from attsvm.training.attention import ATTENTIONS as KINDS
 from attsvm.training.attention import parse_attention
-from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import TrialData
+from attsvm.training.objective import Objective
+from attsvm.training.trials import TrialData
 from oracles import training as oracle
 
 N, T, D, C, WIDTH = 2, 3, 2, 3, 4

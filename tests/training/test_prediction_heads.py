@@ -12,7 +12,7 @@ from attsvm import ProblemError, heads, train
 from attsvm.datasets import random_problem
 from attsvm.losses import Loss
 from attsvm.training.attention import Combined
-from attsvm.training.engine.objective import Objective
+from attsvm.training.objective import Objective
 from oracles.attention import softmax
 
 START = np.random.default_rng(0).normal(size=(3, 3))

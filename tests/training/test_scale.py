@@ -10,7 +10,8 @@ import pytest
 import attsvm
 from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
-from attsvm.training import engine, logit_change
+from attsvm.training import collect
+from attsvm.training import range as ranges
 
 W = 0.1 * np.ones((4, 4))
 FACTORS = optimizers.normalized_gradient_descent(0.01, relative=True)
@@ -64,7 +65,7 @@ def test_exponents_change_no_digit(problem, monkeypatch):
     """The same steps with the exponent 0 and, with a lower border, with others."""
     options = {"attention": "factored", "optimizer": FACTORS, "steps": 20_000}
     whole = attsvm.train(problem, **options)
-    monkeypatch.setattr(engine.range, "half_range", lambda dtype: 100)
+    monkeypatch.setattr(ranges, "half_range", lambda dtype: 100)
     scaled = attsvm.train(problem, **options)
     assert whole.log_scale == 0
     assert scaled.log_scale > 10
@@ -215,8 +216,8 @@ def test_masked_tokens_and_queries_change_no_logit(monkeypatch):
         change = abs(arrays["tokens"][i, t] @ (after - before) @ arrays["queries"][i, q])
         if mask[i, q, t] and query_mask[i, q]:
             expected[record, trial] = max(expected[record, trial], change)
-    for numbers in (logit_change._NUMBERS_AT_ONCE, 1):
-        monkeypatch.setattr(logit_change, "_NUMBERS_AT_ONCE", numbers)
-        found = logit_change.logit_changes(problem, np.array([0, 1, 3, 4]), weights, power)
+    for numbers in (collect._NUMBERS_AT_ONCE, 1):
+        monkeypatch.setattr(collect, "_NUMBERS_AT_ONCE", numbers)
+        found = collect.logit_changes(problem, np.array([0, 1, 3, 4]), weights, power)
         # rounding of sums of 25 products
         np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attsvm.training.engine.softmax import logit_gradient, pool
+from attsvm.training.softmax import logit_gradient, pool
 
 # few, since each is compiled
 SHAPES = [(1, 1, 1, 1), (3, 1, 2, 1), (2, 3, 6, 4), (1, 2, 4, 2)]

@@ -8,7 +8,7 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
-from attsvm.training.engine.trials import MiniBatches
+from attsvm.training.trials import MiniBatches
 from oracles.attention import softmax
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
+from attsvm.training import loop, trials
 from attsvm.training import session as sessions
-from attsvm.training.engine import program as programs
 
 
 def batch_of(size, **shape):
@@ -153,8 +153,8 @@ def test_history_holds_the_steps_asked_for():
 def test_calls_of_one_step_give_the_same_run_and_keep_what_is_recorded(monkeypatch):
     problem = random_problem(4, 5, 6, seed=3)
     whole = train(problem, steps=60, record=[20, 60])
-    monkeypatch.setattr(sessions, "_SECONDS_A_CALL", 0.0)
-    monkeypatch.setattr(sessions, "_CALL_OVER_FIXED", 1)
+    monkeypatch.setattr(trials, "_SECONDS_A_CALL", 0.0)
+    monkeypatch.setattr(trials, "_CALL_OVER_FIXED", 1)
     calls, held = [], []
     keep = sessions.Session._keep
 
@@ -190,9 +190,9 @@ def test_sequences_that_pad_a_problem_change_nothing(monkeypatch):
 
 def test_problems_of_34_and_36_sequences_compile_one_program():
     first = train(random_problem(34, 4, 3, seed=0), steps=1)
-    known = programs._compiled.cache_info().misses
+    known = loop._compiled.cache_info().misses
     train(random_problem(36, 4, 3, seed=0), steps=1)
-    assert programs._compiled.cache_info().misses == known
+    assert loop._compiled.cache_info().misses == known
     assert first.selected.shape == (34,)
 
 
@@ -215,9 +215,9 @@ def test_numbers_change_without_compiling_anything_anew():
     problem = random_problem(4, 5, 3, 0)
     rate, other = optimizers.normalized_gradient_descent(0.1), optimizers.normalized_gradient_descent(0.02)
     train(problem, optimizer=rate, steps=10, penalty=0.1)
-    before = programs._compiled.cache_info().misses
+    before = loop._compiled.cache_info().misses
     train(random_problem(4, 5, 3, 1), optimizer=other, steps=300, penalty=0.2, record=7)
-    assert programs._compiled.cache_info().misses == before
+    assert loop._compiled.cache_info().misses == before
 
 
 def test_callback_sees_the_run_advance():
@@ -504,10 +504,10 @@ def test_programs_that_are_no_longer_kept_give_their_memory_back():
         return len(Path("/proc/self/maps").read_text().splitlines())
 
     train(random_problem(2, 3, 2, 0), steps=1)  # the first one of a process loads more than a program
-    programs._compiled.cache_clear()
+    loop._compiled.cache_clear()
     before = mappings()
     train(random_problem(2, 3, 2, 0), steps=1)
-    taken = (mappings() - before) / programs._compiled.cache_info().currsize
-    assert programs.MOST_EXECUTABLES * taken < 65_530 / 2
-    programs._compiled.cache_clear()
+    taken = (mappings() - before) / loop._compiled.cache_info().currsize
+    assert loop.MOST_EXECUTABLES * taken < 65_530 / 2
+    loop._compiled.cache_clear()
     assert mappings() - before < taken

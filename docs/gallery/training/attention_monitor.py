@@ -21,7 +21,7 @@ model = AttentionOnly(vocabulary=16, length=16, size=32, heads=2)
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
 with AttentionMonitor(model, every=10) as monitor:
     for _ in range(301):
-        tokens = repeated_sequences(16, generator, 16, 16)[0]
+        tokens = repeated_sequences(16, generator, 16, 16)
         logits = model(tokens)[:, :-1]
         loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()

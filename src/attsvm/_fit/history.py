@@ -6,7 +6,7 @@ from attsvm._fit.evaluation import evaluate
 from attsvm._fit.result import Fit
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
-from attsvm.training.records import records_to_the_end
+from attsvm.training.run import records_to_the_end
 
 
 def fit_history(done: Fit) -> dict[str, np.ndarray]:

@@ -193,7 +193,7 @@ class Fit:
         >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        return fit_page(self, self.numbers()).files()["index.html"].decode()
+        return fit_page(self, COMMAND).files()["index.html"].decode()
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
@@ -220,4 +220,4 @@ class Fit:
         200
         """
         with claim_folder(folder, force) as hidden:
-            fit_page(self, self.numbers()).write(hidden)
+            fit_page(self, COMMAND).write(hidden)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ from attsvm.datasets.source import source_help
 
 if TYPE_CHECKING:
     from attsvm._fit.result import Fit
+    from attsvm.pages.page import Page
     from attsvm.training import Run
 
 HELP = """
@@ -114,9 +115,9 @@ def fit(
     from attsvm._fit.result import Fit
     from attsvm.pages.fit import fit_page
 
-    run: Run | None = None  # run, done, result: what an interrupted command keeps
+    run: Run | None = None  # run, done, page: what an interrupted command keeps
     done: Fit | None = None
-    result: dict[str, Any] | None = None
+    page: Page | None = None
     stopped: Interrupted | None = None
 
     def keep(so_far: "Run | Fit") -> None:
@@ -139,21 +140,21 @@ def fit(
                     callback=callback,
                     keep=keep,
                 )
-            result = done.numbers(command, threads)
+            page = fit_page(done, command, threads)
             if folder:
-                fit_page(done, result).write(folder)
+                page.write(folder)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
-                result = {**done.numbers(command, threads), "interrupted": True}
+                page = fit_page(done, command, threads, interrupted=True)
                 if folder:
-                    fit_page(done, result).write(folder)
+                    page.write(folder)
             elif run is not None and folder:
                 run.save(folder / "run.npz")
             else:
                 raise
-    if done is not None and result is not None:
-        fit_page(done, result).show(json)
+    if page is not None:
+        page.show(json)
     if stopped is not None:
         kept = f"run.npz, the run up to step {0 if run is None else int(run.step):,}"
         if done is not None:

@@ -85,7 +85,6 @@ def fit_text(
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
     from attsvm.pages.texts import text_page
-    from attsvm.pages.texts_numbers import text_numbers
 
     with result_folder(out, force, (texts, test, embed)) as folder:
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
@@ -113,9 +112,8 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
-        result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
-        page = text_page(done, result)
+        page = text_page(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
             page.write(folder)
     page.show(json)
-    finish(out, "index.html, figures and result.json", exit_status([result["training"]["status"]], "run"))
+    finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))

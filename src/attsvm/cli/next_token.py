@@ -49,7 +49,7 @@ def next_token(
     limit_threads(threads)
     command = command_line()
 
-    from attsvm.pages.next_token import next_token_page, next_word_numbers
+    from attsvm.pages.next_token import next_token_page
     from attsvm.results import Status
 
     with result_folder(out, force, (corpus,)) as folder:
@@ -70,10 +70,9 @@ def next_token(
         texts = read_corpus(corpus, text)
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
-        result = next_word_numbers(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads)
-        page = next_token_page(done, result)
+        page = next_token_page(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads)
         if folder:
             page.write(folder)
     page.show(json)
-    statuses = [word["status"] for word in result["last_words"] if word["status"] != Status.INFEASIBLE]
+    statuses = [word["status"] for word in page.numbers["last_words"] if word["status"] != Status.INFEASIBLE]
     finish(out, "index.html and result.json", exit_status(statuses, "graph-SVM"))

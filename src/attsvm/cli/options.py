@@ -45,6 +45,6 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
         if not equals:
             raise ProblemError(f"{option}: expected {form}, got {text!r}")
         if name in found:
-            raise ProblemError(f"{option}: expected {name!r} once, got it twice")
+            raise ProblemError(f"{option}: expected each name once, got {name} twice")
         found[name] = value
     return found

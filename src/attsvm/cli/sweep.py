@@ -1,7 +1,6 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from json import loads
 from pathlib import Path
@@ -13,7 +12,7 @@ from attsvm._utils.interruption import on_interruption
 from attsvm.cli import completion
 from attsvm.cli.exits import INCOMPLETE
 from attsvm.cli.messages import say
-from attsvm.cli.options import Device, Json
+from attsvm.cli.options import Device, Json, named_values
 from attsvm.cli.shared import command_line, progress
 from attsvm.errors import ProblemError
 
@@ -135,8 +134,8 @@ def _with_dashboard(callback: Callable[[Any], object]) -> "Callable[[SweepProgre
 
 def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:
     given = {key: value for key, value in options.items() if value is not None}
-    axes = {key: [_value(text) for text in _divided(key, values)] for key, values in _pairs("--grid", grid)}
-    arguments = {key: _value(text) for key, text in _pairs("--set", fixed)}
+    axes = {key: [_value(text) for text in _divided(key, values)] for key, values in _named("--grid", grid).items()}
+    arguments = {key: _value(text) for key, text in _named("--set", fixed).items()}
     if name is None:
         if not axes or not given.get("measures"):
             raise ProblemError("NAME: expected a sweep of `attsvm sweep --list`, or --grid and --measure, got neither")
@@ -149,17 +148,9 @@ def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str]
     return definition.changed(**given) if given else definition
 
 
-def _pairs(option: str, texts: list[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not value:
-            raise ProblemError(f"{option}: expected NAME=VALUE, got {text!r}")
-        pairs.append((key.replace("-", "_"), value))
-    twice = [key for key, number in Counter(key for key, _ in pairs).items() if number > 1]
-    if twice:
-        raise ProblemError(f"{option}: expected each name once, got {twice[0]} twice; values are divided by commas")
-    return pairs
+def _named(option: str, texts: list[str]) -> dict[str, str]:
+    """The texts of values by the names of arguments, in which a dash may stand for an underscore."""
+    return {key.replace("-", "_"): value for key, value in named_values(texts, option).items()}
 
 
 def _divided(key: str, values: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Small transformers without MLPs, and the repeated sequences on which they learn induction heads."""
+"""Small transformers without MLPs, and repeated sequences, on which they can learn induction heads."""
 
 import torch
 from torch import Tensor, nn
@@ -86,49 +86,15 @@ def rotated(vectors: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return vectors * cosine + torch.cat([-second, first], dim=-1) * sine
 
 
-def repeated_sequences(
-    count: int, generator: torch.Generator, vocabulary: int = 64, length: int = 64
-) -> tuple[Tensor, Tensor]:
-    """Sequences with a random prefix and then a period of distinct tokens that repeats.
+def repeated_sequences(count: int, generator: torch.Generator, vocabulary: int = 64, length: int = 64) -> Tensor:
+    """Sequences (count, length) with a random prefix and then a period of distinct tokens that repeats.
 
     The start of the period and its length, from an eighth to a half of the sequence, are random. Therefore positions
     alone do not predict the next token.
-
-    Returns ``tokens`` (shape (count, length)) and ``repeated`` (shape (count, length), where the token and the one
-    after it are repetitions of earlier ones).
     """
     period = torch.randint(length // 8, length // 2 + 1, (count, 1), generator=generator)
     start = (torch.rand(count, 1, generator=generator) * (length - 2 * period + 1)).long()
     distinct = torch.rand(count, vocabulary, generator=generator).argsort(-1)
     place = torch.arange(length).expand(count, -1)
     source = torch.where(place < start, place, start + (place - start) % period)
-    return distinct.gather(1, source), place >= start + period
-
-
-def induction_loss(logits: Tensor, tokens: Tensor, repeated: Tensor) -> Tensor:
-    """Mean cross-entropy of the next token over the repeated places."""
-    losses = functional.cross_entropy(logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none")
-    loss: Tensor = losses[repeated[:, :-1]].mean()
-    return loss
-
-
-def trained_on_repetitions(model: AttentionOnly, steps: int = 1500, batch: int = 64, seed: int = 0) -> float:
-    """Train a model on fresh repeated sequences by AdamW; returns the loss on 256 more sequences.
-
-    ``model``: it is changed.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    vocabulary = model.embedding.num_embeddings
-    length = 64 if model.position is None else model.position.num_embeddings
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1, betas=(0.9, 0.98))
-    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
-    for _ in range(steps):
-        tokens, repeated = repeated_sequences(batch, generator, vocabulary, length)
-        optimizer.zero_grad()
-        induction_loss(model(tokens), tokens, repeated).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        warm_up.step()
-    with torch.no_grad():
-        tokens, repeated = repeated_sequences(256, generator, vocabulary, length)
-        return float(induction_loss(model(tokens), tokens, repeated))
+    return distinct.gather(1, source)

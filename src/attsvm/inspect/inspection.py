@@ -23,7 +23,7 @@ from attsvm.inspect.result import Inspection
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
-from attsvm.inspect.view import VIEW_GAP, HeadView, view_head
+from attsvm.inspect.view import HeadView, view_head
 from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
@@ -141,7 +141,7 @@ def inspect(
     batch, special = without_special(batch)
     source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(batch))
     solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
-    work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, max_steps, solves)
+    work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
     with placed(model, device), interruptions() as requested:
         for at in work.stages():
             stop = callback is not None and callback(at)
@@ -160,7 +160,6 @@ class _Work:
     view_of: tuple[int, int] | None  # the head in detail
     special: Bool[np.ndarray, "n T"] | None
     gap: float
-    max_steps: int | None
     solves: SolveSettings | None  # None if margins are not requested
     heads: dict[tuple[int, int], Head] = field(default_factory=dict)  # those that are measured, layer by layer
     total: int = 0  # how many there will be
@@ -243,8 +242,7 @@ class _Work:
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:
-        gap = None if self.solves is None else min(VIEW_GAP, self.solves.gap)
-        view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
+        view = view_head(self.source.captured(index), index, head, self.solves)
         so_far = self.inspection()
         view = replace(view, directions=so_far.reading_directions(index, head))
         if view.interval is not None:

@@ -9,6 +9,7 @@ from attsvm.inspect.directions import ReadingDirection
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.measures import attention_of
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
+from attsvm.inspect.solves import SolveSettings
 from attsvm.inspect.weights import Layer, singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
@@ -60,20 +61,19 @@ class HeadView:
         return float(self.singular_values.max())
 
 
-def view_head(
-    layer: Layer, index: int, head: int, max_steps: int | None = None, gap: float | None = VIEW_GAP
-) -> HeadView:
+def view_head(layer: Layer, index: int, head: int, solves: SolveSettings | None) -> HeadView:
     """The details of one head.
 
-    ``index``, ``head``: number of the layer in its model, and of the head in its layer. ``max_steps``: limit for the
-    steps of the solve. ``gap``: relative width at which the solve for the best margin stops; None leaves it out.
+    ``index``, ``head``: number of the layer in its model, and of the head in its layer. ``solves``: how the other heads
+    are solved; None leaves out the solve for the best margin.
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)
     interval, solved = None, None
-    if gap is not None:
+    if solves is not None:
+        gap = min(VIEW_GAP, solves.gap)
         grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
-        interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
+        interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, solves.max_steps, grams)
     return HeadView(
         layer=index,
         head=head,

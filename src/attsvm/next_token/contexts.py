@@ -12,6 +12,8 @@ from attsvm.errors import ProblemError
 POSITIONS = 1_000_000
 """Positions of documents that are looked at together; they bound the memory."""
 
+HASH_SEED = 0
+
 DENSE = 2**29
 """The most possible edges that are marked in an array of booleans."""
 
@@ -54,6 +56,25 @@ class Contexts(NamedTuple):
 def ends(lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
     """Offsets of sequences of these lengths."""
     return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def equal_rows(
+    column: Int[np.ndarray, " N"], number: np.ndarray, starts: Int[np.ndarray, " n"], kind: Int[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " G"], Int[np.ndarray, " G"]]:
+    """The first of each group of equal rows of a sparse matrix of counts, in ascending order, and the group's size.
+
+    ``column``, ``number``: of each entry, sorted. ``starts``: the first entry of each row. ``kind``: an integer of each
+    row, which is equal, too.
+    """
+    if not len(starts):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # equal rows have equal sums of random numbers, and others do not
+    keys = np.random.default_rng(HASH_SEED).integers(2**63, size=(int(column.max()) + 1, 2), dtype=np.uint64)
+    sums = np.add.reduceat(number.astype(np.uint64)[:, None] * keys[column], starts, axis=0)
+    rows = np.c_[sums, kind.astype(np.uint64)]
+    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], counts[order]
 
 
 def padded(values: np.ndarray, offsets: Int[np.ndarray, " n+1"]) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
-from attsvm.next_token.contexts import Contexts
+from attsvm.next_token.contexts import Contexts, equal_rows
 from attsvm.results import Result, Status, per_trial
 
 MOST_STEPS = 200
@@ -18,8 +18,6 @@ SMALLEST = 1e-26
 
 DEPENDENT = 1e-12
 """Unit rows count as consequences of others if less than this is left of them."""
-
-HASH_SEED = 0
 
 
 Look = tuple[float, np.ndarray, scipy.sparse.csr_array]
@@ -46,13 +44,7 @@ class Groups(NamedTuple):
         numbers.sort_indices()
         open_ones = np.diff(numbers.indptr) > 1
         numbers, label = numbers[open_ones], label[open_ones]
-        # equal rows have equal sums of random numbers, and others do not
-        keys = np.random.default_rng(HASH_SEED).integers(2**63, size=(shape[1], 2), dtype=np.uint64)
-        terms = numbers.data.astype(np.uint64)[:, None] * keys[numbers.indices]
-        sums = np.add.reduceat(terms, numbers.indptr[:-1], axis=0) if len(label) else np.zeros((0, 2), np.uint64)
-        _, first, counts = np.unique(
-            np.c_[sums, label.astype(np.uint64)], axis=0, return_index=True, return_counts=True
-        )
+        first, counts = equal_rows(numbers.indices, numbers.data, numbers.indptr[:-1], label)
         return cls(numbers[first], label[first], counts / max(len(contexts.labels), 1))
 
 

@@ -1,6 +1,5 @@
 """Descent with a step of two parts: gradient descent on the cyclic subspace, and normalized descent off it."""
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -9,7 +8,7 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number
 from attsvm.errors import ProblemError
-from attsvm.next_token.contexts import Contexts
+from attsvm.next_token.contexts import Contexts, ends, equal_rows
 from attsvm.next_token.finite import outer_rows
 from attsvm.next_token.graph import TokenGraph
 from attsvm.results import Result, Status, per_trial
@@ -192,22 +191,13 @@ class _Terms(NamedTuple):
         of, token = np.divmod(keys, K)
         known = (graph.edges[:, 0] * K + graph.edges[:, 1]) * K + graph.edges[:, 2]
         edge = np.searchsorted(known, (contexts.last[of] * K + contexts.labels[of]) * K + token)
-        count = copies / of_label[of]
-        found: dict[bytes, list[int]] = {}
-        bounds = [*np.searchsorted(of, np.unique(of)).tolist(), len(of)]
-        for i, (a, b) in enumerate(itertools.pairwise(bounds)):
-            found.setdefault(edge[a:b].tobytes() + count[a:b].tobytes(), []).append(i)
-        first = [group[0] for group in found.values()]
-        places = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in first] or [np.zeros(0, np.int64)])
-        lengths = np.array([bounds[i + 1] - bounds[i] for i in first], np.int64)
-        return cls(
-            edge[places],
-            np.repeat(np.arange(len(first)), lengths),
-            np.cumsum(lengths) - lengths,
-            np.log(count[places]),
-            np.array([len(group) for group in found.values()]) / n,
-            len(graph.edges),
-        )
+        present, begin, lengths = np.unique(of, return_index=True, return_counts=True)
+        first, counts = equal_rows(edge, copies, begin, of_label[present])
+        group = np.repeat(np.arange(len(first)), lengths[first])
+        start = ends(lengths[first])[:-1]
+        places = np.arange(len(group)) + (begin[first] - start)[group]
+        log_count = np.log(copies[places] / of_label[of[places]])
+        return cls(edge[places], group, start, log_count, counts / n, len(graph.edges))
 
     def look(self, logits: Float[np.ndarray, " E"]) -> tuple[Float[np.ndarray, " N"], float]:
         """The logarithms of the attention on each term, and the mean loss."""

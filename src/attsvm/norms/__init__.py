@@ -8,9 +8,9 @@ outside it.
 """
 
 from attsvm.norms import factors as factors
+from attsvm.norms.attention_heads import JointNorm, MaxOfHeads, SumOfHeads
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
 from attsvm.norms.owl import Owl

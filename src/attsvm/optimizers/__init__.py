@@ -20,7 +20,7 @@ optimizer                       step                                            
 =============================== =========================================================== ==========================
 
 Each is a short :func:`chain` of transformations of the gradient and a rule, in the manner of optax
-(:mod:`attsvm.optimizers.rule`). Normalized optimizers stay exact if the gradient is too small for a float; with the
+(``attsvm.optimizers.rule``). Normalized optimizers stay exact if the gradient is too small for a float; with the
 other optimizers training stalls then. A new optimizer is a transformation of optax: if its ``update`` has a parameter
 ``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """
@@ -29,13 +29,12 @@ from attsvm.optimizers.bilinear_descent import bilinear_descent
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.gradient import gradient_descent, normalized_gradient_descent, polyak
 from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.line_descent import column_descent, row_descent
+from attsvm.optimizers.matrix_descent import column_descent, row_descent, spectral_descent
+from attsvm.optimizers.matrix_directions import NewtonSchulz
 from attsvm.optimizers.mirror import mirror_descent
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.polar import NewtonSchulz
 from attsvm.optimizers.potential import Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.spectral_descent import spectral_descent
 from attsvm.optimizers.steepest import steepest_descent
 from attsvm.optimizers.transformations import Decaying
 from attsvm.optimizers.wrapped import adam, momentum, muon, normalized

@@ -33,15 +33,13 @@ class Foreign(Rule):
 
     transformation: optax.GradientTransformation
 
+    # those that treat matrices in a special way, such as Muon, treat the matrices of each head so
+    scope = "each"
+
     @property
     def scale_free(self) -> bool:
         """Whether it uses the scales."""
         return "log_scale" in inspect.signature(self.transformation.update).parameters
-
-    @property
-    def heads_apart(self) -> bool:
-        """True: optimizers of optax that treat matrices in a special way, such as Muon, treat those of each head so."""
-        return True
 
     def init(self, params: Tree) -> Any:
         """Its own state, for each trial."""
@@ -91,8 +89,8 @@ def chain(
     Parameters
     ----------
     *parts : Transformation, ..., optax.GradientTransformation
-        Any number of transformations of :mod:`attsvm.optimizers.transformations`, then one rule, such as
-        :class:`attsvm.optimizers.mirror.Mirror`, or an optimizer, of optax too.
+        Any number of transformations of ``attsvm.optimizers.transformations``, then one rule, such as
+        ``attsvm.optimizers.mirror.Mirror``, or an optimizer, of optax too.
     name : str, optional
         The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
         passes its own name and ``arguments``, and then runs can be resumed from a file.

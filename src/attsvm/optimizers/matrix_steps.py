@@ -1,14 +1,13 @@
-"""Steps of length one in a norm of matrices, for each head by itself or for several heads as one matrix.
+"""Steps along a direction of matrices, for each head by itself or for several heads as one matrix.
 
 Which entries form one matrix: each parameter (d, m, H) of H heads by itself, its heads side by side, or all.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,32 +15,12 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.chain import chain
-from attsvm.optimizers.limit import INDUCED, Limit, Limits, limits_of, of_each_head, on_factors
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.matrix_directions import Direction, MatrixScope, read_matrix_scope
 from attsvm.optimizers.rule import Rule, Transformation
-from attsvm.optimizers.scales import Scaled, Tree, by_head, read_number, regrouped
+from attsvm.optimizers.scales import Scaled, Tree, by_head, regrouped
 from attsvm.optimizers.singular import divided
-from attsvm.optimizers.transformations import (
-    Decaying,
-    DecayingSum,
-    LearningRate,
-    Normalize,
-    Schedule,
-    WeightDecay,
-)
 
 Array = jax.Array
-MatrixScope = Literal["heads", "fused", "kq"]
-MATRIX_SCOPES: tuple[MatrixScope, ...] = ("heads", "fused", "kq")
-
-
-def read_matrix_scope(scope: str) -> MatrixScope:
-    """Read a scope of matrices; raise ProblemError if it is none."""
-    for known in MATRIX_SCOPES:
-        if scope == known:
-            return known
-    raise ProblemError(f'scope: expected "heads", "fused" or "kq", got {scope!r}')
 
 
 def over_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixScope) -> Tree:
@@ -97,76 +76,6 @@ def _apart(x: Array, scope: MatrixScope) -> Array:
     return x.reshape((rows, columns, -1) if scope == "heads" else (rows, -1, trials))
 
 
-SHORT_STEPS = Decaying(0.05, 100, 0.5)
-"""The default rate of steps on factors: 0.05/√(1 + k/100)."""
-
-
-class Direction(ABC):
-    """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass.
-
-    Attributes
-    ----------
-    separate_columns : bool
-        Whether the step of each column depends on this column alone, so that matrices side by side step as each does.
-    """
-
-    separate_columns: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def norm(self) -> Norm:
-        """The norm N in which steps have length one."""
-
-    @property
-    def steps(self) -> str:
-        """The kind of steps on W in the table of standings."""
-        return "steepest descent"
-
-    @property
-    def of_product(self) -> Norm | None:
-        """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
-        return INDUCED.get(self.norm)
-
-    @property
-    def of_fused_heads(self) -> Norm | None:
-        """The same for the matrices [K_1, …, K_H] and [Q_1, …, Q_H], as a norm of the weights of all heads."""
-        return None
-
-    @property
-    def of_fused_kq(self) -> Norm | None:
-        """The least N([K, Q])² over W = KQ', as a norm of W."""
-        return None
-
-    def limits(self, scope: MatrixScope) -> Limits:
-        """The limit of these steps for each attention."""
-        of_each = limits_of(self.norm, self.steps)
-        if scope == "heads" or self.separate_columns:
-            return {**of_each, "factored": self.limit("heads")}
-        # no norm of the heads side by side is among those of an Att-SVM
-        together = {name: replace(limit, several=Limit(None)) for name, limit in of_each.items()}
-        return {**together, "factored": self.limit(scope)}
-
-    def limit(self, scope: MatrixScope) -> Limit:
-        """That for keys and queries."""
-        return {
-            "heads": of_each_head(self.of_product),
-            "fused": on_factors(self.of_product, self.of_fused_heads),
-            "kq": on_factors(self.of_fused_kq),
-        }[scope]
-
-    @abstractmethod
-    def of(self, matrices: Array) -> Array:
-        """The steps along matrices (r, c, B), whose largest entries are 1 or 0."""
-
-    @abstractmethod
-    def size(self, matrices: Array) -> Array:
-        """N of matrices (r, c, B), whose largest entries are 1 or 0."""
-
-    def reach(self, matrices: Array) -> Array:
-        """What N(Q) is in the change of a logit by a unit step of K; N itself by default."""
-        return self.size(matrices)
-
-
 @dataclass(frozen=True)
 class MatrixSteps(Rule):
     """Subtract the direction of each matrix; of a vector, the vector over its ℓ2 norm.
@@ -190,11 +99,6 @@ class MatrixSteps(Rule):
     def norm(self) -> Norm:
         """That of the direction."""
         return self.direction.norm
-
-    @property
-    def heads_apart(self) -> bool:
-        """Whether each head is a matrix: a head whose gradient is far smaller than that of another steps as far."""
-        return self.scope == "heads"
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
@@ -242,39 +146,6 @@ class ByLogit(Transformation):
         largest = _largest(matrices)
         of_each = largest * self.direction.reach(divided(matrices, largest))
         return jnp.max(of_each.reshape(-1, x.shape[-1]), axis=0)
-
-
-def matrix_descent(
-    name: str,
-    direction: Direction,
-    *,
-    learning_rate: float | Schedule,
-    scope: str,
-    momentum: float,
-    nesterov: bool,
-    weight_decay: float,
-    by_logit: bool,
-    arguments: Mapping[str, Any],
-) -> Optimizer:
-    """An optimizer whose steps follow a direction; the public factories document its options."""
-    momentum = read_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
-    decay = read_number("weight_decay", weight_decay, "a number >= 0", lambda x: 0 <= x < float("inf"))
-    rule: Rule = MatrixSteps(direction, read_matrix_scope(scope))
-    parts: list[Transformation] = []
-    if momentum:
-        parts += [Normalize(), DecayingSum(momentum, nesterov)]
-    if by_logit:
-        parts.append(ByLogit(direction))
-    own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
-    own |= {"weight_decay": decay, "by_logit": by_logit}
-    return chain(
-        *parts,
-        LearningRate(learning_rate),
-        WeightDecay(rule, decay) if decay else rule,
-        name=name,
-        arguments=own | dict(arguments),
-        limits=direction.limits(read_matrix_scope(scope)),
-    )
 
 
 def _unit(vector: Array) -> Array:

@@ -176,10 +176,6 @@ class RelativeToMirror(Transformation):
     rule: MirrorOf
     scope: Scope
 
-    @property
-    def heads_apart(self) -> bool:
-        return self.scope == "each"
-
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:

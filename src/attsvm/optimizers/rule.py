@@ -1,15 +1,15 @@
-"""Transformations of the gradient, the rules that make a step of it, and their chains, in the manner of optax."""
+"""Transformations of the gradient, the rules that make a step of it, their chains, and weight decay, as in optax."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from attsvm.norms import Norm
-from attsvm.optimizers.scales import Tree
+from attsvm.optimizers.scales import Scaled, Tree, read_number
 
 Array = jax.Array
 
@@ -19,6 +19,8 @@ class Transformation(ABC):
 
     The trailing axis of each array holds the trials. Gradients come as :class:`Scaled`: numbers near 1, and the scale
     that was taken out of them. Equal transformations share their compiled training: define one as a frozen dataclass.
+    Training gives each attention head to it as a parameter of its own if a part of the chain has a ``scope`` that is
+    "each" or "heads".
     """
 
     @property
@@ -34,11 +36,6 @@ class Transformation(ABC):
     @property
     def scale_free(self) -> bool:
         """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
-        return False
-
-    @property
-    def heads_apart(self) -> bool:
-        """Whether each attention head has to be a parameter of its own, with its own scale."""
         return False
 
     def init(self, params: Tree) -> Any:
@@ -101,10 +98,6 @@ class Chain(Rule):
         return any(part.scale_free for part in (*self.parts, self.rule))
 
     @property
-    def heads_apart(self) -> bool:
-        return any(part.heads_apart for part in (*self.parts, self.rule))
-
-    @property
     def state_degree(self) -> float | None:
         """The degree to which the rule's state is homogeneous in the weights, if steps are proportional to them.
 
@@ -131,3 +124,56 @@ class Chain(Rule):
         """Return the state for weights multiplied by 2^power, shape (B,), of a chain with a :attr:`state_degree`."""
         factor = jnp.exp2((self.state_degree or 0.0) * power)
         return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))
+
+
+@dataclass(frozen=True)
+class WeightDecay(Rule):
+    """Steps of a rule, and −ηλθ: the weights shrink by a factor 1 − ηλ in a step of length η.
+
+    η is the product of what the transformations of a chain multiply the gradient by: learning rate and schedule.
+
+    Parameters
+    ----------
+    rule : Rule
+    decay : float
+        λ > 0.
+
+    Raises
+    ------
+    ProblemError
+        If the decay is not a positive number.
+    """
+
+    rule: Rule
+    # numbers are not compared: equal chains share their compiled training
+    decay: float = field(compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decay", read_number("weight_decay", self.decay, "a positive number"))
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Those of the rule, and λ as ``weight_decay``."""
+        return {**self.rule.numbers, "weight_decay": self.decay}
+
+    @property
+    def norm(self) -> Norm | None:
+        return self.rule.norm
+
+    @property
+    def scale_free(self) -> bool:
+        return self.rule.scale_free
+
+    def init(self, params: Tree) -> Any:
+        return self.rule.init(params)
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, Any]:
+        """The updates of the rule, and the decay."""
+        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
+        for group in updates.scales.groups:
+            length = 1.0 if group.length is None else group.length
+            for name in group.names:
+                moves[name] = moves[name] - length * numbers["weight_decay"] * params[name]
+        return moves, state

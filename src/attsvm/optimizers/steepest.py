@@ -38,6 +38,8 @@ class Steepest(Rule):
 
     of: Norm
 
+    scope = "each"
+
     def __init__(self, norm: str | float | Norm) -> None:
         parsed = parse_norm(norm)
         if type(parsed).steepest is Norm.steepest:
@@ -48,11 +50,6 @@ class Steepest(Rule):
     @property
     def norm(self) -> Norm:
         return self.of
-
-    @property
-    def heads_apart(self) -> bool:
-        """True: the parameters of each head are stepped on separately."""
-        return True
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

@@ -1,4 +1,4 @@
-"""Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, decay, momentum."""
+"""Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, momentum."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.rule import Rule, SizeOfWeights, Transformation
+from attsvm.optimizers.rule import SizeOfWeights, Transformation
 from attsvm.optimizers.scales import (
     Scale,
     Scaled,
@@ -153,11 +153,6 @@ class Normalize(Transformation):
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
 
-    @property
-    def heads_apart(self) -> bool:
-        """Whether the scope is each parameter, that of each attention head."""
-        return self.scope == "each"
-
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
@@ -198,11 +193,6 @@ class Relative(SizeOfWeights):
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
 
-    @property
-    def heads_apart(self) -> bool:
-        """Whether the scope is each parameter, that of each attention head."""
-        return self.scope == "each"
-
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
@@ -221,59 +211,6 @@ def multiplied_by_size(updates: Scaled, scope: Scope, size: Callable[[Iterable[s
         gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
     groups = (group.times(size(group.names if scope == "each" else tuple(gradient))) for group in scales.groups)
     return Scaled(gradient, Scales(tuple(groups)))
-
-
-@dataclass(frozen=True)
-class WeightDecay(Rule):
-    """Steps of a rule, and −ηλθ: the weights shrink by a factor 1 − ηλ in a step of length η.
-
-    η is the product of what the transformations of a chain multiply the gradient by: learning rate and schedule.
-
-    Parameters
-    ----------
-    rule : Rule
-    decay : float
-        λ > 0.
-
-    Raises
-    ------
-    ProblemError
-        If the decay is not a positive number.
-    """
-
-    rule: Rule
-    # numbers are not compared: equal chains share their compiled training
-    decay: float = field(compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", read_number("weight_decay", self.decay, "a positive number"))
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        """Those of the rule, and λ as ``weight_decay``."""
-        return {**self.rule.numbers, "weight_decay": self.decay}
-
-    @property
-    def norm(self) -> Norm | None:
-        return self.rule.norm
-
-    @property
-    def scale_free(self) -> bool:
-        return self.rule.scale_free
-
-    def init(self, params: Tree) -> Any:
-        return self.rule.init(params)
-
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
-        """The updates of the rule, and the decay."""
-        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
-        for group in updates.scales.groups:
-            length = 1.0 if group.length is None else group.length
-            for name in group.names:
-                moves[name] = moves[name] - length * numbers["weight_decay"] * params[name]
-        return moves, state
 
 
 class SumState(NamedTuple):

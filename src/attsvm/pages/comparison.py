@@ -9,9 +9,10 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.progress import counted
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.inspection import REBUILT
-from attsvm.pages.inspection_numbers import head_numbers
+from attsvm.pages.inspection_numbers import data_numbers, head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
 from attsvm.pages.plain import command_result
 from attsvm.pages.words import listed, percent, short
@@ -226,16 +227,12 @@ def cause(heads: "list[HeadChange]") -> str:
         return "No key or query weights differ."
     names = f" ({listed([f'{one.layer}.{one.head}' for one in own])})" if len(own) <= SHOWN else ""
     rest = sum(one.changed > 0 and not one.own_weights for one in heads)
-    found = f"The key or query weights of {_heads(len(own))}{names} differ"
+    found = f"The key or query weights of {counted(len(own), 'head')}{names} differ"
     return (
-        f"{found}; {_heads(rest)} with equal weights changed selections because of other input."
+        f"{found}; {counted(rest, 'head')} with equal weights changed selections because of other input."
         if rest
         else f"{found}."
     )
-
-
-def _heads(number: int) -> str:
-    return f"{number} head{'' if number == 1 else 's'}"
 
 
 def changed_heads(series: "Series") -> "list[HeadChange]":
@@ -246,7 +243,7 @@ def changed_heads(series: "Series") -> "list[HeadChange]":
 def left_out(series: "Series") -> str:
     """How many heads the tables leave out; empty if there are none."""
     same = len(series.total.heads) - len(changed_heads(series))
-    return f"{_heads(same)} that select the same tokens are left out." if same else ""
+    return f"{counted(same, 'head')} that select the same tokens are left out." if same else ""
 
 
 def _grew(change: "HeadChange") -> bool:
@@ -341,12 +338,7 @@ def _numbers(
             "threads": threads,
             "seconds": seconds,
             "source": source,
-            "data": {
-                "sequences": first.num_sequences,
-                "tokens": first.num_tokens,
-                "queries": first.num_queries,
-                "sampled": first.sampled,
-            },
+            "data": data_numbers(first),
             "gap": first.gap,
             "models": [
                 {

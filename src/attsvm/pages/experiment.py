@@ -100,8 +100,7 @@ def _body(result: dict[str, Any], numbers: list[Table], pictures: np.ndarray | N
             + comparisons(shown)
             + (with_slider if len(steps) > 1 else "")
         )
-        box = slider(steps) if len(steps) > 1 else ""
-        yield Part("examples", {"slider": box, "texts": sentences, "beside": True})
+        yield Part("examples", {"slider": slider(steps), "texts": sentences, "beside": True})
     yield Heading("Numbers")
     yield Tables(numbers)
 

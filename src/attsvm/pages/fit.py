@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 import numpy as np
 
+from attsvm._utils.progress import counted
 from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN, missing_error, weights_symbol
+from attsvm.pages.fit_numbers import numbers as fit_numbers
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.words import (
     FEW_ROWS,
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
 fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
 
 
-def fit_page(fit: "Fit", result: dict[str, Any]) -> Page:
-    """The page of a fit, whose ``result`` is of :func:`attsvm.pages.fit_numbers.numbers`.
+def fit_page(fit: "Fit", command: str, threads: int | None = None, *, interrupted: bool = False) -> Page:
+    """The page of a fit, from the arguments of :func:`attsvm.pages.fit_numbers.numbers`.
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
     """
+    result = fit_numbers(fit, command, threads, interrupted=interrupted)
     data, training = result["data"], result["training"]
     head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
     numbers = named_tables(tables(fit, result))
@@ -82,10 +85,7 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
 
 
 def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
-    def count(number: int, what: str, most: bool) -> str:
-        return f"{'up to ' * most}{number} {what}{'' if number == 1 else 's'}"
-
-    tokens = count(data["tokens"], "token", fit.train.mask is not None)
+    tokens = f"{'up to ' * (fit.train.mask is not None)}{counted(data['tokens'], 'token')}"
     if data["queries"] is None:
         return tokens
     queries = "query" if data["queries"] == 1 else "queries"
@@ -317,8 +317,7 @@ def _over_seeds(share: float, interval: tuple[float, float] | None, count: int, 
 
 
 def _seeds(comparison: dict[str, Any]) -> str:
-    number = len(comparison["seeds"])
-    return "1 draw" if number == 1 else f"{number} draws"
+    return counted(len(comparison["seeds"]), "draw")
 
 
 CLASSIFIERS = {

@@ -16,11 +16,11 @@ from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, Shown, draw_each
 from attsvm.pages.fit_numbers import weights_symbol
 from attsvm.pages.links import csv_text, file_links
-from attsvm.pages.over_steps import OverSteps, slider
+from attsvm.pages.over_steps import OverSteps, slider, slider_words
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.training.records import recorded_attention
+from attsvm.training.run import recorded_attention
 
 if TYPE_CHECKING:
     from attsvm._fit.evaluation import Evaluation
@@ -179,7 +179,7 @@ class _TokenFrames:
     @property
     def caption(self) -> str:
         """What the slider does."""
-        return "" if self.over_steps is None else " The slider shows the attention at earlier steps of the training."
+        return slider_words(self.steps.tolist())
 
 
 def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opacity: float | None = None) -> Rectangle:
@@ -377,9 +377,9 @@ def single_sequences(fit: "Fit") -> dict[str, Any] | None:
         for name, label, (_, cells) in zip(names, labels, rows, strict=True)
     ]
     return {
-        "lead": lead + (" The slider shows the attention at earlier steps of the training." if len(steps) > 1 else ""),
+        "lead": lead + slider_words(steps.tolist()),
         "square": {"columns": columns, "rows": queries, "numbered": True},
-        "slider": slider(steps.tolist()) if len(steps) > 1 else "",
+        "slider": slider(steps.tolist()),
         "links": file_links("sequences", _table(steps, names, shares, allowed)),
     }
 

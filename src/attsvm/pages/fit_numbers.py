@@ -1,6 +1,5 @@
 """``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from attsvm.pages.plain import command_result
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory import local_convergence_conditions
+from attsvm.theory import Hypothesis, local_convergence_conditions
 
 if TYPE_CHECKING:
     from attsvm._fit.comparison import Comparison, Scores
@@ -30,12 +29,14 @@ CONE_UP_TO = 200_000
 """The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
 
 
-def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, Any]:
+def numbers(fit: "Fit", command: str, threads: int | None = None, *, interrupted: bool = False) -> dict[str, Any]:
     """The result of a fit, and of its comparison with other classifiers, as JSON-able numbers.
 
-    ``command``: the command that was run. ``threads``: the limit on threads, if there is one.
+    ``command``: the command that was run. ``threads``: the limit on threads, if there is one. ``interrupted``: whether
+    the command was stopped, even if the fit is complete.
     """
-    part, run, comparison = fit.train, fit.run, fit.comparison
+    part, run, comparison, missing = fit.train, fit.run, fit.comparison, missing_error(fit)
+    att_svm = None if fit.chosen is None else _att_svm(fit, fit.chosen)
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
     return command_result(
@@ -45,7 +46,7 @@ def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, A
             "seed": fit.seed,
             "threads": threads,
             "status": run.status,
-            "interrupted": fit.interrupted or (comparison is not None and comparison.interrupted),
+            "interrupted": interrupted or fit.interrupted or (comparison is not None and comparison.interrupted),
             "data": _data(fit),
             "training": _training(fit),
             "accuracy": _accuracy(fit),
@@ -59,11 +60,11 @@ def numbers(fit: "Fit", command: str, threads: int | None = None) -> dict[str, A
             },
             "comparison": None if comparison is None else _comparison(comparison),
             "optimal_tokens": None if fit.optimal is None else _solution(fit.optimal),
-            "att_svm": None if fit.chosen is None else _att_svm(fit, fit.chosen),
+            "att_svm": att_svm,
             "relevant_tokens": None if fit.relevant_svm is None else _solution(fit.relevant_svm),
-            "theory": None if fit.chosen is None or missing_error(fit) else _theory(fit, fit.chosen),
-            "direction_error": None if missing_error(fit) else _errors(fit),
-            "direction_error_missing": missing_error(fit),
+            "theory": None if att_svm is None or missing else _theory(fit, att_svm),
+            "direction_error": None if missing else _errors(fit),
+            "direction_error_missing": missing,
             "history": fit.history,
             "seconds": fit.seconds["everything"] + (0 if comparison is None else comparison.seconds),
         },
@@ -203,8 +204,8 @@ def _settled(fit: "Fit") -> int | None:
     return int(fit.history["steps"][first])
 
 
-def _theory(fit: "Fit", chosen: Solution) -> dict[str, Any]:
-    """The field ``theory`` of ``result.json`` for a fixed head, with the Att-SVM of its trained selection.
+def _theory(fit: "Fit", att_svm: dict[str, Any]) -> dict[str, Any]:
+    """The field ``theory`` of ``result.json`` for a fixed head, with the field ``att_svm`` of its trained selection.
 
     A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
     """
@@ -213,33 +214,39 @@ def _theory(fit: "Fit", chosen: Solution) -> dict[str, Any]:
         "theorem": f"{theorem}: gradient descent on the attention with a fixed head",
         "conclusion": "the norm of the weights grows without bound and their direction converges to the Att-SVM of the "
         "selected tokens",
-        "hypotheses": [{"statement": said, "holds": holds} for said, holds in _hypotheses(fit, chosen)],
+        "hypotheses": [{"statement": one.statement, "holds": one.holds} for one in _hypotheses(fit, att_svm)],
     }
 
 
-def _hypotheses(fit: "Fit", chosen: Solution) -> Iterator[tuple[str, bool | None]]:
-    separable = {"optimal": True, "infeasible": False}.get(str(chosen.status))
-    locally = bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)) if separable else separable
-    yield "the loss decreases strictly and is smooth (logistic loss)", True
-    yield "the selected tokens are separable from the others", separable
-    yield "the selection is locally optimal: every support token has a lower score", locally
-    yield (
-        "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
-        locally and _in_cone(fit, chosen),
-    )
-    yield (
-        "the steps are those of gradient descent with a constant learning rate of at most 1/L "
-        f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
-        False,  # every run of this command normalises its gradients, and no theorem covers that with growing steps
-    )
+def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> list[Hypothesis]:
+    separable = att_svm["separable"]
+    locally = att_svm["locally_optimal"] if separable else separable
+    return [
+        Hypothesis("decreasing_loss", "the loss decreases strictly and is smooth (logistic loss)", True),
+        Hypothesis("separable", "the selected tokens are separable from the others", separable),
+        Hypothesis(
+            "locally_optimal", "the selection is locally optimal: every support token has a lower score", locally
+        ),
+        Hypothesis(
+            "in_cone",
+            "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+            locally and _in_cone(fit),
+        ),
+        Hypothesis(
+            "constant_rate",
+            "the steps are those of gradient descent with a constant learning rate of at most 1/L "
+            f"(here: {fit.settings['optimizer']}, {fit.settings['step_size']})",
+            False,  # every run of this command normalises its gradients: no theorem covers that with growing steps
+        ),
+    ]
 
 
-def _in_cone(fit: "Fit", chosen: Solution) -> bool | None:
+def _in_cone(fit: "Fit") -> bool | None:
     """Whether the final weights are in a cone of proved constants; outside of it nothing is proved."""
-    if fit.train.canonical.allowed.size > CONE_UP_TO:
+    if fit.chosen is None or fit.train.canonical.allowed.size > CONE_UP_TO:
         return None
     cone = local_convergence_conditions(fit.train, fit.run.selected)
     if not cone.holds:
         return None
-    inside = in_cone(fit.run.weights, chosen.direction, float(cone.opening), float(cone.radius))
+    inside = in_cone(fit.run.weights, fit.chosen.direction, float(cone.opening), float(cone.radius))
     return True if inside else None

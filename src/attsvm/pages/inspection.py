@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 import numpy as np
 
+from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table
@@ -239,13 +240,13 @@ def finished_words(found: "Found") -> str:
     if found.twin is not None:
         words += f", {_finished(found.twin)} of the randomly initialised copy"
     if found.steps:
-        words += f", {len(found.steps)} checkpoint{'s' if len(found.steps) > 1 else ''}"
+        words += f", {counted(len(found.steps), 'checkpoint')}"
     return words
 
 
 def _finished(inspection: "Inspection") -> str:
     finished, total = sum(head.status != "interrupted" for head in inspection.heads), len(inspection.heads)
-    return f"{finished} of {total} head{'s' if total > 1 else ''}"
+    return f"{finished} of {counted(total, 'head')}"
 
 
 def state_words(found: "Found", state: str) -> str:

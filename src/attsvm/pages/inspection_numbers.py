@@ -8,7 +8,7 @@ from attsvm.pages.plain import command_result
 from attsvm.results import Status
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Explanation
+    from attsvm.inspect import Explanation, Inspection
     from attsvm.inspect.directions import ReadingDirection
     from attsvm.inspect.heads import Head
     from attsvm.inspect.reasons import Reasons
@@ -48,13 +48,7 @@ def inspection_numbers(
                 "rotary": inspection.rotary,
                 "biased": inspection.biased,
             },
-            "data": {
-                "sequences": inspection.num_sequences,
-                "tokens": inspection.num_tokens,
-                "queries": inspection.num_queries,
-                "sampled": inspection.sampled,
-                "special_known": inspection.special_known,
-            },
+            "data": {**data_numbers(inspection), "special_known": inspection.special_known},
             "gap": inspection.gap,
             "rebuilt_error": max(head.rebuilt_error for head in inspection.heads),
             "heads": [head_numbers(head) for head in inspection.heads],
@@ -69,6 +63,15 @@ def inspection_numbers(
             else _view(inspection.view) | {"tests": [_test(one) for one in tests]},
         },
     )
+
+
+def data_numbers(inspection: "Inspection") -> dict[str, Any]:
+    return {
+        "sequences": inspection.num_sequences,
+        "tokens": inspection.num_tokens,
+        "queries": inspection.num_queries,
+        "sampled": inspection.sampled,
+    }
 
 
 def head_numbers(head: "Head") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import lazy_loader
 import numpy as np
 
+from attsvm._utils.progress import counted
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
 from attsvm.pages.plain import command_result
@@ -68,8 +69,7 @@ def described(name: str) -> Recorded:
 def summary(records: Records) -> str:
     """How much was recorded."""
     first, last = records.steps[[0, -1]]
-    count = len(records.steps)
-    return f"{len(records.heads)} heads, {count:,} {'record' if count == 1 else 'records'}, steps {first:,} to {last:,}"
+    return f"{len(records.heads)} heads, {counted(len(records.steps), 'record')}, steps {first:,} to {last:,}"
 
 
 def verdict(records: Records) -> str:
@@ -92,12 +92,12 @@ def notes(records: Records) -> list[str]:
     low = [head for head, value in zip(records.heads, entropy[-1], strict=True) if value < COLLAPSED]
     if not low:
         return []
-    some = f"{len(low)} heads have" if len(low) > 8 else f"{listed([f'head {head}' for head in low])} {_have(low)}"
+    some = (
+        f"{len(low)} heads have"
+        if len(low) > 8
+        else f"{listed([f'head {head}' for head in low])} {'has' if len(low) == 1 else 'have'}"
+    )
     return [f"At the last record {some} an entropy below {COLLAPSED} nats."]
-
-
-def _have(heads: list[str]) -> str:
-    return "has" if len(heads) == 1 else "have"
 
 
 def monitor_page(records: Records, *, source: str | None, command: str) -> Page:

@@ -29,11 +29,9 @@ RULES = {
 """What is compared with trained attention. Only the first one is the theory's."""
 
 
-def next_token_page(done: "NextWords", result: dict[str, Any]) -> Page:
-    """The page of a fit.
-
-    ``result``: of :func:`next_word_numbers`.
-    """
+def next_token_page(done: "NextWords", **about: Any) -> Page:
+    """The page of a fit, from the arguments of :func:`next_word_numbers`."""
+    result = next_word_numbers(done, **about)
     data = result["data"]
     together = named_tables(tables(done, result))
     return Page(

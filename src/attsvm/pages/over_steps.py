@@ -43,18 +43,27 @@ def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
 def slider(steps: Sequence[int]) -> Markup:
     """The slider of the figure or section that it stands in; hidden without the script of the page.
 
+    Of a single step there is none.
+
     Examples
     --------
     >>> from attsvm.pages.over_steps import slider
     >>> "data-steps" in slider([0, 10, 100])
     True
     """
+    if len(steps) < 2:
+        return Markup("")
     last = len(steps) - 1
     numbers = json.dumps([int(step) for step in steps])
     return Markup(
         f'<p class="over-steps" hidden><label>Step <input type="range" min="0" max="{last}" value="{last}" '
         f'data-steps="{numbers}"></label> <output>{steps[last]:,}</output></p>'
     )
+
+
+def slider_words(steps: Sequence[int]) -> str:
+    """What the slider of attention does, after another sentence; empty without a slider."""
+    return " The slider shows the attention at earlier steps of the training." if len(steps) > 1 else ""
 
 
 def at_step(step: int, name: str) -> str:

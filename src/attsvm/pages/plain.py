@@ -1,4 +1,4 @@
-"""Results as JSON."""
+"""Results as JSON, and tables as CSV."""
 
 import json
 import math

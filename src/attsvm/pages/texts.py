@@ -11,8 +11,9 @@ from jaxtyping import Float
 
 from attsvm.estimator.prompt import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
-from attsvm.pages.over_steps import slider
+from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.texts_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
     Rows,
@@ -39,11 +40,9 @@ LONGEST_REST = 200
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
-def text_page(fit: "TextFit", result: dict[str, Any]) -> Page:
-    """The page of a fit on texts.
-
-    ``result``: of :func:`attsvm.pages.texts_numbers.text_numbers`.
-    """
+def text_page(fit: "TextFit", **about: Any) -> Page:
+    """The page of a fit on texts, from the arguments of :func:`attsvm.pages.texts_numbers.text_numbers`."""
+    result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = named_tables(tables(result))
     return Page(
@@ -86,10 +85,10 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
     yield Text(
         "Test texts drawn at random: for each label, two that are classified correctly and one that is not. The "
         "stronger the shade of a word, the more attention it receives; grey words are not read. Point at a word to see "
-        "its share." + (" The slider shows the attention at earlier steps of the training." if len(steps) > 1 else "")
+        "its share." + slider_words(steps)
     )
     texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
-    yield Part("examples", {"slider": slider(steps) if len(steps) > 1 else "", "texts": texts, "beside": False})
+    yield Part("examples", {"slider": slider(steps), "texts": texts, "beside": False})
     yield Heading("Figures")
     yield Figures(texts_figures.draw_text_figures(fit), wide=["words"], kind="dots")
     yield Heading("Numbers")

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays
 from attsvm.problem import Problem
-from attsvm.theory.margin_ratio import margin_ratio
+from attsvm.theory.ratios import margin_ratio
 from attsvm.training import Run
 
 SATURATED = 1e-6

@@ -17,7 +17,7 @@ from attsvm._utils.jax_devices import default_device
 from attsvm.errors import ProblemError
 from attsvm.papers.figure import Arrays
 from attsvm.svm.threads import threads_for
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 KIND = "piece"
 LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")

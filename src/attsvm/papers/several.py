@@ -14,7 +14,7 @@ from attsvm.papers.figure import Figure
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.page import Card, card
 from attsvm.papers.run import run, write
-from attsvm.training.engine.trials import num_threads
+from attsvm.training.trials import num_threads
 
 MOST_WORKERS = 4
 """Limit for the number of processes. Each takes up to 4 GB of memory, most of it for compiled programs."""

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.training import LossGradient
 from attsvm.training.attention import parse_attention
-from attsvm.training.logit_change import logit_changes
+from attsvm.training.collect import logit_changes
 
 if TYPE_CHECKING:
     import torch

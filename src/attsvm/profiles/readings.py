@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -43,7 +44,7 @@ class Reading:
     def joined(self, other: "Reading") -> "Reading":
         """The same look at further problems."""
         names = ("ratios", "decided", "change", "loss", "distance")
-        arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
         finite, interrupted = self.finite and other.finite, self.interrupted or other.interrupted
         return replace(self, **arrays, finite=finite, interrupted=interrupted)
 

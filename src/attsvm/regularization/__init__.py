@@ -1,15 +1,15 @@
 """Regularization paths: the minimisers of the loss over balls of increasing radius, which converge to an Att-SVM.
 
-:func:`attsvm.regularization_path` is in ``path`` and :func:`penalty_path` in ``penalties``; ``arguments`` checks what
-they are given, ``result`` holds what they return. ``excess`` is the loss in logarithms (``log_losses``) under a
-fixed prediction head (``head_function``); far along the path, where a nonlinear head keeps several tokens,
-``kept_sets`` takes over. ``balls`` finds the ball of a norm by the type of the norm, and ``trust_region`` minimises
-over it. ``branches`` follows the minima of one problem along the radii, of the attention
-weights under a fixed head (``fixed_head``) or of both (``joint``).
+:func:`attsvm.regularization_path` is in ``path``, with the search jointly in attention and prediction head, and
+:func:`penalty_path` in ``penalties``. ``setting`` checks what they are given and joins the paths of a batch; ``result``
+holds what they return. ``excess`` is the loss in logarithms under a fixed prediction head (``margin_losses``). Far
+along the path, where a nonlinear prediction head keeps several tokens, ``kept_sets`` takes over. ``balls`` finds the
+ball of a norm by the type of the norm, and ``trust_region`` minimises over it. ``branches`` follows the minima of one
+problem along the radii, under a fixed prediction head or of both.
 """
 
 from attsvm.regularization.balls import WeightBall, ball_of
-from attsvm.regularization.head_function import HeadFunction
+from attsvm.regularization.margin_losses import HeadFunction
 from attsvm.regularization.path import regularization_path
 from attsvm.regularization.penalties import penalty_path
 from attsvm.regularization.result import PenaltyPath, RegularizationPath

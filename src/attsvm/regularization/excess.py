@@ -13,8 +13,7 @@ import numpy as np
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.regularization.head_function import HeadFunction, LinearFunction
-from attsvm.regularization.log_losses import NODE_WEIGHTS, NODES, Scalar
+from attsvm.regularization.margin_losses import NODE_WEIGHTS, NODES, HeadFunction, LinearFunction, Scalar
 from attsvm.regularization.trust_region import Curvature, Expansion
 
 # smallest attention of the selected tokens for which the loss is compared to theirs alone

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from attsvm._utils.linear_algebra import softmax
 from attsvm.regularization.excess import KEPT, Excess
-from attsvm.regularization.log_losses import LogSumExp
+from attsvm.regularization.margin_losses import LogSumExp
 from attsvm.regularization.trust_region import Curvature, Expansion, minimise
 
 FAR = 1e-10

@@ -16,12 +16,11 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.arguments import Setting, parse_log_penalties
 from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.branches import Point, Watch, direction_from_zero, first_radius
+from attsvm.regularization.branches import FixedHead, Point, Watch, direction_from_zero, first_radius, minimum_from
 from attsvm.regularization.excess import Excess
-from attsvm.regularization.fixed_head import FixedHead, minimum_from
-from attsvm.regularization.result import PenaltyPath, along_path, over_batch
+from attsvm.regularization.result import PenaltyPath
+from attsvm.regularization.setting import Setting, along_path, over_batch, parse_log_penalties
 
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""

@@ -21,11 +21,9 @@ class Curvature(NamedTuple):
     core: np.ndarray  # C, shape (m, m)
 
     def dense(self) -> np.ndarray:
-        """The Hessian, shape (d, d)."""
         return np.asarray(self.rows.T @ self.core @ self.rows)
 
     def times(self, x: np.ndarray) -> np.ndarray:
-        """Its product with a vector."""
         return np.asarray(self.rows.T @ (self.core @ (self.rows @ x)))
 
 
@@ -42,15 +40,12 @@ class Objective(Protocol):
 
     def value(self, x: np.ndarray) -> float:
         """The value; −∞ where it can only be computed after rebasing."""
-        ...
 
     def expand(self, x: np.ndarray) -> Expansion:
         """Value and derivatives, where the value is finite."""
-        ...
 
     def rebased(self, x: np.ndarray) -> Self:
         """The same function up to a monotone transformation, with the most accurate digits around x."""
-        ...
 
 
 class Cone(Protocol):
@@ -58,19 +53,15 @@ class Cone(Protocol):
 
     def slack(self, x: np.ndarray) -> float:
         """How far x is inside; negative outside. Equal for all multiples of x."""
-        ...
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """The gradient of k; orthogonal to x."""
-        ...
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         """The Hessian of k."""
-        ...
 
     def restore(self, x: np.ndarray) -> np.ndarray:
         """A point with k = 0 near an x outside the cone; zero where it is the vertex."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,11 +78,9 @@ class CircularCone:
         return float(x @ self.axis / np.linalg.norm(x)) - self.correlation
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        """The gradient of c ‖x‖ − ⟨x, D⟩."""
         return np.asarray(self.correlation * x / np.linalg.norm(x) - self.axis)
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
-        """The Hessian of c ‖x‖ − ⟨x, D⟩."""
         length = np.linalg.norm(x)
         unit = x / length
         return self.correlation / length * (np.eye(len(x)) - np.outer(unit, unit))
@@ -146,8 +135,6 @@ def minimise(
     ``start``: shape (d,), it is first moved into the ball and the cone. ``p``: 1 < p < ∞. ``symmetries``: maps x to
     directions (k, d) along which the function, the norm and the cone are constant. No step is made along them. ``tol``:
     tolerance of the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
-
-    The residual of the minimum says how far it is from stationary.
     """
     region = _Region(radius, Lp(p), cone)
     with threads_for(start.size**3):  # eigenvectors

@@ -11,7 +11,7 @@ from attsvm.svm.certificate import Certificate
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
 from attsvm.svm.variants.finite_part import combined_prediction, finite_part
-from attsvm.svm.variants.head import solve_head
+from attsvm.svm.variants.prediction_head import solve_head
 
 __all__ = ["Certificate", "Solution", "combined_prediction", "finite_part", "solve_head", "solve_svm"]
 

@@ -20,8 +20,8 @@ from attsvm.norms.factors.gamma2 import Gamma2
 from attsvm.norms.factors.nu import Nu, bound_by_atoms
 from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
 from attsvm.norms.scaled import Wrapper
+from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
-from attsvm.svm.constraints.heads import split_heads
 from attsvm.svm.constraints.rows import PairRows, UnitRows, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Watch

@@ -13,14 +13,14 @@ from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, reports
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.norms.attention_heads import for_heads
 from attsvm.norms.base import head_axes
-from attsvm.norms.heads import for_heads
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
+from attsvm.svm.constraints.attention_heads import stacked_heads
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_lengths, check_relaxed
-from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
 from attsvm.svm.solution import Solution

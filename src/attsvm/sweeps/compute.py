@@ -19,8 +19,8 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output, check_names, undeclared
 from attsvm.sweeps.sources import drawn_block, find_source
 from attsvm.sweeps.training import start
-from attsvm.training.engine.trials import num_threads, workers
 from attsvm.training.setup import check_numbers
+from attsvm.training.trials import num_threads, workers
 
 ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""

@@ -1,26 +1,26 @@
 """What theory says about a run: the direction it converges to, the kind of its limit, and when the limit is global.
 
-``prediction`` returns the Att-SVM of a run (``joint`` for a trained head, ``penalised`` for a penalty), ``hypotheses``
-checks the theorems on it, and ``standing`` looks up what was measured.
-``kinds`` classifies the selection at its end. ``feasibility``, ``global_conditions``, ``local_conditions``, ``joint``,
-``landscape`` and ``mixtures`` check the hypotheses of the theorems; each returns the ``conditions`` with their numbers.
-``rates`` measures how fast a run converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin
-with the best one; ``factors`` does the same for factors of a given size, and says whether they are a KKT point.
+``prediction`` returns the Att-SVM of a run; ``trained`` is its part in the parameters that it trained, and ``limits``
+has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` checks the theorems on a run, and
+``standing`` looks up what was measured. ``kinds`` classifies the selection at its end. ``global_conditions``,
+``local_conditions``, ``joint``, ``landscape`` and ``mixtures`` check the hypotheses of the theorems; each returns the
+``conditions`` with their numbers, of which feasibility is the first. ``rates`` measures how fast a run converged, with
+the ``laws`` of convergence. ``ratios`` compares the margin of weights, or of factors of a given size, with the best
+one, and ``kkt`` says whether factors are a KKT point.
 """
 
-from attsvm.theory.conditions import Conditions, Hypothesis
-from attsvm.theory.factors import factor_ratio, kkt_ratio
-from attsvm.theory.feasibility import feasibility
+from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
+from attsvm.theory.kkt import kkt_ratio
 from attsvm.theory.landscape import landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.local_conditions import local_convergence_conditions
-from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.mixtures import mixture_conditions
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
+from attsvm.theory.ratios import factor_ratio, margin_ratio
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import Standing
 

@@ -14,8 +14,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import repeated
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
-from attsvm.theory.conditions import Conditions, Hypothesis, conditions
-from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.kinds import trial_axes
 from attsvm.theory.loss_level import Level, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, loss_values, scores_of_queries

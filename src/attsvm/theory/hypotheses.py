@@ -14,8 +14,7 @@ from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, at_worst
-from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
 from attsvm.theory.local_conditions import local_convergence_conditions
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training.run import NOT_RECORDED, Run

@@ -10,8 +10,7 @@ from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
-from attsvm.theory.conditions import Conditions, Hypothesis, conditions
-from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.smoothness import scores_of_queries
 
 ORDERED = 1e-9

@@ -13,8 +13,8 @@ from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import is_locally_optimal, selection_sets
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.bisection import least_radius
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions
+from attsvm.theory.loss_level import least_radius
 from attsvm.theory.smoothness import LossName, extent, scores_of_queries
 
 WIDEST = 0.5

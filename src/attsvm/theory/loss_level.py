@@ -3,6 +3,7 @@
 :func:`descent_direction` is that of steepest descent of the loss, however saturated the softmax is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +14,12 @@ from scipy.special import lambertw
 from attsvm.losses import OutputLoss
 from attsvm.measures import attention_of, token_logits
 from attsvm.problem import Problem
-from attsvm.theory.bisection import HALVINGS, least_radius
 from attsvm.theory.smoothness import Extent, log_slopes, loss_values, scores_of_queries
+
+DOUBLINGS = 200
+"""Steps of the search for a radius that is large enough."""
+HALVINGS = 60
+"""Steps of a bisection; the interval shrinks below the rounding of its ends."""
 
 
 def descent_direction(
@@ -51,10 +56,6 @@ def descent_direction(
     length = np.sqrt(np.sum(direction**2, axis=(-2, -1), keepdims=True))
     unit = direction / np.where(length > 0, length, 1.0)
     return np.asarray(unit if problem.has_queries else unit[..., 0])
-
-
-DOUBLINGS = 200
-"""Steps of the search for a radius that is large enough."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +154,24 @@ class Level:
             above = loss_values(self.loss, middle) > level
             low, high = np.where(above, middle, low), np.where(above, high, middle)
         return low
+
+
+def least_radius(
+    holds: Callable[[np.ndarray], np.ndarray], possible: Bool[np.ndarray, "*trials"], doublings: int
+) -> Float[np.ndarray, "*trials"]:
+    """The smallest radius with ``holds``, which then holds at every larger one, too.
+
+    ∞ where it is not possible, or no radius up to 2^doublings is large enough.
+    """
+    high = np.ones(possible.shape)
+    for _ in range(doublings):
+        more = possible & ~holds(high)
+        if not more.any():
+            break
+        high = np.where(more, 2.0 * high, high)
+    low = np.zeros(possible.shape)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        fine = holds(middle)
+        low, high = np.where(fine, low, middle), np.where(fine, middle, high)
+    return np.where(possible & holds(high), high, np.inf)

@@ -10,10 +10,9 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.head_function import HeadFunction
+from attsvm.regularization.margin_losses import HeadFunction
 from attsvm.svm import solve_svm
-from attsvm.theory.conditions import Conditions, Hypothesis, conditions
-from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.training.attention import parse_attention
 from attsvm.training.setup import make_objective
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool
@@ -10,8 +10,6 @@ from jaxtyping import Bool
 from attsvm._utils.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
-from attsvm.measures import attention_of
-from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm, Nuclear, read_norm, written_norm
 from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem, check_is_problem
@@ -29,14 +27,10 @@ from attsvm.theory.hypotheses import (
     of_training,
     separable,
 )
-from attsvm.theory.joint import joint_direction
-from attsvm.theory.penalised import Minimiser, penalised_minimiser
-from attsvm.theory.standing import EUCLIDEAN, Judgement, Model, Standing, judge, known_limit, norm_for, rank_for
+from attsvm.theory.limits import joint_direction, judge_penalised, kept_sets, label_components, penalised_minimiser
+from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limit, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training.run import NOT_RECORDED, Run
-
-KEPT = 1e-3
-"""Under a nonlinear prediction head, the tokens whose probability exceeds this are kept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -253,7 +247,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         if part.attention == "combined" and used == EUCLIDEAN:
             theorem = next_tokens(part.problem, run, known, rows, cyclic=cyclic)
     elif run.head != "linear":
-        selected, model = _kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
+        selected, model = kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows.append(separable(solution))
     elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
@@ -270,7 +264,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         found = judge(run, known, used, trained, rows, theorem)
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite)
     limit = penalised_minimiser(problem, run, known)
-    found = _penalised(limit, of_training(run, known, used))
+    found = judge_penalised(limit, of_training(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
     return Prediction(
         solution, used, selected, *found, relaxed, head, point, None, None if limit is None else point, distance
@@ -284,56 +278,3 @@ def _theorem(part: Trained, run: Run, known: Limit, solution: Solution, rows: li
     if known.steps.endswith("gradient descent") and part.attention in ("combined", "prompt"):
         return gradient_descent(part.problem, run, known, solution, rows)
     return mirror_descent(run, known) if known.steps.endswith("mirror descent") else None
-
-
-def _penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
-    """How well the minimiser of loss plus penalty is known to be the limit."""
-    if limit is None:
-        source = (
-            "a penalty keeps the weights finite; the limit is computed for a fixed linear head, one attention head "
-            "whose parameters are all trained, and a loss that is known"
-        )
-        return Judgement(Standing.NONE, source, tuple(rows))
-    kept = [one for one in rows if one.name not in ("no_penalty", "same_norm")]
-    hypotheses = (*kept, *limit.hypotheses)
-    source = "descent to the minimiser of loss plus penalty"
-    if all(one.holds for one in hypotheses):
-        return Judgement(Standing.PROVED, f"{source}: gradient descent on a convex function", hypotheses)
-    # with decay the limit is another point, and steps on mini-batches do not settle in one
-    stationary = [one for one in limit.hypotheses if one.name == "stationary"]
-    settles = all(one.holds is not False for one in (*kept, *stationary))
-    return Judgement(Standing.CONJECTURE if settles else Standing.NONE, source, hypotheses)
-
-
-def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:
-    kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
-    return kept if problem.has_query_axis else kept[..., 0, :]
-
-
-class LabelComponents(NamedTuple):
-    """The kept sets of the graph-SVM, the finite part for the ℓ2 norm, and whether a graph has a cycle."""
-
-    selected: Bool[np.ndarray, "*queries T"]
-    finite: np.ndarray | None
-    cyclic: bool
-
-
-def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> LabelComponents:
-    """What the graphs of the problems predict for a run, in its trained parameters ``part``.
-
-    Raises ProblemError if equal tokens have different keys, or a context does not contain its label.
-    """
-    batch = problem.batch_shape
-    graphs = {index: ProblemGraph.of(problem[index] if batch else problem) for index in np.ndindex(batch)}
-    first = next(iter(graphs.values()))
-    selected = np.empty((*batch, *first.shape), bool)
-    finite = np.zeros((*batch, *part.history.shape[1 + len(run.batch_shape) :]))
-    for index, graph in graphs.items():
-        selected[index] = graph.kept()
-        minimiser = graph.finite_minimiser(part.problem[index] if batch else part.problem)
-        finite[index] = minimiser.weights.reshape(finite.shape[len(batch) :])
-    return LabelComponents(
-        np.broadcast_to(selected, (*run.batch_shape, *first.shape)),
-        np.broadcast_to(finite, (*run.batch_shape, *finite.shape[len(batch) :])) if used == EUCLIDEAN else None,
-        any(graph.graph.is_cyclic for graph in graphs.values()),
-    )

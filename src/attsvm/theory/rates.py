@@ -12,7 +12,7 @@ from attsvm.measures import bregman_divergence, direction_error, margin
 from attsvm.norms import Lp, Norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
-from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.conditions import is_feasible
 from attsvm.theory.laws import Rates, compare_laws
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.trained import trained_part

@@ -1,8 +1,9 @@
 """From a problem and an optimizer to a run: attention trained until its direction converges.
 
-``attention`` maps parameters to logits; ``engine`` joins attention, softmax pooling, head and loss, compiles stretches
-of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train` and ``run`` holds what it returns;
-``stopping`` ends trials that have converged; ``gradient`` has the gradient alone.
+``attention`` maps parameters to logits; ``objective`` joins attention, softmax pooling, prediction head and loss;
+``loop`` compiles stretches of steps, and ``session`` spreads the trials over the cores; ``train`` is
+:func:`attsvm.train` and ``run`` holds what it returns; ``stopping`` ends trials that have converged; ``gradient`` has
+the gradient alone.
 """
 
 # first: parts of JAX's import take ten times as long when they are called from deep within other imports

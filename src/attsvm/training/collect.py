@@ -1,17 +1,18 @@
-"""Collect the run of a session."""
+"""Collect the run of a session, and how far its steps changed the logits."""
 
-from math import prod
+import math
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer
 from attsvm.optimizers.limit import UNNAMED
 from attsvm.optimizers.registry import configuration, learning_rate_of
+from attsvm.problem import Problem
 from attsvm.results import Status, plain, plain_status
-from attsvm.training.logit_change import logit_changes
 from attsvm.training.run import NOT_RECORDED, Run
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
@@ -20,6 +21,8 @@ Arrays = dict[str, np.ndarray]
 
 PRECISE_LOGIT = 1e8
 """Rounding errors of larger logits are not negligible."""
+
+_NUMBERS_AT_ONCE = 2_000_000
 
 
 def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[int], interrupted: bool) -> Run:
@@ -110,7 +113,7 @@ def _limit(setup: Setup) -> Limit:
     if reduced is None or not isinstance(optimizer, Optimizer):
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
-    queries = prod(reduced.problem.canonical.active.shape[-2:])
+    queries = math.prod(reduced.problem.canonical.active.shape[-2:])
     return known.of_rank(rank, queries).of_heads(setup.problem.num_heads)
 
 
@@ -156,3 +159,52 @@ def _precise_until(resumed: Run | None, steps: np.ndarray, imprecise: np.ndarray
         return found
     earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
     return np.where(earlier >= 0, earlier, found)
+
+
+def logit_changes(
+    problem: Problem, steps: Int[np.ndarray, "R"], weights: np.ndarray, power: Int[np.ndarray, "R *batch"]
+) -> Float[np.ndarray, "R *batch"]:
+    """Compute the largest |k'(W_r − W_{r−1})z| over heads, queries and tokens, W = 2^power · weights, at each record r.
+
+    ``steps``: in increasing order. ``weights``: shape (R, *batch, [H,] d_k, d_q) or (R, *batch, [H,] d_k).
+
+    The changes are at most the largest float, and 0 where the record before is not that of the step before.
+    """
+    model, shape = problem.model_shape, power.shape
+    trials = math.prod(power.shape[1 : power.ndim - len(model)])
+    # records and trials as one axis, in which the record before is so many trials away
+    weights, power = weights.reshape(-1, *weights.shape[power.ndim - len(model) :]), power.reshape(-1, *model)
+    found = np.zeros(power.shape)
+    after = ((np.flatnonzero(np.diff(steps) == 1) + 1)[:, None] * trials + np.arange(trials)).ravel()
+    length = max(1, _NUMBERS_AT_ONCE // max(1, problem.canonical.allowed.size, weights[:1].size))
+    for start in range(0, after.size, length):
+        block = after[start : start + length]
+        before = block - trials
+        # both weights at the larger of their scales
+        common = np.maximum(power[block], power[before])
+        moved = _scaled(weights[block], power[block] - common) - _scaled(weights[before], power[before] - common)
+        with np.errstate(over="ignore"):
+            changes = np.ldexp(_largest_logits(problem, moved), common)
+        found[block] = np.minimum(changes, np.finfo(np.float64).max)
+    return found.reshape(shape)
+
+
+def _scaled(weights: np.ndarray, power: np.ndarray) -> np.ndarray:
+    if not power.any():
+        return weights
+    return np.asarray(weights * np.ldexp(1.0, power)[(..., *(None,) * (weights.ndim - power.ndim))])
+
+
+def _largest_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "L *model"]:
+    """The largest |k'Wz| over heads, queries and tokens, of weights (L, *model, [H,] d_k[, d_q]).
+
+    The last axis of the products is L, so that each sequence takes one long product instead of L short ones.
+    """
+    keys, queries, allowed, _ = problem.canonical
+    weights = weights if problem.has_queries else weights[..., None]
+    last = np.moveaxis(weights, (-1, 0), (-3, -1))  # (*batch, d_q, d_k, L)
+    projected = queries @ last.reshape(*last.shape[:-3], 1, last.shape[-3], -1)
+    logits = keys[..., None, :, :] @ projected.reshape(*projected.shape[:-1], *last.shape[-2:])
+    logits[~allowed] = 0.0
+    logits = logits.reshape(*problem.model_shape, -1, len(weights))
+    return np.moveaxis(np.maximum(logits.max(axis=-2), -logits.min(axis=-2)), -1, 0)

@@ -15,10 +15,10 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention
-from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import MiniBatches, TrialData
+from attsvm.training.objective import Objective
 from attsvm.training.setup import mini_batches
 from attsvm.training.stopping import Stopping
+from attsvm.training.trials import MiniBatches, TrialData
 
 
 class LossGradient:

@@ -1,17 +1,21 @@
-"""The result of training."""
+"""The result of training, its records, and the attention at them."""
 
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float, Int
 
+from attsvm.datasets.splits import sequences
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
+from attsvm.measures import attention_of
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit
 from attsvm.optimizers.limit import read_limit, written_limit
 from attsvm.optimizers.registry import from_configuration
+from attsvm.problem import Problem
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
 
@@ -226,3 +230,32 @@ def optimizer_of(run: Run) -> Any:
     if run.optimizer_config is None:
         raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt from the file; pass it to resume the run")
     return from_configuration(run.optimizer_config)
+
+
+def records_to_the_end(run: Run) -> dict[str, np.ndarray]:
+    """The records of the run. The end of an interrupted run, which lies between two records, is added to them."""
+    made = run.history["steps"] <= run.step
+    records = {name: np.asarray(values)[made] for name, values in run.history.items()}
+    if records["steps"][-1] < run.step:
+        end = {
+            "steps": run.step,
+            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected", "log_scale")},
+        }
+        end |= run.parameters
+        records = {name: np.concatenate([records[name], [last]]) for name, last in end.items() if name in records}
+    return records
+
+
+def recorded_attention(
+    run: Run, part: Problem, rows: Int[np.ndarray, " m"], most: int = 24
+) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R m Q T"]]:
+    """The attention that some sequences had at recorded steps.
+
+    ``part``: its sequences; not necessarily those that were trained on. ``rows``: their numbers. ``most``: of the
+    records, at most so many are used; the first and the last are among them.
+
+    Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
+    """
+    records, shown = records_to_the_end(run), sequences(part, rows)
+    chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
+    return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])

@@ -12,30 +12,28 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.optimizers.chain import rule_of
-from attsvm.training.engine.attention_heads import fold
-from attsvm.training.engine.objective import Observation
-from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
-from attsvm.training.engine.range import range_of
-from attsvm.training.engine.trials import (
+from attsvm.training.attention_heads import fold
+from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
+from attsvm.training.objective import Observation
+from attsvm.training.range import range_of
+from attsvm.training.run import Run
+from attsvm.training.setup import Setup
+from attsvm.training.stopping import MarginPlateau
+from attsvm.training.trials import (
     LARGE_TRIAL,
+    Pace,
     TrialData,
     num_threads,
     padded_number,
+    segment_lengths,
     slices,
     trials_last,
     workers,
 )
-from attsvm.training.run import Run
-from attsvm.training.setup import Setup
-from attsvm.training.stopping import MarginPlateau
 
 _MOST_RECORDS_A_CALL = 64
 # their memory is cleared at each call, so it should fit in the cache of a core
 _RECORDED_NUMBERS_A_CALL = 65_536
-_SECONDS_A_CALL = 0.25
-# Large weights and many slices have calls whose fixed time, to copy and to observe the weights, is that of many steps.
-_FEW_STEPS_A_CALL = 256
-_CALL_OVER_FIXED = 5
 
 
 class Session:
@@ -131,11 +129,11 @@ class Session:
         self.marked = frozenset(marks)
         left, goal, done = sorted({*marks, *checks}), marks[-1], start
         threads = min(num_threads(), len(self.slices)) if self.executable.concurrent else 1
-        pace = _Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
+        pace = Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
         began = time.perf_counter()
         try:
             with interruptions() as requested, workers(threads) as spread:
-                if pace.steps < _FEW_STEPS_A_CALL:
+                if pace.makes_few_steps:
                     pace.fixed = self._call(spread, start, [0], memory)
                     left = [mark for mark in left if mark > start]
                 while left:
@@ -238,24 +236,6 @@ class Session:
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
 
 
-class _Pace:
-    """How many steps a stretch makes, so that it takes about a quarter of a second.
-
-    ``work``: the numbers that a thread reads in a step, from which the length of the first stretch is guessed.
-    """
-
-    def __init__(self, work: int) -> None:
-        self.steps = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
-        self.fixed = 0.0  # the seconds that a stretch takes without steps
-
-    def learn(self, steps: int, seconds: float) -> None:
-        """Set the length of the next stretch by the time that these steps took."""
-        if steps:
-            of_steps = max(seconds - self.fixed, 0.1 * seconds, 1e-6)
-            most = max(_SECONDS_A_CALL, _CALL_OVER_FIXED * self.fixed)
-            self.steps = max(1, int(steps * (most - self.fixed) / of_steps))
-
-
 def _data_sizes(setup: Setup) -> tuple[int, int]:
     """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
     problem = setup.problem
@@ -304,16 +284,3 @@ def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
             "relative to the weights, without a trained head or a penalty, take others"
         )
     return np.asarray(whole)
-
-
-def segment_lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
-    """Lengths of the next segments, from mark to mark, up to the budget of steps and of records."""
-    lengths: list[int] = []
-    for mark in marks[:capacity]:
-        length = min(mark - done - sum(lengths), budget - sum(lengths))
-        if lengths and mark > done and length == 0:
-            break
-        lengths.append(length)
-        if done + sum(lengths) < mark:
-            break
-    return lengths

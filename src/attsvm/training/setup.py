@@ -15,10 +15,10 @@ from attsvm.norms import Lp, Norm
 from attsvm.optimizers.limit import limits_of
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced
-from attsvm.training.engine.objective import Objective
-from attsvm.training.engine.trials import MiniBatches
+from attsvm.training.objective import Objective
 from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
+from attsvm.training.trials import MiniBatches
 
 Arrays = dict[str, np.ndarray]
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.norms.attention_heads import Heads, JointNorm
 from attsvm.norms.base import Norm
 from attsvm.norms.factors.fused_bounds import least_dual_bound, least_factors
-from attsvm.norms.heads import Heads, JointNorm
 
 
 @dataclass(frozen=True)

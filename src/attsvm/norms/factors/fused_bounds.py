@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.norms.attention_heads import Heads
 from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import (
     EPS,
@@ -20,7 +21,6 @@ from attsvm.norms.factors.elliptope import (
     largest_margin,
     nearest_multiple,
 )
-from attsvm.norms.heads import Heads
 
 FLOORS = 1e-8, 1e-10, 1e-12
 """Eigenvalues of a density are raised to these, relative to the largest, before they divide; the best bound counts."""

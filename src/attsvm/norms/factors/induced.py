@@ -6,11 +6,11 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
+from attsvm.norms.attention_heads import MaxOfHeads, SumOfHeads
 from attsvm.norms.base import Norm, head_axes
 from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.factors.gamma2 import Gamma2
 from attsvm.norms.factors.nu import Nu
-from attsvm.norms.heads import MaxOfHeads, SumOfHeads
 from attsvm.norms.lifted import OnColumns, OnRows
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import parse_norm

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.norms import MaxOfHeads, Norm, Scaled, SumOfHeads
+from attsvm.norms.attention_heads import OfEachHead
 from attsvm.norms.base import parts_of
-from attsvm.norms.heads import OfEachHead
 from attsvm.svm.certificate import certify
+from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.heads import split_heads
 from attsvm.svm.methods.registry import Candidate, Settings, find_candidate, solver, solver_of
 
 

@@ -15,7 +15,7 @@ from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
 Parameters = dict[str, Array]
-# between the engine and its callers: NumPy's outside a compiled program, JAX's inside
+# between the loop and its callers: NumPy's outside a compiled program, JAX's inside
 AnyArray = Any
 
 

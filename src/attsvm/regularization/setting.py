@@ -1,21 +1,25 @@
-"""The arguments that both kinds of path share, checked, and what they determine for each problem of a batch."""
+"""What both kinds of path share: their arguments checked, the problems of a batch, and the points made one result."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
+from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall, ball_of
+from attsvm.regularization.branches import Point, Watch
 from attsvm.regularization.excess import Excess
-from attsvm.regularization.head_function import function_of
-from attsvm.regularization.log_losses import Scalar, scalar_of
+from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of
+from attsvm.regularization.result import Path, is_solved
 from attsvm.regularization.trust_region import CircularCone
+from attsvm.results import Status
+from attsvm.svm import solve_svm
 from attsvm.training.attention import Attention, Combined, Factored, Prompt, parse_attention
 from attsvm.training.setup import make_objective
 
@@ -23,6 +27,10 @@ MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000
 FACTORED = (Lp(2.0), Nuclear())
 """Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
+_FILL = {"f": np.nan, "i": -1, "b": False}
+"""What points and problems that were not reached hold, by the kind of the array."""
+
+P = TypeVar("P", bound=Path)
 
 
 @dataclass(frozen=True)
@@ -210,3 +218,98 @@ def parse_log_penalties(log_penalties: Any) -> np.ndarray:
         i = int(rising[0])
         raise ProblemError(f"{name}: expected decreasing logarithms, got {array[i + 1]:g} after {array[i]:g}")
     return array
+
+
+def along_path(
+    setting: Setting,
+    problem: Problem,
+    points: Sequence[Point],
+    stopped: bool,
+    head_residual: np.ndarray | None = None,
+    relaxed: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """The fields that both kinds of path share, for one problem.
+
+    ``problem``: without batch axes. ``relaxed``: the queries that the Att-SVM relaxes.
+    """
+    selected = selected_tokens(problem, points)
+    active = problem.canonical.active
+    kept = np.zeros((len(points), *active.shape, problem.num_tokens), dtype=bool)
+    for row, point in zip(kept, points, strict=True):
+        row[active] = point.excess.kept(point.weights)
+    if not problem.has_query_axis:
+        kept = kept[:, :, 0]
+    solution = solve_svm(
+        problem,
+        selected[-1] if (kept[-1].sum(axis=-1) <= 1).all() else kept[-1],
+        setting.norm,
+        relaxed=relaxed,
+        rank=setting.rank,
+    )
+    weights = np.stack([point.weights for point in points])
+    matrix = (problem.key_dim, problem.query_dim) if problem.has_queries else (-1,)
+    residual = np.array([point.residual for point in points])
+    all_solved = is_solved(residual, head_residual).all()
+    return {
+        "status": Status.INTERRUPTED if stopped else Status.OPTIMAL if all_solved else Status.INACCURATE,
+        "weights": weights.reshape(len(points), *matrix),
+        "loss": np.array([point.excess.loss_at(point.weights) for point in points]),
+        "log_excess": np.array([point.excess.value(point.weights) for point in points]),
+        "selected": selected,
+        "residual": residual,
+        "limit": solution.direction,
+        "limit_status": Status(str(solution.status)),
+        "kept": kept,
+        "norm": setting.norm,
+        "attention": setting.attention.name,
+        "rank": setting.rank,
+    }
+
+
+def selected_tokens(problem: Problem, points: Sequence[Point]) -> np.ndarray:
+    """The token of largest logit at each point, shape (L, n[, Q]); -1 for padded queries."""
+    active = problem.canonical.active
+    selected = np.full((len(points), *active.shape), -1)
+    for row, point in zip(selected, points, strict=True):
+        row[active] = np.argmax(point.excess.logits(point.weights), axis=1)
+    return selected if problem.has_query_axis else selected[..., 0]
+
+
+def over_batch(
+    setting: Setting,
+    num_points: int,
+    callback: Callback | None,
+    of_one: Callable[[Problem, tuple[int, ...], Watch], P],
+) -> P:
+    """The paths of all problems of the batch as one, up to the point where the callback stops the work."""
+    batch = setting.problem.batch_shape
+    watch = Watch(callback, num_points * int(np.prod(batch)))
+    paths: list[P] = []
+    for index, one in setting.problems():
+        paths.append(of_one(one, index, watch))
+        watch.before += num_points
+        if watch.stopped:
+            break
+    return _stacked(paths, batch) if batch else paths[0]
+
+
+def _stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
+    """The paths of the problems of a batch as one; points and problems that were not reached are filled up."""
+    longest = max(paths, key=lambda path: len(path.loss))
+    number = int(np.prod(batch))
+    changed: dict[str, Any] = {}
+    for entry in fields(longest):
+        role, first = entry.metadata["attsvm.role"], getattr(longest, entry.name)
+        if first is None or role not in ("record", "trial"):
+            continue
+        values = [np.asarray(getattr(path, entry.name)) for path in paths]
+        if role == "record":
+            whole = np.full((len(first), number, *first.shape[1:]), _FILL[first.dtype.kind], dtype=first.dtype)
+            for i, value in enumerate(values):
+                whole[: len(value), i] = value
+            changed[entry.name] = whole.reshape(len(first), *batch, *first.shape[1:])
+        else:
+            missing = np.asarray(Status.INTERRUPTED) if np.ndim(first) == 0 else np.full_like(first, np.nan)
+            values += [missing] * (number - len(paths))
+            changed[entry.name] = np.stack(values).reshape(*batch, *np.shape(first))
+    return replace(longest, **changed)

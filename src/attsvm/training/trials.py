@@ -1,4 +1,4 @@
-"""Division of the data: of the trials into slices, and of the sequences into mini-batches.
+"""Division of a training: of the trials into slices, the sequences into mini-batches, and the steps into stretches.
 
 A slice of trials is computed in vector registers, and slices run on several cores.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from attsvm._utils.jax_devices import default_device
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
-from attsvm.training.engine.attention_heads import fold
+from attsvm.training.attention_heads import fold
 
 Array = jax.Array
 Result = TypeVar("Result")
@@ -27,6 +27,11 @@ _CACHED_NUMBERS = 131_072
 _MOST_TRIALS = 64
 # From this size on a single trial fills the vector registers.
 LARGE_TRIAL = 32_768
+
+_SECONDS_A_CALL = 0.25
+# Large weights and many slices have calls whose fixed time, to copy and to observe the weights, is that of many steps.
+_FEW_STEPS_A_CALL = 256
+_CALL_OVER_FIXED = 5
 
 
 def num_threads() -> int:
@@ -58,7 +63,7 @@ def padded_number(num_sequences: int) -> int:
 
     Examples
     --------
-    >>> from attsvm.training.engine.trials import padded_number
+    >>> from attsvm.training.trials import padded_number
     >>> [padded_number(n) for n in (6, 20, 21, 22, 97, 100)]
     [6, 20, 22, 22, 103, 103]
     """
@@ -189,3 +194,39 @@ class MiniBatches:
         taken = Data(*(None if x is None else jnp.take(x, chosen, axis=0) for x in data))
         total = jnp.sum(taken.query_weight, axis=(0, 1))
         return taken._replace(query_weight=taken.query_weight / jnp.where(total > 0, total, 1.0))
+
+
+class Pace:
+    """How many steps a stretch makes, so that it takes about a quarter of a second.
+
+    ``work``: the numbers that a thread reads in a step, from which the length of the first stretch is guessed.
+    """
+
+    def __init__(self, work: int) -> None:
+        self.steps = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
+        self.fixed = 0.0  # the seconds that a stretch takes without steps
+
+    @property
+    def makes_few_steps(self) -> bool:
+        """Whether a stretch has so few steps that ``fixed`` has to be measured."""
+        return self.steps < _FEW_STEPS_A_CALL
+
+    def learn(self, steps: int, seconds: float) -> None:
+        """Set the length of the next stretch by the time that these steps took."""
+        if steps:
+            of_steps = max(seconds - self.fixed, 0.1 * seconds, 1e-6)
+            most = max(_SECONDS_A_CALL, _CALL_OVER_FIXED * self.fixed)
+            self.steps = max(1, int(steps * (most - self.fixed) / of_steps))
+
+
+def segment_lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
+    """Lengths of the next segments, from mark to mark, up to the budget of steps and of records."""
+    lengths: list[int] = []
+    for mark in marks[:capacity]:
+        length = min(mark - done - sum(lengths), budget - sum(lengths))
+        if lengths and mark > done and length == 0:
+            break
+        lengths.append(length)
+        if done + sum(lengths) < mark:
+            break
+    return lengths

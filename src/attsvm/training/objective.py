@@ -17,8 +17,8 @@ from attsvm.optimizers.scales import Scale, Scales
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
-from attsvm.training.engine.attention_heads import AttentionHeads
-from attsvm.training.engine.softmax import logit_gradient, pool
+from attsvm.training.attention_heads import AttentionHeads
+from attsvm.training.softmax import logit_gradient, pool
 
 Array = jax.Array
 
@@ -47,7 +47,7 @@ class Objective:
     """(1/N) Σ ℓ(f, y) over the unmasked queries, plus penalty · ‖trained parameters‖².
 
     With several attention heads, f is the sum of their outputs. Trained parameters have the axes (..., H, B), and fixed
-    ones the heads folded into the trials (:mod:`attsvm.training.engine.attention_heads`), as keys, queries, tokens and
+    ones the heads folded into the trials (:mod:`attsvm.training.attention_heads`), as keys, queries, tokens and
     masks have.
     """
 

@@ -17,9 +17,9 @@ from attsvm.optimizers.rule import Chain, Transformation
 from attsvm.optimizers.scales import Scaled, rescaled
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Data, Parameters
-from attsvm.training.engine.objective import Objective, Observation
-from attsvm.training.engine.range import STEPS_BETWEEN_BORDERS, Range, half_range
-from attsvm.training.engine.trials import MiniBatches
+from attsvm.training.objective import Objective, Observation
+from attsvm.training.range import STEPS_BETWEEN_BORDERS, Range, half_range
+from attsvm.training.trials import MiniBatches
 
 Array = jax.Array
 

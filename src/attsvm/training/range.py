@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
-from attsvm.training.engine.objective import Objective
+from attsvm.training.objective import Objective
 
 STEPS_BETWEEN_BORDERS = 32
 """After so many steps powers of two are taken out of weights that have grown beyond the border."""

@@ -1,0 +1,298 @@
+"""Directions of matrices: steps of length one in a norm, each a function of one matrix at a time.
+
+Polar factors, the exact one and the polynomials that Muon uses in its place, and rows or columns of length one.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm._utils.checks import check_integer
+from attsvm._utils.contractions import over_entries, total
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
+from attsvm.norms.factors import FusedHeads, FusedKeysQueries
+from attsvm.optimizers.limit import AS_SHIPPED, INDUCED, Limit, Limits, limits_of, of_each_head, on_factors
+from attsvm.optimizers.scales import read_number
+from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
+
+Array = jax.Array
+MatrixScope = Literal["heads", "fused", "kq"]
+MATRIX_SCOPES: tuple[MatrixScope, ...] = ("heads", "fused", "kq")
+
+
+def read_matrix_scope(scope: str) -> MatrixScope:
+    """Read a scope of matrices; raise ProblemError if it is none."""
+    for known in MATRIX_SCOPES:
+        if scope == known:
+            return known
+    raise ProblemError(f'scope: expected "heads", "fused" or "kq", got {scope!r}')
+
+
+class Direction(ABC):
+    """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass.
+
+    Attributes
+    ----------
+    separate_columns : bool
+        Whether the step of each column depends on this column alone, so that matrices side by side step as each does.
+    """
+
+    separate_columns: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def norm(self) -> Norm:
+        """The norm N in which steps have length one."""
+
+    @property
+    def steps(self) -> str:
+        """The kind of steps on W in the table of standings."""
+        return "steepest descent"
+
+    @property
+    def of_product(self) -> Norm | None:
+        """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
+        return INDUCED.get(self.norm)
+
+    @property
+    def of_fused_heads(self) -> Norm | None:
+        """The same for the matrices [K_1, …, K_H] and [Q_1, …, Q_H], as a norm of the weights of all heads."""
+        return None
+
+    @property
+    def of_fused_kq(self) -> Norm | None:
+        """The least N([K, Q])² over W = KQ', as a norm of W."""
+        return None
+
+    def limits(self, scope: MatrixScope) -> Limits:
+        """The limit of these steps for each attention."""
+        of_each = limits_of(self.norm, self.steps)
+        if scope == "heads" or self.separate_columns:
+            return {**of_each, "factored": self.limit("heads")}
+        # no norm of the heads side by side is among those of an Att-SVM
+        together = {name: replace(limit, several=Limit(None)) for name, limit in of_each.items()}
+        return {**together, "factored": self.limit(scope)}
+
+    def limit(self, scope: MatrixScope) -> Limit:
+        """That for keys and queries."""
+        return {
+            "heads": of_each_head(self.of_product),
+            "fused": on_factors(self.of_product, self.of_fused_heads),
+            "kq": on_factors(self.of_fused_kq),
+        }[scope]
+
+    @abstractmethod
+    def of(self, matrices: Array) -> Array:
+        """The steps along matrices (r, c, B), whose largest entries are 1 or 0."""
+
+    @abstractmethod
+    def size(self, matrices: Array) -> Array:
+        """N of matrices (r, c, B), whose largest entries are 1 or 0."""
+
+    def reach(self, matrices: Array) -> Array:
+        """What N(Q) is in the change of a logit by a unit step of K; N itself by default."""
+        return self.size(matrices)
+
+
+class PolarFactor(ABC):
+    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass."""
+
+    @property
+    def converges(self) -> bool:
+        """Whether the singular values of the result are 1, of a matrix that is not too badly conditioned."""
+        return False
+
+    @abstractmethod
+    def of(self, matrices: Array) -> Array:
+        """The factors of matrices (r, c, B), whose largest entries are 1 or 0."""
+
+
+@dataclass(frozen=True)
+class ExactPolarFactor(PolarFactor):
+    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one."""
+
+    @property
+    def converges(self) -> bool:
+        return True
+
+    def of(self, matrices: Array) -> Array:
+        return exact_polar_factor(matrices)
+
+
+@dataclass(frozen=True)
+class NewtonSchulz(PolarFactor):
+    """X ← aX + bXX'X + cXX'XX'X, a number of times from X = G/‖G‖_F.
+
+    Parameters
+    ----------
+    coefficients : tuple of float
+        a, b, c. With the default the iteration converges to the polar factor. Those that optax and PyTorch ship leave
+        singular values between about 0.7 and 1.2 after five iterations.
+    iterations : int
+    dtype : {"float64", "float32", "bfloat16"}, optional
+        The precision of the iteration; that of the gradient by default.
+
+    Raises
+    ------
+    ProblemError
+        If there are not three coefficients, or no iteration, or the dtype is unknown.
+
+    See Also
+    --------
+    attsvm.optimizers.spectral_descent
+
+    References
+    ----------
+    Jordan et al. (2024), *Muon: An optimizer for hidden layers in neural networks*.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import NewtonSchulz, spectral_descent
+    >>> spectral_descent(polar=NewtonSchulz((2.0, -1.5, 0.5), 20), momentum=0.95).name
+    'spectral_descent'
+    """
+
+    coefficients: tuple[float, float, float] = (2.0, -1.5, 0.5)
+    iterations: int = 20
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.coefficients) != 3:
+            raise ProblemError(f"coefficients: expected three numbers, got {self.coefficients!r}")
+        numbers = tuple(read_number("coefficients", x, "numbers", lambda x: abs(x) < 1e6) for x in self.coefficients)
+        object.__setattr__(self, "coefficients", numbers)
+        check_integer("iterations", self.iterations, 1)
+        if self.dtype not in (None, "float64", "float32", "bfloat16"):
+            raise ProblemError(f'dtype: expected "float64", "float32", "bfloat16" or None, got {self.dtype!r}')
+
+    @property
+    def converges(self) -> bool:
+        """Whether 1 is an attracting fixed point of the polynomial, and there are at least 10 iterations."""
+        a, b, c = self.coefficients
+        return abs(a + b + c - 1) < 1e-6 and abs(a + 3 * b + 5 * c) < 1 and self.iterations >= 10
+
+    def of(self, matrices: Array) -> Array:
+        """What the iterations leave of the singular values, with the singular vectors of the matrices."""
+        return by_many(self._of_tall, matrices)
+
+    def _of_tall(self, matrices: Array) -> Array:
+        start = divided(matrices, jnp.sqrt(over_entries(jnp.add, matrices * matrices)))
+        factors: Array = start if self.dtype is None else start.astype(self.dtype)
+        factors = jax.lax.fori_loop(
+            0, self.iterations, lambda _, x: odd_polynomial(x, self.coefficients).astype(x.dtype), factors
+        )
+        return factors.astype(matrices.dtype)
+
+
+_SHIPPED = (3.4445, -4.7750, 2.0315)
+POLAR_FACTORS: dict[str, PolarFactor] = {
+    "exact": ExactPolarFactor(),
+    "newton_schulz": NewtonSchulz(),
+    "optax": NewtonSchulz(_SHIPPED, 5),
+    "torch": NewtonSchulz(_SHIPPED, 5, "bfloat16"),
+}
+"""The polar factors with a name: exact, converged, and those of ``optax.contrib.muon`` and ``torch.optim.Muon``."""
+
+
+def parse_polar(polar: Any) -> PolarFactor:
+    """Read a polar factor: an object, or a name of ``POLAR_FACTORS``.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    if isinstance(polar, PolarFactor):
+        return polar
+    if isinstance(polar, str) and polar in POLAR_FACTORS:
+        return POLAR_FACTORS[polar]
+    names = ", ".join(f'"{name}"' for name in POLAR_FACTORS)
+    raise ProblemError(f"polar: expected {names} or a PolarFactor, got {polar!r}")
+
+
+@dataclass(frozen=True)
+class PolarDirection(Direction):
+    """U V' of matrices U Σ V', of length one in the spectral norm."""
+
+    polar: PolarFactor = POLAR_FACTORS["exact"]
+
+    @property
+    def norm(self) -> Norm:
+        return Spectral()
+
+    @property
+    def steps(self) -> str:
+        """Those of steepest descent, if the polar factor converges."""
+        return super().steps if self.polar.converges else AS_SHIPPED.steps
+
+    @property
+    def of_fused_heads(self) -> Norm:
+        """The norm of fused heads."""
+        return FusedHeads()
+
+    @property
+    def of_fused_kq(self) -> Norm:
+        """The norm of fused keys and queries."""
+        return FusedKeysQueries()
+
+    def limit(self, scope: MatrixScope) -> Limit:
+        """That of the spectral norm, if the polar factor converges."""
+        return super().limit(scope) if self.polar.converges else AS_SHIPPED
+
+    def of(self, matrices: Array) -> Array:
+        return self.polar.of(matrices)
+
+    def size(self, matrices: Array) -> Array:
+        """The largest singular values, to about 1e-5 of themselves."""
+        return largest_singular_values(matrices)
+
+
+class _UnitLines(Direction):
+    """Base class: each line of matrices along one axis over its length."""
+
+    _axis: ClassVar[Literal[0, 1]]
+
+    def of(self, matrices: Array) -> Array:
+        """Lines of length 1 or 0."""
+        return divided(matrices, self._lengths(matrices))
+
+    def size(self, matrices: Array) -> Array:
+        return over_entries(jnp.maximum, self._lengths(matrices))
+
+    def _lengths(self, matrices: Array) -> Array:
+        return jnp.sqrt(total(matrices * matrices, axis=self._axis))
+
+
+@dataclass(frozen=True)
+class UnitRows(_UnitLines):
+    """Each row over its length."""
+
+    _axis = 1
+
+    @property
+    def norm(self) -> Norm:
+        """The length of the longest row."""
+        return OnRows(Lp(np.inf))
+
+
+@dataclass(frozen=True)
+class UnitColumns(_UnitLines):
+    """Each column over its length."""
+
+    _axis = 0
+
+    @property
+    def norm(self) -> Norm:
+        """The length of the longest column."""
+        return OnColumns(Lp(np.inf))
+
+    separate_columns = True
+
+    def reach(self, matrices: Array) -> Array:
+        """The sum of the columns' lengths: all columns of the other factor move by one."""
+        return over_entries(jnp.add, self._lengths(matrices))

@@ -1,1 +1,0 @@
-"""The compiled part of training: objective, softmax pooling, mini-batches and trials."""
