@@ -111,7 +111,8 @@ class DualSearch:
             return gap
 
         def report(step: int, gap: float) -> bool:
-            return self._told(self.steps + program.steps) or self._turn_is_over(self.steps + program.steps)
+            steps = self.steps + program.steps
+            return self._stopped_by_callback(steps) or self._turn_is_over(steps)
 
         method = _Descent(program, points, evaluate, start)
         found = iterate(method, method.start(), STOP._replace(target=self.target, max_steps=self.limit), report)
@@ -147,7 +148,7 @@ class DualSearch:
 
         def report(step: int, gap: float) -> bool:
             over = not by_pivoting and program.steps > self._turn_ends
-            return self._told(self.steps + program.steps) or self.feasible or over
+            return self._stopped_by_callback(self.steps + program.steps) or self.feasible or over
 
         program = BoundedProgram(times, weight * asked, products.bounded, products.there, end - self.steps)
         if by_pivoting:
@@ -191,7 +192,7 @@ class DualSearch:
         """Tell whether it is time to search for a ray, or for weights."""
         return not self.feasible and steps > self._turn_ends
 
-    def _told(self, steps: int) -> bool:
+    def _stopped_by_callback(self, steps: int) -> bool:
         """Report the step; return whether the callback ends the search."""
         self.stopped = self.report is not None and self.report(steps, self.gap)
         self.ended |= self.stopped
