@@ -33,6 +33,16 @@ def run():
 call(run)
 """
 
+# the second signal, at the end of the collection, ends the command while the first is about to be raised again
+WHILE_THE_COMMAND_ENDS = f"""
+write = os.write
+def write_slowly(*arguments):
+    write(*arguments)
+    time.sleep(0.1)
+os.write = write_slowly
+{IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR}
+"""
+
 IN_A_FINALIZER = """
 class Finalized:
     def __del__(self):
@@ -117,6 +127,7 @@ def outcome(moment):
     "moment",
     [
         IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
+        WHILE_THE_COMMAND_ENDS,
         IN_A_FINALIZER,
         DURING_IMPORTS,
         WHILE_A_MODULE_IS_EXECUTED,

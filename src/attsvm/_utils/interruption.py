@@ -19,6 +19,7 @@ from attsvm._utils.files import remove_unfinished
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_AGAIN = (signal.SIGALRM,) if hasattr(signal, "SIGALRM") else ()  # raises again what was lost; Windows has none
 _SECONDS_TO_RAISE_AGAIN = 0.01
 _IMPORT = "<frozen importlib._bootstrap>"  # the file of every frame that imports a module
 
@@ -63,15 +64,15 @@ class _Command:
         """Raise an interruption again, in a moment and by SIGALRM, that was lost in a callback that cannot raise."""
         if not isinstance(unraisable.exc_value, Interrupted):
             sys.__unraisablehook__(unraisable)
-        elif hasattr(signal, "setitimer"):
+        elif _AGAIN:
             signal.setitimer(signal.ITIMER_REAL, _SECONDS_TO_RAISE_AGAIN)
-        else:  # Windows
+        else:
             self.end()
 
     def end(self) -> NoReturn:
         """Remove what is unfinished, say what is kept, and end the process."""
         number = signal.Signals(self.first or signal.SIGINT)
-        for each in _SIGNALS:
+        for each in (*_SIGNALS, *_AGAIN):  # what is raised below would come here a second time
             signal.signal(each, signal.SIG_IGN)
         remove_unfinished()
         with contextlib.suppress(OSError, RuntimeError):  # closed, or in use by what was interrupted
@@ -102,8 +103,7 @@ def command() -> Iterator[None]:
         running.stderr = os.dup(2)  # a library that is silenced has none at times
     caught = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     handlers: dict[int, Any] = dict.fromkeys(caught, running.handle)
-    if hasattr(signal, "SIGALRM"):
-        handlers[signal.SIGALRM] = running.interrupt
+    handlers |= dict.fromkeys(_AGAIN, running.interrupt)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     hook_before, sys.unraisablehook = sys.unraisablehook, running.lost
     try:
