@@ -1,9 +1,11 @@
 """Several attention heads: their gradient against the definition, and their axis in trainings and results."""
 
+from dataclasses import dataclass
+
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
-import optax
 import pytest
 
 import attsvm
@@ -11,9 +13,13 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
+from attsvm.norms import schatten
+from attsvm.optimizers import SquaredNorm
 from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.rule import Rule, WeightDecay
+from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import Factored
-from attsvm.training.attention_heads import AttentionHeads, steps_on_each_head
+from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData
 from oracles.training import exact
@@ -130,25 +136,53 @@ def test_runs_do_not_depend_on_the_batch_nor_on_the_order_of_heads(tmp_path):
         assert np.isclose(ratios[place], attsvm.margin_ratio(one, weights, run.selected[place]), rtol=1e-12)
 
 
-def test_the_scope_of_an_optimizer_says_whether_it_steps_on_each_head():
-    each = [
-        optimizers.normalized_gradient_descent(0.1, scope="each"),
-        optimizers.mirror_descent(p=3, scope="each", relative=True),
-        optimizers.steepest_descent(norm="linf"),
-        optimizers.spectral_descent(momentum=0.9),
-        optimizers.adam(),
-        optax.sgd(0.1),
-    ]
-    jointly = [
+@dataclass(frozen=True)
+class Unit(Rule):
+    """A rule that says nothing of attention heads: each parameter over its ℓ2 norm."""
+
+    scale_free = True
+
+    def update(self, updates, state, params, *, numbers, value):
+        norm = {name: jnp.sqrt(jnp.sum(g * g, axis=tuple(range(g.ndim - 1)))) for name, g in updates.gradient.items()}
+        return {name: -g / jnp.where(norm[name] > 0, norm[name], 1) for name, g in updates.gradient.items()}, state
+
+
+STEPS_ON_EACH_HEAD = {
+    "each norm": optimizers.normalized_gradient_descent(0.1, scope="each"),
+    "each norm of weights": optimizers.mirror_descent(p=3, scope="each", relative=True),
+    "signs": optimizers.steepest_descent(norm="linf"),
+    "momentum": optimizers.momentum(optimizers.spectral_descent(0.1)),
+    "decay": optimizers.spectral_descent(0.1, weight_decay=0.1),
+    "product": optimizers.bilinear_descent(),
+    "potential": optimizers.mirror_descent(potential=SquaredNorm(schatten(1.5)), scope="each"),
+    "custom": optimizers.chain(LearningRate(0.1), Unit()),
+    "custom with decay": optimizers.chain(LearningRate(0.1), WeightDecay(Unit(), 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS_ON_EACH_HEAD)
+def test_a_head_moves_as_far_as_the_others_however_small_its_gradient_is(name):
+    problem = random_problem(3, 4, 5, seed=0, num_heads=2)
+    K, Q_ = np.random.default_rng(0).standard_normal((2, 2, 5, 5))
+    sizes = np.array([1.0, 60.0])[:, None, None]  # the gradient of the second head is below 1e-400 of that of the first
+    optimizer = STEPS_ON_EACH_HEAD[name]
+    run = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=1)
+    still = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=0)
+    decay = dict(optimizer.numbers).get("weight_decay", 0.0) * 0.1
+    moved = run.parameters["Q"] - (1 - decay) * still.parameters["Q"]
+    first, second = np.abs(moved).max(axis=(-2, -1))
+    assert second > 1e-3 * first > 0
+
+
+def test_optimizers_of_all_heads_see_them_together():
+    for optimizer in (
         optimizers.gradient_descent(),
         optimizers.normalized_gradient_descent(0.1, relative=True),
         optimizers.mirror_descent(p=3),
-        optimizers.spectral_descent(scope="fused"),
+        optimizers.spectral_descent(scope="fused", weight_decay=0.1),
         optimizers.row_descent(scope="kq"),
-        optimizers.bilinear_descent(),
-    ]
-    for optimizer in (*each, *jointly):
-        assert steps_on_each_head(rule_of(optimizer)) == any(optimizer is one for one in each)
+    ):
+        assert not rule_of(optimizer).on_each_head
 
 
 def test_what_takes_one_head_says_so():

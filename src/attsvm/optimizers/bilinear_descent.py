@@ -16,7 +16,7 @@ from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, regrouped
+from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
 from attsvm.optimizers.transformations import LearningRate, Schedule
@@ -60,8 +60,8 @@ class BilinearSteps(Rule):
         return self.of
 
     def init(self, params: Tree) -> Any:
-        """Check that the parameters are the factors of one product, and vectors."""
-        _pair(params)
+        """Check that the parameters of each head are the factors of one product, and vectors."""
+        _pairs(params)
         return ()
 
     def update(
@@ -69,25 +69,32 @@ class BilinearSteps(Rule):
     ) -> tuple[Tree, Any]:
         """The change of K and Q; other parameters are vectors, which move along their unit vectors."""
         gradient, scales = updates
-        common, _ = regrouped(gradient, scales.resolved(gradient), "all")
-        first, second = _pair(params)
-        moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in (first, second)}
-        K, Q = (heads_apart(params[name]) for name in (first, second))
-        of_K, of_Q = (heads_apart(common[name]) for name in (first, second))
-        (length,) = (1.0 if group.length is None else group.length for group in scales.groups if first in group.names)
-        # the matrices of all heads of a trial share its step
-        damping = jnp.resize(length, K.shape[-1:]) if jnp.ndim(length) else length
+        pairs = _pairs(params)
+        firsts, seconds = zip(*pairs, strict=True)
+        factors = {*firsts, *seconds}
+        moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in factors}
+        # K and Q of a head need one scale
+        common: Tree = {}
+        logs = dict(scales.resolved(gradient).items())
+        for pair in pairs:
+            common |= regrouped(subtree(gradient, pair), Scales.separate(subtree(logs, pair)), "all")[0]
+        K, Q, of_K, of_Q = (_side_by_side(of, names) for of in (params, common) for names in (firsts, seconds))
+        lengths = {name: 1.0 if x.length is None else x.length for x in scales.groups for name in x.names}
+        # the matrices of one parameter share its step
+        number = K.shape[-1] // len(pairs)
+        damping = jnp.concatenate([jnp.resize(lengths[name], (number,)) for name in firsts])
         left, right = _taken_apart(K, damping), _taken_apart(Q, damping)
         with_K = contract("rm,cm->rc", of_K, right.dual)
         tangent = settle(with_K - left.projected(with_K) + contract("rm,cm->rc", left.dual, of_Q))
         along = steepest(self.of, divided(tangent, over_entries(jnp.maximum, jnp.abs(tangent))))
         of_rows, of_columns = contract("rc,cm->rm", along, right.dual), contract("rc,rm->cm", along, left.dual)
-        moves[first] = (0.5 * left.projected(of_rows) - of_rows).reshape(params[first].shape)
-        moves[second] = (0.5 * right.projected(of_columns) - of_columns).reshape(params[second].shape)
-        for group in scales.groups:
-            if group.length is not None:
-                moves |= {name: group.length * moves[name] for name in group.names}
-        return {name: moves[name] for name in gradient}, state
+        for names, moved in (
+            (firsts, 0.5 * left.projected(of_rows) - of_rows),
+            (seconds, 0.5 * right.projected(of_columns) - of_columns),
+        ):
+            parts = jnp.split(moved, len(names), axis=-1)
+            moves |= {name: part.reshape(params[name].shape) for name, part in zip(names, parts, strict=True)}
+        return {name: lengths[name] * moves[name] for name in gradient}, state
 
 
 def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | float | Norm = "spectral") -> Optimizer:
@@ -137,21 +144,29 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     )
 
 
-def _pair(params: Tree) -> tuple[str, str]:
-    names = [name for name, x in params.items() if x.ndim > 2]
-    shapes = [params[name].shape for name in names]
+def _pairs(params: Tree) -> list[tuple[str, str]]:
+    """The names of K and Q of each head; one pair where the heads are not apart."""
+    matrices = [name for name, x in params.items() if x.ndim > 2]
+    pairs = by_head(matrices)
+    shapes = {name: params[name].shape for name in matrices}
     # the parameters of a training have names; those of any other tree are numbered
-    others = [name for name in names if not name.isdecimal() and name not in ("K", "Q")]
-    if len(names) != 2 or shapes[0][1:] != shapes[1][1:] or others:
-        found = ", ".join(str(shape_of_one(shape)) for shape in shapes) or "none"
+    others = [name for name in matrices if not name.isdecimal() and shared_name(name) not in ("K", "Q")]
+    if others or not pairs or any(len(pair) != 2 or shapes[pair[0]][1:] != shapes[pair[1]][1:] for pair in pairs):
+        found = ", ".join(str(shape_of_one(shape)) for shape in shapes.values()) or "none"
         raise ProblemError(
             "params: expected K (*heads, d_k, m) and Q (*heads, d_q, m), those of factored attention, as the only "
             f"matrices, got matrices {found}"
         )
-    return names[0], names[1]
+    return [(first, second) for first, second in pairs]
 
 
-def _taken_apart(matrices: Array, damping: Array | float) -> _Factor:
+def _side_by_side(tree: Tree, names: tuple[str, ...]) -> Array:
+    """The matrices (r, c, heads·B) of several parameters."""
+    matrices = [heads_apart(tree[name]) for name in names]
+    return matrices[0] if len(matrices) == 1 else jnp.concatenate(matrices, axis=-1)
+
+
+def _taken_apart(matrices: Array, damping: Array) -> _Factor:
     largest = settle(over_entries(jnp.maximum, jnp.abs(matrices)))
     left, values, right = singular_values_and_vectors(divided(matrices, largest))
     values = values * largest

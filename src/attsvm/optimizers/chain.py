@@ -33,9 +33,6 @@ class Foreign(Rule):
 
     transformation: optax.GradientTransformation
 
-    # those that treat matrices in a special way, such as Muon, treat the matrices of each head so
-    scope = "each"
-
     @property
     def scale_free(self) -> bool:
         """Whether it uses the scales."""

@@ -26,6 +26,8 @@ Array = jax.Array
 class Descent(Rule):
     """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
 
+    on_each_head = False
+
     @property
     def norm(self) -> Lp:
         return Lp(2.0)
@@ -164,6 +166,8 @@ class Polyak(Rule):
     # numbers are not compared: equal rules share their compiled training
     target: float = field(default=0.0, compare=False)
     longest: float = field(default=np.inf, compare=False)
+
+    on_each_head = False
 
     def __post_init__(self) -> None:
         target = read_number("target", self.target, "a finite number", lambda x: bool(np.isfinite(x)))

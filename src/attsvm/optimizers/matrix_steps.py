@@ -100,6 +100,10 @@ class MatrixSteps(Rule):
         """That of the direction."""
         return self.direction.norm
 
+    @property
+    def on_each_head(self) -> bool:
+        return self.scope == "heads"
+
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:

@@ -51,6 +51,8 @@ class Mirror(Rule):
 
     p: float
 
+    on_each_head = False
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "p", read_number("p", self.p, "1 < p < inf", lambda x: 1 < x < np.inf))
         self._check_digits(np.dtype(np.float64))

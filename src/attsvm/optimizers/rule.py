@@ -19,8 +19,6 @@ class Transformation(ABC):
 
     The trailing axis of each array holds the trials. Gradients come as :class:`Scaled`: numbers near 1, and the scale
     that was taken out of them. Equal transformations share their compiled training: define one as a frozen dataclass.
-    Training gives each attention head to it as a parameter of its own if a part of the chain has a ``scope`` that is
-    "each" or "heads".
     """
 
     @property
@@ -36,6 +34,15 @@ class Transformation(ABC):
     @property
     def scale_free(self) -> bool:
         """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
+        return False
+
+    @property
+    def on_each_head(self) -> bool:
+        """Whether it treats each attention head by itself.
+
+        If one part of a chain does, training gives each head to the chain as a parameter with its own scale, so that a
+        head moves as far as the others however small its gradient is.
+        """
         return False
 
     def init(self, params: Tree) -> Any:
@@ -62,6 +69,14 @@ class Transformation(ABC):
 
 class Rule(Transformation):
     """The last transformation of a chain: it makes the updates that are added to the parameters."""
+
+    @property
+    def on_each_head(self) -> bool:
+        """True, because a step in general depends on all entries of a parameter.
+
+        A rule that returns False gets parameters (r, c, H, B) of all heads, with one scale.
+        """
+        return True
 
 
 class ChainState(NamedTuple):
@@ -96,6 +111,10 @@ class Chain(Rule):
     def scale_free(self) -> bool:
         """Whether the gradient is normalized, or the rule does not depend on its size."""
         return any(part.scale_free for part in (*self.parts, self.rule))
+
+    @property
+    def on_each_head(self) -> bool:
+        return any(part.on_each_head for part in (*self.parts, self.rule))
 
     @property
     def state_degree(self) -> float | None:
@@ -163,6 +182,10 @@ class WeightDecay(Rule):
     @property
     def scale_free(self) -> bool:
         return self.rule.scale_free
+
+    @property
+    def on_each_head(self) -> bool:
+        return self.rule.on_each_head
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)

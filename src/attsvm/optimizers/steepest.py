@@ -38,8 +38,6 @@ class Steepest(Rule):
 
     of: Norm
 
-    scope = "each"
-
     def __init__(self, norm: str | float | Norm) -> None:
         parsed = parse_norm(norm)
         if type(parsed).steepest is Norm.steepest:

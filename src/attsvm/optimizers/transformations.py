@@ -153,6 +153,10 @@ class Normalize(Transformation):
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
 
+    @property
+    def on_each_head(self) -> bool:
+        return self.scope == "each"
+
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
@@ -192,6 +196,10 @@ class Relative(SizeOfWeights):
     def __post_init__(self) -> None:
         read_scope(self.scope)
         object.__setattr__(self, "by", parse_norm(self.by))
+
+    @property
+    def on_each_head(self) -> bool:
+        return self.scope == "each"
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import settle
-from attsvm.optimizers.rule import Chain, Rule
 from attsvm.optimizers.scales import Scale, Scaled, Scales, of_head, shared_name, subtree
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Parameters
@@ -111,16 +110,6 @@ class AttentionHeads:
             # rounding is monotone, so this is the largest of the products
             groups.append(Scale(group.names, joint, largest=self.over(jnp.max, size * factor)))
         return Scaled(found, Scales(tuple(groups)))
-
-
-def steps_on_each_head(rule: Rule) -> bool:
-    """Whether an optimizer steps on each attention head by itself: as far, however small the gradient of the head is.
-
-    Then each head is a parameter with its own scale. The scope of its parts says so: "each" for a norm or a step of
-    each parameter, "heads" for matrices that are single heads.
-    """
-    parts = (*rule.parts, rule.rule) if isinstance(rule, Chain) else (rule,)
-    return any(getattr(part, "scope", "all") in ("each", "heads") for part in parts)
 
 
 def fold(x: np.ndarray, heads_shape: tuple[int, ...]) -> np.ndarray:
