@@ -4,11 +4,10 @@ import json
 
 # docs: begin
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
 import attsvm
 from attsvm.papers import Figure, Row, verdict
-from attsvm.plot.style import WIDTH
+from attsvm.plot.style import panel
 
 
 def least_norms(tokens, seed):
@@ -37,8 +36,8 @@ class NormByTokens(Figure):
         return [Row(f"{T} tokens", f"{x:.3g}") for T, x in zip(sizes["tokens"], arrays["norm"], strict=True)]
 
     def draw(self, sizes, arrays):
-        drawing = Drawing(figsize=(WIDTH, 2))
-        drawing.subplots().plot(sizes["tokens"], arrays["norm"], marker="o")
+        drawing, axis = panel("tokens", "least norm", height=2)
+        axis.plot(sizes["tokens"], arrays["norm"], marker="o")
         return drawing
 
 

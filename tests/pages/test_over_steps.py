@@ -16,9 +16,9 @@ from attsvm import Problem, fit
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
 from attsvm.pages.figure import svg_element
-from attsvm.pages.figure_data import figure_series
 from attsvm.pages.fit import fit_page
 from attsvm.papers.drawing import draw_rings, ring_steps
+from attsvm.plot.series import DATA
 from attsvm.training.records import recorded_attention
 
 # moves each slider to the step before last, and writes what is shown
@@ -103,7 +103,7 @@ def test_rings_are_where_the_paths_are_at_the_step_of_the_slider():
     long, short = np.array([0, 1, 2, 3, 5, 8, 13]), np.array([0, 2, 6])
     paths = [(steps, generator.standard_normal((len(steps), 2))) for steps in (long, short)]
     figure = Figure(figsize=(3, 2))
-    axis = figure.subplots()
+    axis = figure.subplots(subplot_kw=DATA)
     for _, points in paths:
         axis.plot(*points.T)
     draw_rings(axis, paths, ring_steps(long))
@@ -120,5 +120,5 @@ def test_rings_are_where_the_paths_are_at_the_step_of_the_slider():
         uses = np.array(re.findall(r'<use [^>]*x="([-\d.]+)" y="([-\d.]+)"', marks), dtype=float)
         assert np.allclose(uses, expected, atol=0.006)
     # the data are those of the paths, and a print shows the rings of the last step
-    assert {one.name for one in figure_series(figure)} == {"curve 1", "curve 2"}
+    assert [one.points.tolist() for one in axis.series] == [points.tolist() for _, points in paths]
     assert [line.get_visible() for line in axis.lines[2:]] == [False] * 5 + [True]

@@ -75,8 +75,9 @@ def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
         label = f"head {one.layer}.{one.head}"
         axis.plot(*at, marker=marker, markersize=3.5, alpha=0.75, linestyle="none", color=colour, label=label)
         if of_margin:
-            axis.hlines(at[1], before[0], before[-1], color=colour, linewidth=0.8, label=f"{label}, {names[0]}")
-            axis.vlines(at[0], after[0], after[-1], color=colour, linewidth=0.8, label=f"{label}, {names[-1]}")
+            across, up = ([before[0], before[-1]], [at[1]] * 2), ([at[0]] * 2, [after[0], after[-1]])
+            for ends, name in ((across, names[0]), (up, names[-1])):
+                axis.plot(*ends, color=colour, linewidth=0.8, label=f"{label}, {name}")
     what = "whose margin certainly moved; lines are the intervals" if of_margin else "that changed selections"
     caption = f"A point for each head: {measure.meaning}. Orange circles: heads {what}."
     return Drawn(measure.name, f"{measure.title}, before and after", caption, figure)

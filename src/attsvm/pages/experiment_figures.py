@@ -14,6 +14,7 @@ from attsvm.pages.experiment import at_common_steps, by_attention, comparisons, 
 from attsvm.pages.figure import Drawn, Shown, draw_each
 from attsvm.pages.over_steps import at_step
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 
 COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
@@ -69,7 +70,7 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
 def _histograms(runs: list[dict[str, Any]]) -> Drawn:
     columns = len(runs)
     figure = Figure(figsize=(2 * style.WIDTH, 0.5 + 1.25 * len(KIND_NAMES)))
-    axes = figure.subplots(len(KIND_NAMES), columns, sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(len(KIND_NAMES), columns, sharex=True, sharey="row", squeeze=False, subplot_kw=DATA)
     for column, run in enumerate(runs):
         edges = np.array(run["edges"])
         for line, (kind, name) in enumerate(KIND_NAMES.items()):
@@ -106,14 +107,14 @@ def _norms(runs: list[dict[str, Any]]) -> Drawn:
 def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     shown = len(runs[0]["pictures"])
     figure = Figure(figsize=(2 * style.WIDTH, 1.15 * (1 + len(runs))))
-    axes = figure.subplots(1 + len(runs), shown, squeeze=False)
+    axes = figure.subplots(1 + len(runs), shown, squeeze=False, subplot_kw=DATA)
     steps, attention = at_common_steps(runs)
     for column in range(shown):
         _picture(axes[0, column], pictures[column])
         axes[0, column].set_title(runs[0]["pictures"][column]["label"])
         for line, run in enumerate(runs, start=1):
             axis, found = axes[line, column], run["pictures"][column]
-            # in three equal colours, since its brightness is not the data of the figure
+            # in three equal colours, which are grey
             _picture(axis, np.repeat(pictures[column].mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1), alpha=0.5)
             # a layer for each step of the slider; the last one is shown
             for k, record in enumerate(attention[line - 1]):
@@ -155,7 +156,7 @@ def class_evenness(row: dict[str, Any]) -> list[float]:
 def draw_sparsity(runs: list[dict[str, Any]]) -> Drawn:
     """Evenness of the class token's attention and ‖W_K W_Q′‖ over the epochs, for each layer and on average."""
     figure = Figure(figsize=(2 * style.WIDTH, 3.6))
-    axes = figure.subplots(2, len(runs), sharex="col", sharey="row", squeeze=False)
+    axes = figure.subplots(2, len(runs), sharex="col", sharey="row", squeeze=False, subplot_kw=DATA)
     for column, run in enumerate(runs):
         epochs = [row["epoch"] for row in run["history"]]
         quantities = (

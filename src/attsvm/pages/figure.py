@@ -7,7 +7,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from attsvm.pages.figure_data import Data, data_links
+from attsvm.pages.figure_places import data_links
 from attsvm.pages.over_steps import OverSteps, all_layers, with_layers, with_slider
 from attsvm.plot import style
 
@@ -20,7 +20,7 @@ class Drawn(NamedTuple):
     caption: str
     figure: Figure
     over_steps: OverSteps | None = None  # what a slider over the steps of training changes
-    data: Data | None = None  # its numbers, if they are not those of its curves, points, bars and cells
+    table: str | None = None  # its numbers as CSV, if they are more than its axes keep
 
 
 class Shown(NamedTuple):
@@ -57,7 +57,7 @@ def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
         if drawn is None:
             return None
         style.fix_layout(drawn.figure)
-        svg = svg_element(drawn.figure, drawn.name, drawn.title, drawn.data)
+        svg = svg_element(drawn.figure, drawn.name, drawn.title, drawn.table)
         if drawn.over_steps is not None:
             svg = with_slider(svg, drawn.name, drawn.over_steps)
         return Shown(drawn.name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
@@ -67,7 +67,7 @@ def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
         return Shown(name, name.replace("_", " ").capitalize(), why, Markup(""), None)
 
 
-def svg_element(figure: Figure, name: str, title: str, data: Data | None = None) -> Markup:
+def svg_element(figure: Figure, name: str, title: str, table: str | None = None) -> Markup:
     """A drawing as SVG with its title as the name for screen readers, and below it the links to its data.
 
     If parts of it are shown at one step only (:func:`attsvm.pages.over_steps.at_step`), a slider is before it.
@@ -77,6 +77,5 @@ def svg_element(figure: Figure, name: str, title: str, data: Data | None = None)
     with all_layers(figure) as steps:
         drawn = style.to_svg(figure, name)
     svg = Markup(drawn.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1))
-    return with_layers(svg, name, steps) + data_links(
-        figure, name, data
-    )  # the places are known once the figure is drawn
+    # the places are known once the figure is drawn
+    return with_layers(svg, name, steps) + data_links(figure, name, table)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -19,6 +20,7 @@ from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider, slider_words
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
+from attsvm.plot.series import DATA, cells, keep
 from attsvm.problem import Problem
 from attsvm.training.records import recorded_attention
 
@@ -127,7 +129,7 @@ def _picks(fit: "Fit") -> Drawn | None:
     chosen = [numbers[i : i + PICKS] for numbers in shown for i in range(0, len(numbers), PICKS)]
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(shown))
     figure = Figure(figsize=(style.WIDTH, 0.66 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), PICKS, squeeze=False)
+    axes = figure.subplots(len(chosen), PICKS, squeeze=False, subplot_kw=DATA)
     for axis in axes.flat:
         axis.set_axis_off()
     for row, numbers in zip(axes, chosen, strict=True):
@@ -138,7 +140,8 @@ def _picks(fit: "Fit") -> Drawn | None:
             right_or_wrong = [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)]
             frames.draw(axis, i, right_or_wrong)
             if not found.correct[i]:
-                axis.plot(1.02, 0.5, marker="x", color=style.VERMILLION, ms=4, transform=axis.transAxes, clip_on=False)
+                look = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
+                axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
     caption = (
         f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "
         f"attention (orange frame), and the first {len(shown[1])} of the {(~right).sum():,} in which another one has "
@@ -215,7 +218,7 @@ def _pictures(fit: "Fit") -> Drawn | None:
         chosen.append(wrong[:COLUMNS])
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(chosen))
     figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), COLUMNS, squeeze=False)
+    axes = figure.subplots(len(chosen), COLUMNS, squeeze=False, subplot_kw=DATA)
     for row, numbers in zip(axes, chosen, strict=True):
         for place, axis in enumerate(row):
             axis.set_axis_off()
@@ -246,7 +249,7 @@ def _attention_map(fit: "Fit") -> Drawn | None:
     assert part.labels is not None
     attention = found.attention[:, 0]
     figure = Figure(figsize=(style.WIDTH, 1.75))
-    for axis, label, label_name in zip(figure.subplots(1, 2), (1, -1), _label_names(fit), strict=True):
+    for axis, label, label_name in zip(figure.subplots(1, 2, subplot_kw=DATA), (1, -1), _label_names(fit), strict=True):
         of_class = part.labels == label
         axis.set_axis_off()
         _picture(axis, pictures.brightness[of_class].mean(axis=0), brightest=1.6)
@@ -269,8 +272,7 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     if _pictures_of(fit, fit.train) is not None:
         return None
     T = fit.train.num_tokens
-    figure = Figure(figsize=(style.WIDTH, 2.9))
-    axis = figure.subplots()
+    figure, axis = style.panel("position of the token in the sequence", "queries", 2.9)
     selected, labels = np.asarray(fit.run.selected), fit.train.labels
     sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
     below = np.zeros(T, dtype=int)
@@ -285,8 +287,6 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     axis.set_xlim(-0.7, T - 0.3)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.set_xlabel("position of the token in the sequence")
-    axis.set_ylabel("queries")
     style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
     return Drawn("selection", "Selected tokens", caption, figure)
@@ -312,26 +312,24 @@ def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
     height, width = picture.shape
     frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
-    # in colours, since its brightness is not the data of the figure
     axis.imshow(colormaps["Greys"](picture / brightest), interpolation="none")  # as many pixels as the picture has
 
 
 def _attention_cells(axis: Axes, regions: np.ndarray, shares: np.ndarray) -> None:
-    """The attention on each token of a picture as the data of the figure; nothing is drawn."""
+    """Keep the attention on each token of a picture as the data of the figure; nothing is drawn."""
     top, left, height, width = regions.T
     (_, row), (_, column) = (np.unique(corner, return_inverse=True) for corner in (top, left))
-    cells = np.full((row.max() + 1, column.max() + 1), np.nan)
-    cells[row, column] = shares
+    values = np.full((row.max() + 1, column.max() + 1), np.nan)
+    values[row, column] = shares
     x, y = (left.min() - 0.5, (left + width).max() - 0.5), ((top + height).max() - 0.5, top.min() - 0.5)
-    # matplotlib draws images together, hidden ones too, except without interpolation
-    axis.imshow(cells, extent=(*x, *y), visible=False, interpolation="none", label="attention")
+    keep(axis, cells(values, (*x, *y), "attention"))
     axis.set_xlabel("pixel column")
     axis.set_ylabel("pixel row")
 
 
 def _panels(number: int, height: float, heights: tuple[float, ...] | None = None) -> tuple[Figure, Any]:
     figure = Figure(figsize=(style.WIDTH, height))
-    axes = figure.subplots(number, 1, sharex=True, height_ratios=heights)
+    axes = figure.subplots(number, 1, sharex=True, height_ratios=heights, subplot_kw=DATA)
     for axis in axes:
         axis.set_xscale("log")
     figure.align_ylabels(axes)

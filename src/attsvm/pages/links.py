@@ -48,7 +48,7 @@ def file_links(
 
 
 def svg_link(name: str, before: str = "") -> str:
-    """The link that the script of the page fills."""
+    """The link that the script of the page fills, from the drawing on the page."""
     return f'<span hidden>{before}<a class="svg" download="{quote(name, safe="")}.svg">SVG</a></span>'
 
 

@@ -46,7 +46,7 @@ def _curves(name: str, records: Records) -> Drawn:
     figure, axis = style.panel("steps", title, 2.3 + 0.14 * -(-len(shown) // 3))
     if not few:
         low, high = np.nanpercentile(upper, [10, 90], axis=1)
-        style.band(axis, steps, low, high, style.SKY)
+        style.band(axis, steps, low, high, style.SKY, of="all heads")
         axis.plot(steps, np.nanmedian(upper, axis=1), color=style.INK, label="median")
         meaning += f" The band is the 10-90 % range of all {len(records.heads)} heads; the named heads have the largest"
         meaning += " and the smallest last values."
@@ -54,9 +54,8 @@ def _curves(name: str, records: Records) -> Drawn:
         drawn = line(k)
         axis.plot(steps, upper[:, head], label=f"head {records.heads[head]}", linewidth=1.1, **drawn, **_marker(steps))
         if name == "margin" and few:
-            style.band(
-                axis, steps, lower[:, head], upper[:, head], drawn["color"], f"interval of head {records.heads[head]}"
-            )
+            of = f"interval of head {records.heads[head]}"
+            style.band(axis, steps, lower[:, head], upper[:, head], drawn["color"], of)
     if style.spans_decades(2, upper):
         axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))

@@ -12,11 +12,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from attsvm.pages.figure import Drawn, Shown, draw_each
-from attsvm.pages.figure_data import Data, Marks
 from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
 from attsvm.pages.words import short
 from attsvm.plot import style
 from attsvm.plot.canvas import line
+from attsvm.plot.series import DATA
 
 SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", style.BLUE])
 
@@ -70,19 +70,17 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
     figure, panel = style.panel(axis.label, "share" if series[0].is_share else series[0].title, 2.6)
     x = np.array([axis.values[i] for i in axis.order] if axis.numeric else range(len(axis.values)), dtype=float)
     places = [tuple(place if i == along else 0 for i in range(len(summary.axes))) for place in axis.order]
-    marks = []
     for k, one in enumerate(series):
         value, low, high = (np.array([part[at] for at in places], dtype=float) for part in one.estimate[:3])
         known = np.isfinite(value)
         drawn = line(k)
+        texts = [hover_text({axis.name: axis.values[place[along]]}, one, place) for place in places]
         # a curve has gaps where there is no value; a value without neighbours has its interval as a line
-        panel.plot(x, np.where(known, value, np.nan), marker="o", markersize=3, label=one.name or None, **drawn)
+        gaps = np.where(known, value, np.nan)
+        panel.plot(x, gaps, marker="o", markersize=3, label=one.name or None, **drawn, texts=texts)
         style.band(panel, x, np.where(known, low, np.nan), np.where(known, high, np.nan), drawn["color"])
         alone = known & ~np.r_[False, known[:-1]] & ~np.r_[known[1:], False] & np.isfinite(low)
         panel.vlines(x[alone], low[alone], high[alone], color=drawn["color"], alpha=0.5)
-        texts = [hover_text({axis.name: axis.values[place[along]]}, one, place) for place in places]
-        points = np.column_stack([x, value])[known]
-        marks.append(Marks(panel, points, [text for text, is_known in zip(texts, known, strict=True) if is_known]))
     if series[0].is_share:
         panel.set_ylim(-0.03, 1.03)
     elif style.spans_decades(2, *(part for one in series for part in one.estimate[:3])):
@@ -90,7 +88,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
     _across(panel, axis, x)
     if len(series) > 1:
         style.legend_above(panel, 3)
-    return Drawn(series[0].measure, series[0].title, _interval(series, level), figure, data=Data(table, marks))
+    return Drawn(series[0].measure, series[0].title, _interval(series, level), figure, table=table)
 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
@@ -115,12 +113,11 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
     across = min(len(panels), max(1, 3 * WIDEST // max(columns, WIDEST)))
     down = -(-len(panels) // across)
     figure = Figure(figsize=(width, 0.4 + down * (0.35 + 0.2 * rows)))
-    axes = figure.subplots(down, across, squeeze=False)
+    axes = figure.subplots(down, across, squeeze=False, subplot_kw=DATA)
     values = np.concatenate([one.estimate.value.ravel() for one in series])
     norm = _norm(series[0].is_share, values[np.isfinite(values)])
-    marks = []
     for panel, (one, places) in zip(axes.flat, panels, strict=False):
-        marks.append(_map(panel, summary, one, places, norm))
+        _map(panel, summary, one, places, norm)
         named = {
             axis.name: axis.values[axis.order[places[i]]]
             for i, axis in enumerate(summary.axes)
@@ -133,10 +130,10 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
     caption = f"{_interval(series, level)} Hatched: no value. Dashed frame: trials are missing."
-    return Drawn(series[0].measure, series[0].title, caption, figure, data=Data(table, marks))
+    return Drawn(series[0].measure, series[0].title, caption, figure, table=table)
 
 
-def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> Marks:
+def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> None:
     """Draw one map: numbers grow upwards and to the right, names are read from the top and the left."""
     up, right = map_axes(summary)
     y, x = summary.axes[up], summary.axes[right]
@@ -149,20 +146,15 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
         for j, column in enumerate(x.order)
     }
     values = np.array([one.estimate.value[at] for at in cells.values()], dtype=float).reshape(len(rows), -1)
-    image = panel.imshow(values, cmap=SHADES, norm=norm, aspect="auto", interpolation="nearest")
-    texts = []
+    texts = [_hover_text(summary, one, at) for at in cells.values()]
+    image = panel.imshow(values, cmap=SHADES, norm=norm, aspect="auto", interpolation="nearest", texts=texts)
     for (i, j), at in cells.items():
-        named = {axis.name: axis.values[k] for axis, k in zip(summary.axes, at, strict=True)}
-        whole = summary.done[at] == summary.trials
-        texts.append(
-            hover_text(named, one, at) + ("" if whole else f"; {summary.done[at]} of {summary.trials} finished")
-        )
         if not np.isfinite(values[i, j]):
             _frame(panel, i, j, hatch="//////", linewidth=0, edgecolor="#b8b8b8")
         elif len(x.values) <= WIDEST:
             colour = style.ink_on(image.to_rgba(values[i, j]))
             panel.text(j, i, short(values[i, j]), ha="center", va="center", fontsize=6, color=colour)
-        if not whole:
+        if summary.done[at] < summary.trials:
             _frame(panel, i, j, linestyle="--", linewidth=0.8, edgecolor=style.VERMILLION)
     panel.set_xticks(range(len(x.order)), [value_text(x.values[k]) for k in x.order])
     panel.set_yticks(range(len(rows)), [value_text(y.values[k]) for k in rows])
@@ -173,7 +165,12 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
     panel.grid(False)
     panel.set_xlabel(x.label)
     panel.set_ylabel(y.label)
-    return Marks(panel, np.array([(j, i) for i, j in cells], dtype=float), texts, (0.5, 0.5))
+
+
+def _hover_text(summary: Summary, one: Series, at: tuple[int, ...]) -> str:
+    named = {axis.name: axis.values[k] for axis, k in zip(summary.axes, at, strict=True)}
+    missing = f"; {summary.done[at]} of {summary.trials} finished" if summary.done[at] < summary.trials else ""
+    return hover_text(named, one, at) + missing
 
 
 def _frame(panel: Axes, i: int, j: int, **options: Any) -> None:

@@ -7,9 +7,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 
 from attsvm.pages.over_steps import at_step
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 
 LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."), (style.PURPLE, ":"))
 """Colours and dashes that differ in grey, too."""
@@ -41,7 +43,7 @@ def label(n: int, T: int) -> str:
 def panels(height: float, rows: int, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
     """A figure of a column's width, and its axes as ``Figure.subplots`` returns them. ``height``: in inches."""
     figure = Figure(figsize=(style.WIDTH, height))
-    return figure, figure.subplots(rows, columns, **options)
+    return figure, figure.subplots(rows, columns, subplot_kw=DATA, **options)
 
 
 def set_axes(axis: Axes, x: str = "", y: str = "", *, log: str = "") -> None:
@@ -103,7 +105,7 @@ def draw_rings(axis: Axes, paths: Sequence[Recorded], steps: Sequence[int]) -> N
     number = axis.figure.figure.axes.index(axis)  # the whole figure, not a part of it
     for step in steps:
         places = [points[max(int(np.searchsorted(of_path, step, side="right")) - 1, 0)] for of_path, points in paths]
-        axis.plot(
+        ring = Line2D(
             *np.transpose(places),
             linestyle="none",
             marker="o",
@@ -114,3 +116,4 @@ def draw_rings(axis: Axes, paths: Sequence[Recorded], steps: Sequence[int]) -> N
             zorder=4,
             gid=at_step(step, str(number)),
         )
+        axis.add_line(ring)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Rectangle
 
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 
 
 def drawn_matrix(
@@ -19,7 +20,7 @@ def drawn_matrix(
     each row that is framed. ``claimed``: whether the frame is solid; otherwise it is dashed.
     """
     figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
-    draw_matrix(figure.subplots(), names, norms, mean, own, claimed)
+    draw_matrix(figure.subplots(subplot_kw=DATA), names, norms, mean, own, claimed)
     return figure
 
 

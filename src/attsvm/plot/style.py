@@ -14,6 +14,7 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
 
 from attsvm.plot.compact_svg import compact_svg
+from attsvm.plot.series import DATA, Series, keep
 
 WIDTH = 3.25
 """Width of a column, in inches."""
@@ -134,7 +135,7 @@ def to_svg_file(figure: Figure) -> bytes:
 def panel(x: str, y: str, height: float, *, columns: int = 1, log: bool = False) -> tuple[Figure, Axes]:
     """A figure of one pair of axes with these labels; on a logarithmic scale if ``log``."""
     figure = Figure(figsize=(columns * WIDTH, height))
-    axis = figure.subplots()
+    axis = figure.subplots(subplot_kw=DATA)
     axis.set_xlabel(x)
     axis.set_ylabel(y)
     if log:
@@ -165,11 +166,22 @@ def spans_decades(decades: int, *values: ArrayLike) -> bool:
     return bool(numbers.size and numbers.min() > 0 and numbers.max() >= 10**decades * numbers.min())
 
 
-def band(axis: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, label: str | None = None) -> None:
-    """Shade the range between two curves."""
-    axis.fill_between(
-        np.asarray(x), np.asarray(low), np.asarray(high), color=colour, alpha=0.2, linewidth=0, label=label
-    )
+def band(
+    axis: Axes,
+    x: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    colour: str,
+    label: str | None = None,
+    *,
+    of: str | None = None,
+) -> None:
+    """Shade the range between two curves. ``of``: the curve that it belongs to, which names it in the data."""
+    x, low, high = (np.asarray(values) for values in (x, low, high))
+    axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0, label=label)
+    name = label or (f"band of {of}" if of else "band")
+    for edge, values in enumerate((low, high), start=1):
+        keep(axis, Series(f"{name}, edge {edge}", np.column_stack([x, values]).astype(float)))
 
 
 def spread(
@@ -190,7 +202,7 @@ def spread(
     """
     if values.shape[1] > 1:
         low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
-        band(axis, x, low, high, colour)
+        band(axis, x, low, high, colour, of=label)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
 

@@ -18,6 +18,7 @@ from attsvm.papers.judging import numbers, pooled, undecided, with_names
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -160,7 +161,7 @@ class FactoredPaths(CrossAndSelf):
         return 1.62 * len(sizes["T"]) + 0.25
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
-        axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False)
+        axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False, subplot_kw=DATA)
         drawn: list[tuple[Axes, list[Recorded]]] = []
         for row, T in zip(axes, sizes["T"], strict=True):
             problem = in_the_plane(T)

@@ -13,6 +13,7 @@ from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.results import Status
 from attsvm.sweeps import READY, measured
 from attsvm.sweeps.measures import STATUSES
@@ -85,7 +86,7 @@ class Feasibility(CrossAndSelf):
         return 2.2
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
-        axis = figure.subplots()
+        axis = figure.subplots(subplot_kw=DATA)
         for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], cycle(GRID_LINES), strict=False):
             axis.plot(sizes["dims"], shares, **line, label=label(n, T))
             axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)

@@ -16,6 +16,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.problem import Problem
 from attsvm.statistics import share as share_interval
 from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
@@ -315,7 +316,7 @@ class Kinds(CrossAndSelf):
         places = np.arange(len(dims))
         for i, (n, T) in enumerate(shapes):
             for column, name in enumerate(NORMS):
-                axis = figure.add_subplot(grid[i, column])
+                axis = figure.add_subplot(grid[i, column], **DATA)
                 bottom = np.zeros(len(dims))
                 for k, kind in enumerate(KINDS):
                     share = found[f"share {name}"][i, :, k]
@@ -332,7 +333,7 @@ class Kinds(CrossAndSelf):
                 if i == len(shapes) - 1:
                     axis.set_xlabel("dimension d")
         legend_over(figure, axis, 4, columnspacing=1.0, handlelength=1.2)
-        last = figure.add_subplot(grid[len(shapes), :])
+        last = figure.add_subplot(grid[len(shapes), :], **DATA)
         every = [*dims, *sizes["wide_dims"]]
         for i, ((n, T), line) in enumerate(zip(shapes, cycle(GRID_LINES), strict=False)):
             support = [*found["all_support combined"][i], *found["all_support wide"][i]]

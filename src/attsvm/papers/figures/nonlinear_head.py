@@ -16,6 +16,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, numbers
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.problem import Problem
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import Run, train
@@ -220,7 +221,7 @@ class NonlinearHead(CrossAndSelf):
         grid = figure.add_gridspec(rows + 1, 2, height_ratios=[1.0] * rows + [1.5])
         first: Axes | None = None
         for i, d in enumerate(dims):
-            axis = figure.add_subplot(grid[divmod(i, 2)], sharex=first, sharey=first)
+            axis = figure.add_subplot(grid[divmod(i, 2)], sharex=first, sharey=first, **DATA)
             first = first or axis
             draw_errors(axis, found, d)
             axis.set_title(f"d = {d}", pad=3)
@@ -231,7 +232,7 @@ class NonlinearHead(CrossAndSelf):
                 axis.set_xlabel("steps")
         assert first is not None
         legend_over(figure, first, 3, columnspacing=1.2)
-        scatter = figure.add_subplot(grid[rows, :])
+        scatter = figure.add_subplot(grid[rows, :], **DATA)
         for d, (colour, mark) in zip(dims, DIMENSION_MARKS, strict=False):
             dropped, errors = np.maximum(found[f"dropped {d}"], 1e-60), np.maximum(found[f"combined {d}"][-1], 1e-8)
             look: dict[str, Any] = {"color": colour, "markersize": 2, "alpha": 0.5, "markeredgewidth": 0}

@@ -12,6 +12,7 @@ from attsvm.papers.drawing import draw_rings, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -104,7 +105,7 @@ class PromptOneSequence(Figure):
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure = Drawing(figsize=(style.WIDTH, 4.0))
-        for axis, name in zip(figure.subplots(2, 1), EXAMPLES, strict=True):
+        for axis, name in zip(figure.subplots(2, 1, subplot_kw=DATA), EXAMPLES, strict=True):
             steps, directions = found[f"steps {name}"], found[f"directions {name}"]
             shown = steps <= 200
             rays = directions if name == "two attractors" else directions[:1]

@@ -16,6 +16,7 @@ from attsvm.papers.judging import undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -193,7 +194,7 @@ class Rank(CrossAndSelf):
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         parts = figure.add_gridspec(2, 1, height_ratios=(3.6, 2.3))
         upper, lower = (figure.add_subfigure(parts[i, 0]) for i in range(2))
-        axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4))
+        axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4), subplot_kw=DATA)
         panels = (("frobenius", "rank, Frobenius"), ("nuclear", "rank, nuclear"), ("feasible", "feasible"))
         for axis, (name, title) in zip(axes, panels, strict=True):
             for (n, T), values, line in zip(sizes["shapes"], found[name], cycle(GRID_LINES), strict=False):
@@ -205,7 +206,7 @@ class Rank(CrossAndSelf):
         axes[-1].set_ylim(-0.05, 1.05)
         upper.align_ylabels(axes)
         style.legend_above(axes[0], 2)
-        values, reached = lower.subplots(2, 1, sharex=True, height_ratios=(2, 1.2))
+        values, reached = lower.subplots(2, 1, sharex=True, height_ratios=(2, 1.2), subplot_kw=DATA)
         columns = np.array(sizes["columns"]["m"])
         style.spread(values, columns, found["columns value"], style.BLUE, "-", "", marker="o", markersize=3.5)
         values.axhline(1.0, color=style.INK, linewidth=0.6, linestyle=":")

@@ -18,6 +18,7 @@ from attsvm.papers.judging import median_of, numbers, undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -164,7 +165,7 @@ class Saturation(CrossAndSelf):
         return 4.6
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
-        axes = figure.subplots(3, 1, sharex=True)
+        axes = figure.subplots(3, 1, sharex=True, subplot_kw=DATA)
         panels = (
             ("probability", "softmax probability"),
             ("to frobenius", "error to Frobenius"),

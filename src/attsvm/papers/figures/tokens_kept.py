@@ -15,6 +15,7 @@ from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from attsvm.problem import Problem
 from attsvm.selection import scores
 from attsvm.training import train
@@ -135,7 +136,7 @@ class TokensKept(CrossAndSelf):
         return 2.3
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
-        axis = figure.subplots()
+        axis = figure.subplots(subplot_kw=DATA)
         set_axes(axis, "λ", "tokens kept")
         curvatures = np.array(sizes["lambda"])
         name, kept = "after training", found["kept"]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Figures, Page
 from attsvm.plot import style
+from attsvm.plot.series import DATA
 from oracles.pages import said
 
 X = np.array([1.0, 10.0, 100.0])
@@ -22,11 +23,11 @@ CELLS = np.array([[0.25, np.nan, 0.5], [1 / 3, 1e-9, 1.0]])
 
 def drawing(low, middle, high):
     figure = Figure(figsize=(6, 3))
-    left, right = figure.subplots(1, 2)
+    left, right = figure.subplots(1, 2, subplot_kw=DATA)
     left.set_xscale("log")
     left.set_xlabel("steps")
     left.set_ylabel("direction error")
-    style.band(left, X, low, high, style.BLUE)
+    style.band(left, X, low, high, style.BLUE, of='gradient, "plain"')
     left.plot(X, middle, color=style.BLUE, label='gradient, "plain"')
     left.axhline(0.5)
     left.plot([], [], label="only in the legend")
@@ -114,13 +115,13 @@ def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
 def test_series_have_plain_names():
     def curves():
         figure = Figure()
-        left, right = figure.subplots(1, 2)
+        left, right = figure.subplots(1, 2, subplot_kw=DATA)
         left.set_ylabel(r"$\|W\|_F$")
         left.plot([1, 2], [3, 4])
         right.plot([1, 2], [3, 4], label=r"ℓ$_{1.5}$ Att-SVM")
         right.plot([1, 2], [3, 4])
-        image = right.imshow([[1.0, 2.0]], aspect="auto")
-        figure.colorbar(image, ax=right, label="margin\nratio")
+        image = right.imshow([[1.0, 2.0]], aspect="auto", label="margin\nratio")
+        figure.colorbar(image, ax=right)
         return figure
 
     (one,) = draw_each({"names": lambda: Drawn("names", "Names", "A caption.", curves())})
@@ -132,7 +133,7 @@ def test_series_have_plain_names():
 def test_stacked_bars_have_their_own_lengths(upright):
     def stacked():
         figure = Figure()
-        axis = figure.subplots()
+        axis = figure.subplots(subplot_kw=DATA)
         draw, base = (axis.bar, "bottom") if upright else (axis.barh, "left")
         draw(range(3), [7, 0, 1], label="below")
         draw(range(3), [6, 2, 0], **{base: [7, 0, 1]}, label="above")
