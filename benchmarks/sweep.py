@@ -257,7 +257,7 @@ def kill_at_random(kills, seed):
 
 
 def committed(store):
-    return len(list(Path(store).glob("chunks/*.done")))
+    return len(list(Path(store).glob("data.zarr/done/c/*/*/?")))
 
 
 def equal(store, other, seed):

@@ -33,7 +33,6 @@ def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_sched
         await dask_worker.heartbeat()
         dask_worker.scheduler = kept
         logging.getLogger("distributed.worker.state_machine").warning("a call ended with CancelledError")
-        logging.getLogger("distributed.worker").error("other errors are printed")
 
     with local_cluster(1) as cluster:
         fixed = {"num_sequences": 2, "num_tokens": 2, "steps": 1}
@@ -48,7 +47,6 @@ def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_sched
     assert error["traceback"].endswith("ArithmeticError: cannot do two\n")
     assert found.done.values.all(axis=1).tolist() == [False, True]
     printed = capfd.readouterr().err
-    assert "other errors are printed" in printed
     assert "Traceback" not in printed
     assert "Compute Failed" not in printed
     assert "CancelledError" not in printed

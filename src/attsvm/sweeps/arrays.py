@@ -12,6 +12,9 @@ from attsvm.errors import ProblemError
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output
 
+DONE = "done"
+"""The array that says which trials are committed."""
+
 
 def create_group(folder: Path, definition: Definition, header: Mapping[str, Any]) -> None:
     """Create the coordinates, the attributes, and the arrays of all outputs that are declared."""
@@ -21,28 +24,44 @@ def create_group(folder: Path, definition: Definition, header: Mapping[str, Any]
     for output in definition.declared.values():
         axes |= output.axes
     coordinates = {name: (name, coordinate(values), label(name)) for name, values in axes.items()}
-    attributes = {name: value for name, value in header.items() if name not in ("outputs", "id", "files")}
-    attributes["definition"] = json.dumps(header["definition"])
+    attributes = {**header, "definition": json.dumps(header["definition"])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, that the format of strings may change
         xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(folder, mode="w", zarr_format=3, consolidated=False)
     for name, output in definition.declared.items():
         create_array(folder, name, output, definition, header["chunk"])
+    _create(folder, DONE, definition, header["chunk"], dtype="bool", fill_value=False)
 
 
 def create_array(folder: Path, name: str, output: Output, definition: Definition, chunk: int) -> None:
     """Create the array of an output, which is missing everywhere."""
-    import zarr
-
-    lengths = tuple(len(values) for values in output.axes.values())
-    zarr.open_group(folder, mode="r+").create_array(
+    _create(
+        folder,
         name,
-        shape=(*definition.shape, definition.trials, *lengths),
-        chunks=(*(1,) * len(definition.shape), min(chunk, definition.trials), *lengths),
+        definition,
+        chunk,
+        {axis: len(values) for axis, values in output.axes.items()},
         dtype=output.dtype,
         fill_value=output.missing,
-        dimension_names=(*definition.grid, "trial", *output.axes),
         attributes=output.attributes(name),
+    )
+
+
+def _create(
+    folder: Path, name: str, definition: Definition, chunk: int, axes: Mapping[str, int] | None = None, **options: Any
+) -> None:
+    """Create an array whose files are the chunks of the sweep. Each file has a checksum, which zarr compares."""
+    import zarr
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    axes = axes or {}
+    zarr.open_group(folder, mode="r+").create_array(
+        name,
+        shape=(*definition.shape, definition.trials, *axes.values()),
+        chunks=(*(1,) * len(definition.shape), min(chunk, definition.trials), *axes.values()),
+        dimension_names=(*definition.grid, "trial", *axes),
+        compressors=[ZstdCodec(), Crc32cCodec()],
+        **options,
     )
 
 

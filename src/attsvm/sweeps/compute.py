@@ -44,10 +44,10 @@ class Task(NamedTuple):
         return self.stop - self.first
 
 
-def tasks(definition: Definition, chunk: int) -> list[Task]:
+def tasks(num_cells: int, trials: int, chunk: int) -> list[Task]:
     """All chunks of a sweep, cell by cell."""
-    firsts, trials = range(0, definition.trials, chunk), definition.trials
-    return [Task(cell, first, min(first + chunk, trials)) for cell in range(definition.num_cells) for first in firsts]
+    firsts = range(0, trials, chunk)
+    return [Task(cell, first, min(first + chunk, trials)) for cell in range(num_cells) for first in firsts]
 
 
 class Failure(NamedTuple):
@@ -165,7 +165,7 @@ def measured(definition: Definition, device: str | None = None) -> dict[str, np.
         with on_device(home):  # of this thread
             return compute(definition, task)
 
-    whole = tasks(definition, definition.trials)
+    whole = tasks(definition.num_cells, definition.trials, definition.trials)
     number = min(num_threads(), len(whole))
     with one_thread(), workers(number) as spread:
         # values are mostly given from small to large: the longest cells first, so that the threads end together

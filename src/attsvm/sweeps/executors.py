@@ -1,7 +1,4 @@
-"""Where chunks are computed: in this process, or by the workers of a Dask scheduler, and on which device.
-
-The workers of a cluster on this machine load this module before they connect to its scheduler.
-"""
+"""Where chunks are computed: in this process, or by the workers of a Dask scheduler, and on which device."""
 
 import atexit
 import contextlib
@@ -28,30 +25,14 @@ SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "1s",
+    # glibc keeps freed memory for the next block. Dask has it return the memory at once; each block then causes 15,000
+    # page faults and more.
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
+    # They end with the process of the sweep, and the store records the errors of chunks.
+    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
 }
 """Settings of Dask for the workers of this machine."""
-
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 2**28}
-"""Environment of these workers, in which glibc keeps freed memory for the next block.
-
-Dask has it return the memory at once; each block then causes 15,000 page faults and more.
-"""
-
-SILENT = (
-    ("distributed.worker", "Failed to communicate with scheduler during heartbeat."),
-    ("distributed.worker.state_machine", "ended with CancelledError"),
-    ("distributed.worker", "Compute Failed"),
-)
-"""What a worker would log if its scheduler ends, if it is closed while it computes, and if a chunk fails.
-
-The scheduler of a cluster on this machine lives in the process of the sweep, and both end with it: when the sweep is
-finished, stopped or interrupted. Then nothing is wrong. The error of a chunk is recorded in the store. Workers of
-another cluster keep these messages.
-"""
-
-
-class _ChunkFailed(Exception):
-    """The failure of a chunk. Dask reports errors at once, and hands out results only when they are fetched."""
 
 
 def outcomes(
@@ -69,25 +50,17 @@ def outcomes(
 
     given = list(tasks)
     of_future = dict(zip(client.map(partial(_in_worker, call), given, pure=False), given, strict=True))
-    for future in as_completed(list(of_future)):
+    for future, result in as_completed(list(of_future), with_results=True, raise_errors=False):
         if future.status not in ("finished", "error"):
             raise ConnectionError(f"{client.scheduler.address}: the Dask scheduler ended")
-        error = future.exception() if future.status == "error" else None
-        if error is None:
-            failure = None
-        elif isinstance(error, _ChunkFailed):
-            failure = Failure(*error.args)
-        else:  # of Dask, such as the loss of several workers in turn
-            failure = Failure.of(error, 1)
-        yield of_future.pop(future), failure
+        # an error is of Dask, such as the loss of several workers in turn
+        yield of_future.pop(future), Failure.of(result[1], 1) if future.status == "error" else result
 
 
-def _in_worker(call: Callable[[Task], object], task: Task) -> None:
+def _in_worker(call: Callable[[Task], object], task: Task) -> Failure | None:
     """Make a call in a process that does nothing else."""
     _prepare_worker()
-    failure = attempt(call, task)
-    if failure is not None:
-        raise _ChunkFailed(*failure)
+    return attempt(call, task)
 
 
 @cache
@@ -174,18 +147,6 @@ def local_cluster(workers: int) -> Any:
     import dask
     from distributed import LocalCluster
 
-    preload = [*dask.config.get("distributed.worker.preload", ()), __name__]
-    spawn = dict(dask.config.get("distributed.nanny.pre-spawn-environ", {})) | MEMORY
-    settings = SETTINGS | {"distributed.worker.preload": preload, "distributed.nanny.pre-spawn-environ": spawn}
-    with blocked(), dask.config.set(settings):  # Ctrl-C ends this process, and its workers end with it
-        return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")
-
-
-def dask_setup(worker: Any) -> None:
-    """Leave out the messages of :data:`SILENT` in a worker that loads this module."""
-    for name, words in SILENT:
-        logging.getLogger(name).addFilter(partial(_is_without, words))
-
-
-def _is_without(words: str, record: logging.LogRecord) -> bool:
-    return words not in record.getMessage()
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+    with blocked(), dask.config.set(SETTINGS):  # Ctrl-C ends this process, and its workers end with it
+        return LocalCluster(n_workers=workers, processes=True, **options)

@@ -3,11 +3,8 @@
 Its format::
 
     STORE/
-      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads
-      sweep.json    the definition: version, command, seed, hash, trials, block, chunk; a random id of the store; the
-                    checksums of the files that the store was created with, and of itself
-      chunks/       one small file for each finished or failed chunk; that of a finished one has the checksums (CRC-32C)
-                    of the files that were written for it
+      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads; its attributes hold the definition
+      errors/       a JSON file for each failed chunk
       lock          held by the client that runs
 
 :func:`attsvm.sweeps.open_sweep` reads it as an ``xarray.Dataset``:
@@ -23,17 +20,19 @@ Its format::
 - Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
   ``chunk``, ``device`` (empty if not known), ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials",
   "attempts", "error", "traceback"}``, one for each failed chunk.
+
+zarr writes each chunk of an array to a file of its own, by a rename, with a checksum (CRC-32C). A chunk of trials is
+committed when ``done`` is written for it, after its outputs.
 """
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
-import tempfile
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +41,10 @@ import numpy as np
 
 from attsvm._utils.checks import check_flag
 from attsvm._utils.files import atomic_write, kind_of
-from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
-from attsvm.sweeps.arrays import create_array, create_group, plain
-from attsvm.sweeps.checksums import changed, of_file, read, sealed, unsealed
-from attsvm.sweeps.compute import Failure, Task
+from attsvm.sweeps.arrays import DONE, create_array, create_group, plain
+from attsvm.sweeps.compute import Failure, Task, tasks
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import undeclared
 
@@ -59,8 +56,10 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     import xarray
 
-DATA, HEADER, CHUNKS, LOCK = "data.zarr", "sweep.json", "chunks", "lock"
-DONE, FAILED = ".done", ".failed"
+DATA, NEW, ERRORS, LOCK = "data.zarr", "new.zarr", "errors", "lock"
+
+OUR_ATTRIBUTES = ("id", "outputs")
+"""Attributes of the group that a dataset does not show: the random id of the store, and the order of its outputs."""
 
 
 class Store:
@@ -72,23 +71,23 @@ class Store:
     @property
     def exists(self) -> bool:
         """Whether the folder holds a sweep that was created completely."""
-        return (self.path / HEADER).is_file()
+        return (self.path / DATA).is_dir()
 
-    def header(self) -> dict[str, Any]:
-        """What ``sweep.json`` holds.
+    def group(self, mode: Any = "r") -> Any:
+        """The zarr group.
 
-        Raises ProblemError if the folder holds no sweep, or the file is damaged.
+        Raises ProblemError if there is none, or its metadata are damaged.
         """
+        import zarr
+
+        if not self.exists:
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got none")
         try:
-            found = unsealed((self.path / HEADER).read_bytes())
-        except OSError:
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got none") from None
-        except ValueError:
-            raise ProblemError(
-                f"{self.given}: expected the folder of a sweep, got one whose {HEADER} is damaged"
-            ) from None
-        if not {"hash", "version", "definition", "chunk"} <= set(found):
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got another {HEADER}")
+            found = zarr.open_group(self.path / DATA, mode=mode)
+        except Exception as error:  # a damaged file fails in any way
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got a damaged one ({error})") from error
+        if not {"hash", "version", "definition", "chunk"} <= set(found.attrs):
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got another zarr group")
         return found
 
     @contextlib.contextmanager
@@ -97,11 +96,10 @@ class Store:
 
         Raises ProblemError if another process holds it, or the folder holds other files.
         """
-        known = {DATA, HEADER, CHUNKS, LOCK}
         kind = kind_of(self.path)
         if kind not in (None, "a folder"):
             raise ProblemError(f"{self.given}: expected a free name or the folder of a sweep, got {kind}")
-        others = {each.name for each in self.path.iterdir()} - known if kind else set()
+        others = {each.name for each in self.path.iterdir()} - {DATA, NEW, ERRORS, LOCK} if kind else set()
         if others:
             raise ProblemError(
                 f"{self.given}: expected a free name or the folder of a sweep, got one with {min(others)}"
@@ -133,7 +131,7 @@ class Store:
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
-        The chunks of damaged files are computed again, which is warned of.
+        Chunks whose files are damaged no longer count as committed, which is warned of.
 
         Raises ProblemError if it is of another sweep or version, was begun on a device of another kind, or cannot be
         written.
@@ -142,13 +140,13 @@ class Store:
             with self._writing():
                 self._create(definition, chunk, command, device)
             return chunk
-        header = self.header()
+        header = self.group().attrs
         if header["version"] != __version__:
             raise ProblemError(
                 f"{self.given}: expected a sweep of attsvm {__version__}, got one of attsvm {header['version']}"
             )
         if header["hash"] != definition.hash:
-            ours, theirs = definition.described(), header["definition"]
+            ours, theirs = definition.described(), json.loads(header["definition"])
             differs = next((name for name in ours if ours[name] != theirs.get(name)), "hash")
             raise ProblemError(
                 f"{self.given}: expected a store of this sweep, got one of another sweep, whose {differs} is "
@@ -159,13 +157,10 @@ class Store:
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
         with self._writing():
-            (self.path / CHUNKS).mkdir(exist_ok=True)
-            self._repair(definition, header)
+            self._take_back_damaged()
         return int(header["chunk"])
 
     def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
-        for part in (DATA, CHUNKS):
-            shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
         header = {
             "id": secrets.token_hex(16),
             "version": __version__,
@@ -180,96 +175,73 @@ class Store:
             "outputs": list(definition.declared),
             "definition": definition.described(),
         }
-        create_group(self.path / DATA, definition, header)
-        (self.path / CHUNKS).mkdir()
-        self._write_header(
-            header | {"files": {file: of_file(self.path, file) for file in sorted(_data_files(self.path))}}
-        )
+        for part in (NEW, ERRORS):
+            shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
+        create_group(self.path / NEW, definition, header)
+        (self.path / ERRORS).mkdir()
+        os.rename(self.path / NEW, self.path / DATA)
 
-    def _write_header(self, header: dict[str, Any]) -> None:
-        with atomic_write(self.path / HEADER) as stream:
-            stream.write(sealed(header))
-
-    def damaged(self, header: Mapping[str, Any]) -> dict[str, str]:
-        """The files that changed since they were written, each with a chunk that writes it, or "" for the creation."""
-        if "files" not in header:
-            warnings.warn(f"{self.given}: no checksums, so damaged files are not found", RuntimeWarning, stacklevel=3)
-            return {}
-        found = dict.fromkeys(changed(self.path, header["files"]), "")
-        for chunk in self.done():
-            commit = f"{CHUNKS}/{chunk}{DONE}"
+    def damaged(self) -> list[tuple[str, Task]]:
+        """The arrays with a missing or damaged file, and the chunk of trials that the file belongs to."""
+        group, found = self.group(), []
+        shape, done = group[DONE].shape[:-1], self.done()
+        for name, array in group.arrays():
+            if array.metadata.dimension_names == (name,):
+                continue  # a coordinate, which xarray reads
+            folder = self.path / DATA / name
+            found += [(name, task) for task in done if not (folder / _file(array, shape, task)).is_file()]
             try:
-                files = unsealed(read(self.path, commit))
-            except ValueError:
-                files = {commit: "damaged"}
-            found |= dict.fromkeys(changed(self.path, files), chunk)
+                array[...]
+            except Exception:  # it fails in any way
+                written = self._tasks() if name == DONE else done
+                found += [(name, task) for task in written if not _is_whole(array, shape, task)]
         return found
 
-    def damage(self, files: Collection[str]) -> str:
-        """What is wrong with damaged files, in one line."""
-        first = min(files)
-        got = "others" if (self.path / first).exists() else "no file"
-        more = f" (and {counted(len(files) - 1, 'more file')} like it)" if len(files) > 1 else ""
-        return f"{Path(self.given) / first}: expected the bytes that the sweep wrote, got {got}{more}"
+    def damage(self, damaged: list[tuple[str, Task]]) -> str:
+        """What is wrong with damaged chunks, in one line."""
+        name, task = min(damaged)
+        more = f" (and {len(damaged) - 1:,} more like it)" if len(damaged) > 1 else ""
+        file = Path(self.given) / DATA / name
+        return f"{file}: expected chunk {task.name} as the sweep wrote it, got a damaged or missing file{more}"
 
-    def _repair(self, definition: Definition, header: dict[str, Any]) -> None:
-        """Create damaged coordinates and metadata again, and take back the commits of damaged chunks."""
-        damaged = self.damaged(header)
+    def _take_back_damaged(self) -> None:
+        damaged = self.damaged()
         if not damaged:
             return
         warnings.warn(f"{self.damage(damaged)}; it is computed again", RuntimeWarning, stacklevel=5)
-        for chunk in {*damaged.values()} - {""}:
-            (self.path / CHUNKS / f"{chunk}{DONE}").unlink()
-        for file in damaged.keys() & _data_files(self.path):
-            (self.path / file).unlink()
-        with tempfile.TemporaryDirectory() as folder:
-            create_group(Path(folder, DATA), definition, header)
-            for file in damaged.keys() & _data_files(Path(folder)):
-                (self.path / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(Path(folder, file), self.path / file)
-                header["files"][file] = of_file(self.path, file)
-        self._write_header(header)
+        done = self.group("r+")[DONE]
+        for _, task in damaged:
+            done[_place(done.shape[:-1], task)] = False
 
     def identity(self) -> str:
         """The random id that it was created with."""
-        return str(self.header().get("id"))
-
-    def _check_identity(self, identity: str) -> None:
-        if self.identity() != identity:
-            raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
+        return str(self.group().attrs["id"])
 
     def write(
         self, definition: Definition, chunk: int, identity: str, task: Task, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Write the outputs of a chunk, then commit it by one file, which has the checksums of what was written.
+        """Write the outputs of a chunk, then commit it.
 
         Raises ProblemError if another store was created at the path: a worker may outlive its client.
         """
-        self._check_identity(identity)
-        at = (*definition.place(task.cell), slice(task.first, task.stop))
-        created = (self.path / HEADER).stat().st_mtime_ns
-        written = []
-        for name, array in arrays.items():
-            if name not in definition.declared:
-                self._ensure(name, array, definition, chunk)
-                written.append(f"{DATA}/{name}/zarr.json")
-            stored = _array(self.path, created, name)
-            stored[at] = array
-            key = stored.metadata.encode_chunk_key((*at[:-1], task.first // chunk, *(0,) * (array.ndim - 1)))
-            written.append(f"{DATA}/{name}/{key}")
-        commit = sealed({file: of_file(self.path, file) for file in written})
-        self._check_identity(identity)
-        with atomic_write(self.path / CHUNKS / f"{task.name}{DONE}") as stream:
-            stream.write(commit)
-        (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
+        import zarr
 
-    def _ensure(self, name: str, array: np.ndarray, definition: Definition, chunk: int) -> None:
-        """Create the array of an output that no measure declares, unless a worker has created it."""
-        if (self.path / DATA / name / "zarr.json").is_file():
-            return
-        # two workers write the same file, each by a rename
-        with contextlib.suppress(ValueError):
-            create_array(self.path / DATA, name, undeclared(array), definition, chunk)
+        group = self.group("r+")
+        if group.attrs["id"] != identity:
+            raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
+        at = _place(definition.shape, task)
+        # missing values, too, so that a missing file is a lost one
+        with zarr.config.set({"array.write_empty_chunks": True}):
+            for name, array in arrays.items():
+                if name not in group:  # an output that no measure declares
+                    with contextlib.suppress(ValueError):  # another worker has created it since
+                        create_array(self.path / DATA, name, undeclared(array), definition, chunk)
+                group[name][at] = array
+            group[DONE][at] = True
+        self._error(task).unlink(missing_ok=True)
+
+    def _error(self, task: Task) -> Path:
+        return self.path / ERRORS / f"{task.name}.json"
 
     def fail(self, definition: Definition, task: Task, failure: Failure) -> None:
         """Record the error of a chunk.
@@ -283,42 +255,46 @@ class Store:
             "error": failure.error,
             "traceback": failure.traceback,
         }
-        with self._writing(), atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
-            stream.write(sealed(record))
+        with self._writing(), atomic_write(self._error(task)) as stream:
+            stream.write(json.dumps(record, indent=1).encode())
 
-    def done(self) -> set[str]:
-        """The names of the committed chunks."""
-        return {path.name.removesuffix(DONE) for path in (self.path / CHUNKS).glob(f"*{DONE}")}
+    def done(self) -> set[Task]:
+        """The committed chunks. One whose commit cannot be read is none."""
+        done = self.group()[DONE]
+        shape = done.shape[:-1]
+        try:
+            committed = done[...]
+        except Exception:  # a damaged file fails in any way
+            readable = [task for task in self._tasks() if _is_whole(done, shape, task)]
+            return {task for task in readable if done[_place(shape, task)].all()}
+        return {task for task in self._tasks() if committed[_place(shape, task)].all()}
+
+    def _tasks(self) -> list[Task]:
+        group = self.group()
+        return tasks(math.prod(group[DONE].shape[:-1]), group.attrs["trials"], group.attrs["chunk"])
 
     def errors(self) -> list[dict[str, Any]]:
-        """The records of the failed chunks. That of a chunk that was committed later no longer counts.
-
-        Raises ProblemError if one is damaged.
-        """
-        found = []
-        for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}")):
-            if not path.with_suffix(DONE).exists():
-                try:
-                    found.append(unsealed(path.read_bytes()))
-                except FileNotFoundError:  # of a chunk that is committed now
-                    continue
-                except ValueError:
-                    raise ProblemError(self.damage([f"{CHUNKS}/{path.name}"])) from None
+        """The records of the failed chunks. That of a chunk that was committed later no longer counts."""
+        done, found = {task.name for task in self.done()}, []
+        for path in sorted((self.path / ERRORS).glob("*.json")):
+            with contextlib.suppress(FileNotFoundError):  # of a chunk that is committed now
+                if path.stem not in done:
+                    found.append(json.loads(path.read_bytes()))
         return found
 
 
 def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray.Dataset":
     """Open the result of a sweep, which may be finished, interrupted or running.
 
-    Every file is compared with the checksum that was stored when it was written. Where one is damaged or missing, the
-    same sweep again computes its chunk again. Stores of version 0.2 may have no checksums, which is warned of.
+    Every array is read, for which zarr compares the checksums of its files. Where a file is damaged or missing, the
+    same sweep again computes its chunk again.
 
     Parameters
     ----------
     store : path
         The folder of the sweep.
     verify : bool
-        Compare the checksums, which reads all files.
+        Look for damaged and missing files, which reads all of them.
 
     Returns
     -------
@@ -347,23 +323,18 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
     import xarray as xr
 
     found = Store(store)
-    header = found.header()
-    damaged = found.damaged(header) if check_flag("verify", verify) else ()
+    header = found.group().attrs
+    damaged = found.damaged() if check_flag("verify", verify) else []
     if damaged:
-        raise ProblemError(f"{found.damage(damaged)}; to compute it again, run the sweep again")
+        raise ProblemError(f"{found.damage(damaged)}; to compute them again, run the sweep again")
     data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
-    grid = header["definition"]["grid"]
-    done = np.zeros((*(len(values) for values in grid.values()), header["trials"]), dtype=bool)
-    by_cell = done.reshape(-1, header["trials"])
-    for name in found.done():
-        cell, first = map(int, name.split("-"))
-        by_cell[cell, first : first + header["chunk"]] = True
-    attributes = {**data.attrs, "errors": json.dumps(found.errors())}
     # zarr lists its arrays in any order
-    declared = header.get("outputs", [])
-    names = [*declared, *sorted(set(map(str, data.data_vars)) - set(declared))]
-    variables = {name: data[name] for name in names} | {"done": ((*grid, "trial"), done)}
-    return xr.Dataset(variables, data.coords, attributes)
+    declared = header["outputs"]
+    names = [*declared, *sorted(set(map(str, data.data_vars)) - {*declared, DONE}), DONE]
+    opened: xarray.Dataset = data[names]
+    opened.attrs = {name: value for name, value in data.attrs.items() if name not in OUR_ATTRIBUTES}
+    opened.attrs["errors"] = json.dumps(found.errors())
+    return opened
 
 
 def check_installed(*packages: str) -> None:
@@ -381,14 +352,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _data_files(store: Path) -> set[str]:
-    """The files of a store's zarr group."""
-    return {path.relative_to(store).as_posix() for path in (store / DATA).rglob("*") if path.is_file()}
+def _place(shape: tuple[int, ...], task: Task) -> tuple[Any, ...]:
+    """Where the trials of a chunk are in an array, whose first axes are those of the grid."""
+    return (*map(int, np.unravel_index(task.cell, shape)), slice(task.first, task.stop))
 
 
-@lru_cache(maxsize=256)
-def _array(path: Path, created: int, name: str) -> Any:
-    """An array of a store, opened once. A store that was created later at the same path has other arrays."""
-    import zarr
+def _file(array: Any, shape: tuple[int, ...], task: Task) -> str:
+    """The file of a chunk in the folder of an array."""
+    *cell, _ = _place(shape, task)
+    own_axes = array.ndim - len(shape) - 1
+    return str(array.metadata.encode_chunk_key((*cell, task.first // array.chunks[len(shape)], *(0,) * own_axes)))
 
-    return zarr.open_array(path / DATA / name, mode="r+")
+
+def _is_whole(array: Any, shape: tuple[int, ...], task: Task) -> bool:
+    """Whether the file of a chunk can be read."""
+    try:
+        array[_place(shape, task)]
+    except Exception:  # a damaged file fails in any way
+        return False
+    return True

@@ -190,7 +190,7 @@ def sweep(
     with folder.claimed():
         size = folder.prepare(definition, size, command, device)
         done = folder.done()
-        left = [task for task in tasks(definition, size) if task.name not in done]
+        left = [task for task in tasks(definition.num_cells, definition.trials, size) if task not in done]
         failed = _compute(definition, folder, size, left, scheduler, workers, device, callback) if left else []
     if failed:
         warnings.warn(
