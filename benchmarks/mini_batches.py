@@ -31,6 +31,7 @@ from attsvm.optimizers import (
 from attsvm.optimizers.limit import UNNAMED
 from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
 from attsvm.papers.pieces import Store
+from attsvm.theory.standing import limit_at
 from cases import markdown
 from factored_optimizers import RUNS
 from optimizer_norms import SHAPE
@@ -165,7 +166,7 @@ def row_of(name: str, batch: str, found: dict[str, np.ndarray]) -> dict[str, Any
 def standing_row(row: dict[str, Any]) -> dict[str, Any] | None:
     """The row of the table of standings; None for full batches, and for steps that it does not name."""
     limit = getattr(CASES[row["optimizer"]].optimizer, "limit", lambda _: Limit(None))(row["attention"])
-    steps = limit.at(row["logit_change"][1]).steps
+    steps = limit_at(limit, row["logit_change"][1]).steps
     if row["batch"] == "full" or steps == UNNAMED:
         return None
     high = min(row["ratio_mean_half"], row["ratio_mean"]) >= ENOUGH

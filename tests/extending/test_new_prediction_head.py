@@ -13,7 +13,7 @@ from attsvm.heads import Head
 
 @dataclass(frozen=True)
 class Saturating(Head):
-    """f = scale · tanh(v'o / scale), with the head of the problem as v."""
+    """f = scale · tanh(v'o / scale), with the prediction head of the problem as v."""
 
     scale: float = 3.0
 

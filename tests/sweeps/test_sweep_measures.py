@@ -9,8 +9,8 @@ import pytest
 
 import attsvm
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Nuclear
-from attsvm.optimizers import Limit
+from attsvm.norms import Nuclear
+from attsvm.optimizers import spectral_descent
 from attsvm.results import Status
 from attsvm.sweeps.block import Arguments, Block
 from attsvm.sweeps.compute import block_outputs
@@ -106,7 +106,7 @@ def test_an_inaccurate_svm_is_no_comparison():
 
 
 def test_the_norm_of_a_run_never_depends_on_the_trials_beside_it():
-    limit = Limit(Nuclear(), logit_change=0.1, beyond=Limit(Lp(2.0)))
+    limit = spectral_descent().limit("factored")
     block = Block(Drawn(SimpleNamespace()), Arguments(), [])
     block.trained = SimpleNamespace(run=SimpleNamespace(limit=limit, optimizer="sgd", attention="factored", history={}))
     with pytest.raises(ProblemError, match=r"^svm\.norm: expected the norm .*, got None; that of sgd depends on"):

@@ -14,8 +14,9 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp, MaxOfHeads, Nuclear, OnColumns, Spectral, SumOfHeads
 from attsvm.norms.factors import Gamma2
+from attsvm.optimizers.limit import Limit, read_limit, written_limit
 from attsvm.theory.rates import divergence_of
-from attsvm.theory.standing import known_limit, longest_change
+from attsvm.theory.standing import known_limit, limit_at, longest_change
 
 
 def growing(step):
@@ -208,10 +209,31 @@ def test_limits_of_bounded_rank_and_of_several_heads():
         (optimizers.row_descent(scope="kq").limit("combined"), 0.9, None),
         (optimizers.column_descent(scope="kq").limit("combined"), 0.9, OnColumns(Lp(np.inf))),
     ):
-        known = limit.of_heads(2).at(change)
+        known = limit_at(limit.of_heads(2), change, queries=3)
         assert (known.norm, known.rank) == (norm, limit.rank)
     for scope in ("fused", "kq"):
         assert optimizers.column_descent(scope=scope).limits == optimizers.column_descent().limits
+
+
+def test_limits_of_files_of_version_0_2_are_those_of_today():
+    def as_written(steps, limit):
+        # the limit of longer steps was in the file, and the length in the name of the kind, if there was one
+        whole = written_limit(limit) | steps | {"logit_change": 1.5, "beyond": {"norm": None, "rank": None}}
+        return whole | {"several": whole["several"] and as_written(steps, limit.several)}
+
+    for optimizer, steps in (
+        (optimizers.spectral_descent(), {"steps": "spectral, short"}),
+        (optimizers.spectral_descent(scope="fused"), {}),
+        (optimizers.adam(), {"steps": "adam"}),
+    ):
+        limit = optimizer.limit("factored")
+        old = as_written(steps, limit)
+        if not steps:
+            del old["steps"], old["several"]["steps"]
+        assert read_limit(old) == read_limit(written_limit(limit)) == limit
+    unnamed = written_limit(optimizers.polyak().limit("factored"))
+    del unnamed["steps"]
+    assert read_limit(unnamed | {"logit_change": None, "beyond": None}) == Limit(Nuclear())
 
 
 def test_the_steps_of_the_later_half_of_each_trial_are_short_or_long():

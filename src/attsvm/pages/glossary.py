@@ -10,13 +10,14 @@ from markupsafe import Markup, escape
 EVERYDAY = frozenset(
     {
         "attention",
+        "attention head",
         "cone",
         "component",
-        "head",
         "interval",
         "key",
         "mask",
         "norms",
+        "prediction head",
         "probability",
         "query",
         "rank",

@@ -9,14 +9,14 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers import Limit, parse_optimizer
+from attsvm.optimizers import parse_optimizer
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.sweeps.sources import Drawn
 from attsvm.sweeps.training import Trained, start, train_until_decided
-from attsvm.theory.standing import norm_for
+from attsvm.theory.standing import norm_for, norms_at_any_length
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
@@ -141,7 +141,7 @@ class Block:
             If it is not given, and not known or another one for longer steps: then it would depend on the trials that
             are computed together.
         """
-        given, norms = self.arguments.svm.get("norm"), _norms(self.run.limit)
+        given, norms = self.arguments.svm.get("norm"), norms_at_any_length(self.run.limit)
         if given is None and len(norms) > 1:
             listed = ", ".join(sorted(map(str, norms)))
             raise ProblemError(
@@ -175,8 +175,3 @@ class Block:
             problem, selected = (self.trained_problem, self.run.selected) if of_run else (self.problem, self.optimal)
             self._solutions[key] = solve_svm(problem, selected, norm, **options)
         return self._solutions[key]
-
-
-def _norms(limit: Limit) -> set[Norm | None]:
-    """The norms of a limit after steps of any length."""
-    return {limit.norm} | (_norms(limit.beyond) if limit.beyond else set())

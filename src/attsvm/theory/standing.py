@@ -7,7 +7,7 @@ command.
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, Nuclear, parse_norm
-from attsvm.optimizers.limit import Limit
+from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
+from attsvm.optimizers.limit import ON_FACTORS, Limit
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.training.run import Run
@@ -138,7 +138,35 @@ def longest_change(run: Run) -> float | None:
 
 def known_limit(run: Run) -> Limit:
     """The limit of a run with steps of its length."""
-    return run.limit.at(longest_change(run))
+    # the rank matters for factors, whose weights have two axes besides those of batch and attention heads
+    return limit_at(run.limit, longest_change(run), math.prod(run.selected.shape[run.weights.ndim - 2 :]))
+
+
+def limit_at(limit: Limit, logit_change: float | None, queries: int = 0) -> Limit:
+    """The limit of steps that change a logit by this much, or, for None, by an unknown number, which counts as small.
+
+    ``queries``: the number of queries, for a limit of bounded rank.
+
+    Steps on factors that change logits by much more than 1 serve one support token each, whose gradient has rank one:
+    they are compared with the nuclear norm, unless they were measured not to converge to its Att-SVM.
+    """
+    kind, on_factors, _ = limit.steps.partition(ON_FACTORS)
+    if not on_factors:
+        return limit
+    of_kind = next(one for one in _file()["on_factors"] if kind in one["kinds"] or not one["kinds"])
+    place = 0 if logit_change is None else int(np.searchsorted(of_kind["up_to"], logit_change))
+    steps = of_kind["names"][place].format(kind=kind)
+    if place < len(of_kind["up_to"]):
+        return replace(limit, steps=steps)
+    if not of_kind["nuclear"]:
+        return replace(limit, steps=steps, norm=None)
+    nuclear = SumOfHeads(Nuclear()) if isinstance(limit.norm, JointNorm) else Nuclear()
+    return Limit(nuclear, steps).of_rank(limit.rank, queries)
+
+
+def norms_at_any_length(limit: Limit) -> set[Norm | None]:
+    """The norms of a limit after short and after long steps."""
+    return {limit_at(limit, change).norm for change in (0.0, math.inf)}
 
 
 def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
@@ -146,15 +174,16 @@ def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
 
     Raises ProblemError if none is given and the norm of the limit is not known.
     """
+    if norm is not None:
+        return parse_norm(norm)
     limit = known_limit(run)
-    used = limit.norm if norm is None else parse_norm(norm)
-    if used is None:
+    if limit.norm is None:
         reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
         more = "".join(f"; {note}" for note in notes(limit.steps, run.attention))
         raise ProblemError(
             f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one{more}"
         )
-    return used
+    return limit.norm
 
 
 def rank_for(run: Run, used: Norm) -> int | None:

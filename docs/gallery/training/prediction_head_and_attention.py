@@ -2,7 +2,7 @@
 Training the prediction head together with the attention
 ========================================================
 
-With ``train_head=True`` the prompt and the linear head are trained at the same time. The head converges to the
+With ``train_head=True`` the prompt and the linear prediction head are trained at the same time. It converges to the
 max-margin head on the selected tokens.
 """
 

@@ -2,8 +2,8 @@
 Several attention heads select different tokens
 ===============================================
 
-Two attention heads read the same tokens, and their outputs are added. Each head has a selection of its own, and the
-smallest margins of both approach each other.
+Two attention heads read the same tokens, and their outputs are added. Each attention head has a selection of its own,
+and the smallest margins of both approach each other.
 """
 
 import matplotlib.pyplot as plt
