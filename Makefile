@@ -9,7 +9,7 @@ MINUTES ?= 60
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground test test-fast test-long soak check docs demo reproduce benchmarks dist clean
+.PHONY: install develop playground check-playground test test-fast test-long soak check schemas docs demo reproduce benchmarks dist clean
 
 install: $(VENV)/installed
 
@@ -61,6 +61,9 @@ check-playground:
 	cmp ../build/report/zoom.js ../src/attsvm/pages/templates/zoom.js && npm test && \
 	if command -v chromium >/dev/null; then npm run browser; \
 	else echo "check-playground: tests in the browser skipped, Chromium is not installed"; fi
+
+schemas: develop  ## docs/schemas, from the fields in attsvm/pages/schemas
+	$(BIN)/python -m attsvm.pages.schemas docs/schemas
 
 docs: develop  ## the site; open docs/_build/html/index.html
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html

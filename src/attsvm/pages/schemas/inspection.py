@@ -1,0 +1,255 @@
+"""The fields of the results of ``attsvm inspect``, ``compare`` and ``monitor``."""
+
+from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result
+from attsvm.results import Status
+
+
+class Source(Fields):
+    model: str  # the model as in the command: a folder or a name
+    text: str | None  # the file of texts; null for pictures
+    images: str | None  # the file or folder of pictures; null for texts
+
+
+class Model(Fields):
+    class_: str  # name of its class
+    family: str  # name of its family
+    layers: list[str]  # names of the attention layers
+    rotary: bool  # whether W is I/sqrt(d_h) over rotated keys and queries
+    biased: bool  # whether the logits have biases of positions, which are a part of W
+
+
+class Data(Fields):
+    sequences: int  # number of sequences
+    tokens: int  # number of tokens over all sequences
+    queries: int | None  # number of queries over all sequences
+    sampled: bool  # whether only a sample of the queries is used
+
+
+class ModelData(Data):
+    special_known: bool  # whether special tokens are known
+
+
+class Head(Fields):
+    layer: int  # number of the layer, from 0
+    head: int  # number of the head, from 0
+    largest_probability: Number  # mean of the largest probability of a query; null if no query may attend to two tokens
+    effective_tokens: Number  # mean of the exponential of the attention's entropy
+    special_share: Number  # mean attention to special tokens; null if they are not known
+    first_share: Number  # mean attention to the first token of the sequence
+    own_share: Number  # mean attention to the query's own position
+    previous_share: Number  # mean attention to the token before the query, over the queries that have one
+    # mean attention to earlier occurrences of the query's token, over the queries that have one
+    duplicate_share: Number
+    # mean attention to the tokens after earlier occurrences of the query's token, over the queries that have one
+    induction_share: Number
+    effective_rank: Number  # exponential of the entropy of W's singular values divided by their sum
+    # largest difference between a probability of the model's own attention and the one computed from tokens and W
+    rebuilt_error: Number
+    # lower and upper bound of the margin of W divided by the best margin with the same Frobenius norm and
+    # selection; null if there is none
+    margin_ratio: list[Number] | Missing | None
+    # optimal: the interval is as narrow as required, or there are no constraints; inaccurate: it is wider;
+    # infeasible: no matrix makes this selection; interrupted: it is not solved
+    status: Status | Missing
+    margin: Number | Missing  # smallest margin of W divided by its Frobenius norm
+    norm: Number | Missing  # Frobenius norm of W
+    constraints: int | Missing  # number of pairs of a query and a token that it does not select
+    # number of them that are left out because the token is an exact duplicate of the selected one
+    duplicates: int | Missing
+    support: int | Missing | None  # number of support tokens: constraints with positive weight in the dual solution
+    steps: int | Missing  # number of steps of the solver
+
+
+class Checkpoint(Fields):
+    step: int  # training step of the checkpoint
+    heads: list[Head]  # one entry for each inspected head
+
+
+class Change(Fields):
+    sequence: int  # sequence of the query whose selection changes
+    query: int  # that query
+    token: int  # the token that it selects then
+    norm: Number  # Frobenius norm of the change
+    relative: Number  # that norm divided by the norm of W
+
+
+class Reasons(Fields):
+    # sequence, query and dropped token of each constraint with a positive multiplier, the largest share first
+    triples: list[list[int]]
+    # multiplier of each triple divided by the sum of all: its part of the squared norm of the Att-SVM
+    shares: list[Number]
+    cosine: Number  # cosine similarity of W and the Att-SVM
+    # share of the k triples among the k rows with the smallest distances of W (margin divided by the norm of the
+    # row)
+    overlap: Number
+    chance: Number  # k divided by the number of rows: the overlap to expect by chance
+    change: Change  # smallest change of W that alters a selection
+
+
+class FactorChange(Fields):
+    lower: Number  # no change of smaller Frobenius norm alters a selection
+    upper: Number  # Frobenius norm of a change that does
+    relative: Number  # upper divided by the norm of both weights
+    sequence: int  # sequence of the query whose selection changes
+    query: int  # that query, among the inspected ones of the sequence
+    token: int  # the token that it selects then
+
+
+class Terms(Fields):
+    constant_query: Number  # of the mean query with what varies among the keys
+    interaction: Number  # of what varies among the queries with what varies among the keys
+    constant_key: Number  # of what varies among the queries with the mean key; 0 without rotary positions
+    constants: Number  # of the mean query with the mean key; 0 without rotary positions
+
+
+class Pair(Fields):
+    query: str  # group of origins of the queries
+    key: str  # group of origins of the keys
+    share: Number  # share of the decision margin, signed; those of all pairs add up to 1
+
+
+class Origins(Fields):
+    margin: Number  # mean over the queries of the logit of the selected token minus that of the runner-up
+    error: Number  # largest difference between the sum of all parts and the logits
+    terms: Terms  # share of the margin by what varies; the means over all queries and over all keys are constant
+    # origins of each group: "constant" is a group, earlier heads of one named set are one, every other origin is
+    # its own
+    groups: dict[str, list[str]]
+    pairs: list[Pair]  # at most 40 pairs of groups, those with the largest shares in absolute value first
+
+
+class Direction(Fields):
+    value: Number  # singular value
+    share: Number  # its square divided by the sum of all squares
+    # sequence and place of the queries with the largest and with the smallest coordinates
+    query_ends: list[list[list[int]]]
+    key_ends: list[list[list[int]]]  # sequence and place of the keys with the largest and with the smallest coordinates
+    # tokens of the vocabulary whose embeddings have the largest and the smallest coordinates on the side of the
+    # keys; null without a table of embeddings
+    vocabulary_ends: list[list[int]] | None
+
+
+class CausalTest(Fields):
+    query: str  # origin of the queries
+    key: str  # origin of the keys
+    share: Number  # share of the decision margin
+    score: Number  # mean attention to the decided tokens; null without a test, as the numbers below
+    resampled: Number  # the same with all origins of queries and keys from random tokens
+    alone: Number  # the same with all origins but those of the reason from random tokens
+    without_query: Number  # the same with the origins of the queries from random tokens; null if they are constant
+    without_key: Number  # the same with the origins of the keys from random tokens; null if they are constant
+    sufficiency: Number  # effect that is left of everything with alone
+    necessity: Number  # effect that is lost with without_query or without_key, whichever is smaller
+    control_sufficiency: list[Number] | None  # sufficiency of each control
+    control_necessity: list[Number] | None  # necessity of each control
+    passed: bool | None  # whether both are at least 0.5 and exceed those of every control
+    untested: str  # why there is no test; empty if there is one
+
+
+class View(Fields):
+    layer: int  # number of the layer, from 0
+    head: int  # number of the head, from 0
+    frobenius_norm: Number  # Frobenius norm of W
+    nuclear_norm: Number  # nuclear norm of W
+    spectral_norm: Number  # spectral norm of W
+    singular_values: list[Number]  # singular values of W, the largest first
+    # lower and upper bound of the margin of W divided by the best margin with the same Frobenius norm and
+    # selection; null if there is none; solved to 1e-4, or to --gap if that is smaller
+    margin_ratio: list[Number] | None
+    # optimal: the interval is as narrow as required, or there are no constraints; inaccurate: it is wider;
+    # infeasible: no matrix makes this selection
+    status: Status
+    support: list[list[int]] | None  # support tokens: sequence, query and token of each; null if there is no Att-SVM
+    reasons: Reasons | None  # the constraints that determine the Att-SVM of the selection; null if there is no Att-SVM
+    # smallest change of the key and query weights together that alters a selection; null with rotary positions,
+    # norms of queries and keys, or biases of positions
+    factor_change: FactorChange | None
+    # the decision margin split by origin in the residual stream; null if the family does not describe its stream
+    origins: Origins | None
+    # pairs of singular directions of W with the largest singular values; with rotary positions of W before the
+    # rotation
+    directions: list[Direction]
+    tests: list[CausalTest]  # causal tests of the largest parts of the decision margin on the text of --held-out
+
+
+class InspectResult(Result, schema="attsvm.inspect/2"):
+    seed: int  # seed of the sample of queries and of the twin
+    threads: int | None  # the limit set by --threads; null without one
+    seconds: Number  # wall time of everything except writing, in seconds
+    # whether margins, the twin or checkpoints are missing: the command was interrupted, or is still running
+    interrupted: bool
+    source: Source  # what was inspected, as given
+    model: Model  # the model
+    data: ModelData  # the inputs
+    gap: Number  # requested relative width of the margin intervals
+    rebuilt_error: Number  # largest rebuilt_error of a head
+    heads: list[Head]  # one entry for each inspected head
+    # named sets of heads that give at least half of their attention to one kind of token
+    sets: dict[str, list[str]]
+    # by layer.head: the token of largest probability, for each of queries; null if they are left out
+    selected: dict[str, Nested[int]] | None
+    queries: Nested[int]  # position of each query in its sequence; -1 for none
+    twin_gap: Number  # requested relative width of the twin's intervals: 0.1, or a wider --gap; null without a twin
+    twin: list[Head] | None  # the same for a copy of the model with random weights; null without it
+    checkpoints: list[Checkpoint]  # the heads of each checkpoint
+    view: View | None  # one head in detail: that of --view, or the first of --head; null without them
+
+
+class ModelsSource(Fields):
+    models: list[str]  # the models in the order in which they are compared
+    text: str | None  # the file of texts; null for pictures
+    images: str | None  # the folder of pictures; null for texts
+
+
+class ComparedModel(Fields):
+    name: str  # folder or name of the model
+    step: int | None  # training step of the checkpoint; null if the models are no checkpoints of one training
+    class_: str  # name of the model's class
+    family: str  # name of the model's family
+    rebuilt_error: float  # largest rebuilt_error of a head of this model
+    heads: list[Head]  # one entry for each inspected head
+
+
+class Weights(Fields):
+    product: Number  # of W
+    key: Number  # of the key weights with their bias
+    query: Number  # of the query weights with their bias
+
+
+class HeadChange(Fields):
+    layer: int  # number of the layer, from 0
+    head: int  # number of the head in its layer, from 0
+    changed: float  # share of the queries that select another token in the last model than in the first
+    # this share in each model after the first, compared with the first; null if the model lacks the head
+    since_first: list[Number]
+    # this share in each model after the first, compared with the model before it; null if one of the two lacks
+    # the head
+    since_previous: list[Number]
+    # whether the intervals of margin_ratio in the first and the last model are disjoint; null if one is missing
+    margin_moved: bool | None
+    # how far the weights moved, as Frobenius norms of the changes divided by those before; 0 if only the input of
+    # the head differs; null if the sizes differ
+    weights: Weights | Missing | None
+    queries: list[list[int]]  # sequence and number of each query whose selection changed
+    before: list[int]  # the token that each of these queries selects in the first model
+    after: list[int]  # the token that each of these queries selects in the last model
+
+
+class CompareResult(Result, schema="attsvm.compare/1"):
+    seed: int  # seed of the sample of queries
+    threads: int | None  # the limit set by --threads; null without one
+    seconds: Number  # wall time of everything except writing, in seconds
+    source: ModelsSource  # what was compared, as given
+    data: Data  # the inputs, which are the same for all models
+    gap: Number  # requested relative width of the margin intervals
+    models: list[ComparedModel]  # one entry for each model, in order
+    # one entry for each head of both the first and the last model, those with most changed selections first
+    changes: list[HeadChange]
+
+
+class MonitorResult(Result, schema="attsvm.monitor/1"):
+    source: str | None  # the file or folder of the record; null for a page of a monitor in Python
+    steps: list[int]  # the step of each record, ascending
+    heads: list[str]  # the heads, as layer.head
+    # by the name of the measure: a row for each record with a value for each head; null where it was not recorded
+    measures: dict[str, list[list[Number]]]

@@ -1,0 +1,43 @@
+"""The fields of the results of ``attsvm reproduce``."""
+
+from typing import Any
+
+from attsvm.pages.schemas.model import Fields, Number, Result
+
+
+class Row(Fields):
+    name: str  # what is measured
+    measured: str  # the measured number
+    published: str  # the published number; empty if there is none
+
+
+class ReproduceResult(Result, schema="attsvm.reproduce/1"):
+    name: str  # name of the figure or table
+    paper: str  # the paper that it is from
+    title: str  # its title
+    claim: str  # what the paper claims
+    criterion: str  # when the measured numbers meet the claim
+    quick: bool  # whether the sizes are those of --quick, by which no claim is judged
+    sizes: dict[str, Any]  # the sizes of the measurement
+    verdict: str  # holds, holds in part, or does not hold
+    why: str  # the numbers that decide
+    table: list[Row]  # rows of the table: measured beside published numbers
+    seconds: Number  # wall time of the measurement, in seconds
+    device: str  # device of the training
+    pieces: int  # number of pieces of the measurement
+    pieces_reused: int  # number of them that an earlier run had finished
+    measured: dict[str, Any]  # the measured arrays, by name
+
+
+class FiguresResult(Result, schema="attsvm.figures/1"):
+    figures: dict[str, ReproduceResult]  # the content of NAME.json of each figure, by name
+
+
+class Listed(Fields):
+    name: str  # its name on the command line
+    title: str  # its title
+    seconds: Number  # the time it takes at full size on two cores, in seconds; null if it is not known
+
+
+class FigureListResult(Result, schema="attsvm.figure-list/1"):
+    figures: list[Listed]  # one entry for each figure or table of attsvm reproduce

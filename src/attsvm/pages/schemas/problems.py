@@ -1,0 +1,129 @@
+"""The fields of the results of ``attsvm problem``, ``solve``, ``train`` and ``profile``."""
+
+from typing import Any
+
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result
+from attsvm.results import Status
+
+
+class Data(Fields):
+    source: str  # the file as in the command
+    sha256: str  # hash of names, shapes and contents of the arrays of the problem
+
+
+class OptimalTokens(Fields):
+    status: dict[str, int]  # number of problems with each status
+    value: Number  # norm of the solution of a single problem; null for a batch, and if infeasible
+
+
+class ProblemResult(Result, schema="attsvm.problem/1"):
+    data: Data  # the problem
+    batch_shape: list[int]  # shape of the leading batch axes
+    sequences: int  # number of sequences n
+    tokens: int  # number of tokens T of a sequence, with padding
+    dim: int  # dimension d of a token
+    key_dim: int  # dimension of a key; d without keys
+    query_dim: int | None  # dimension of a query; null without queries
+    queries_per_sequence: int  # number of queries of a sequence, with padding
+    classes: int | None  # number of classes; null for labels +1 and -1, and without labels
+    attention_heads: int | None  # number of attention heads; null for one
+    allowed_tokens: Number  # share of the tokens that the mask allows
+    active_queries: Number  # share of the queries that the query mask keeps
+    shapes: dict[str, list[int]]  # shape of each array
+    # number of unmasked queries with each label; null without labels
+    labels: dict[str, int] | None
+    # the Frobenius Att-SVM of the optimal tokens; null without a head and labels +1 and -1
+    optimal_tokens: OptimalTokens | None
+
+
+class SolveResult(Result, schema="attsvm.solve/1"):
+    threads: int | None  # the limit set by --threads; null without one
+    data: Data  # the problem
+    norm: str  # name of the norm
+    slack: Number  # the constant C of the soft margin; null for the hard margin
+    rank: int | None  # largest rank of the weights; null without a limit
+    # index of the selected token of each query, or a mask of the tokens that are kept together
+    selected: Nested[int | bool]
+    relaxed: Nested[bool] | None  # whether each query needs a margin of 0 only; null if none does
+    status: str | Nested[str]  # optimal, infeasible or inaccurate
+    value: float | Nested[Number] | None  # norm of the direction; null if infeasible
+    margin: float | Nested[Number] | None  # margin of the direction divided by its norm; null if infeasible
+    # objective value: the norm, or that of the soft-margin problem; null if infeasible
+    objective: float | Nested[Number] | None
+    gap: float | Nested[Number] | None  # relative duality gap; null if infeasible
+    # largest violation of a constraint, divided by the norms of its row and of the direction
+    violation: float | Nested[Number] | None
+    raw_violation: float | Nested[Number] | None  # largest violation of a constraint
+    bound: float | Nested[Number] | None  # Farkas bound: a lower bound of the norm of any solution; 0 if feasible
+    stats: dict[str, Any]  # method and the reason for it, steps and seconds
+    support: Nested[int] | None  # indices of the support tokens
+    direction: Nested[Number]  # the solution, shape (d_k, d_q), or (d_k) for a prompt; null if infeasible
+
+
+class Hypothesis(Fields):
+    name: str  # the key of the hypothesis
+    statement: str  # what is assumed
+    holds: bool | None  # null if it was not checked
+    number: Number  # what was found
+    unit: str  # of the number
+
+
+class Prediction(Fields):
+    norm: str  # norm of the Att-SVM
+    standing: str  # proved, measured, conjecture or none
+    source: str  # the reference, or the measurement
+    distance: float | list[Any] | None  # with a penalty, the distance of the weights to the minimiser, of each trial
+    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not checked), number and unit
+
+
+class TrainResult(Result, schema="attsvm.train/1"):
+    seed: int  # seed of the initial factors and of mini-batches
+    threads: int | None  # the limit set by --threads; null without one
+    data: Data  # the problem
+    attention: str  # combined, factored, prompt or key_prompt
+    fixed: list[Any]  # the parameters that kept their initial values
+    head: str  # name of the prediction head
+    optimizer: str  # the optimizer with its options
+    norm_of_optimizer: str | None  # name of the norm whose Att-SVM theory predicts; null if none is known
+    trials: int  # number of trials
+    status: dict[str, int]  # number of trials with each status
+    steps: int  # number of steps made
+    loss: Number  # loss after the last step, mean over the trials
+    median_largest_probability: Number  # median over the queries of all trials of the largest softmax probability
+    lowest_largest_probability: Number  # minimum over the queries of all trials of the largest softmax probability
+    weights_norm: Number  # Frobenius norm of W, KQ', p or Wp, median over the trials
+    log_scale: Number  # logarithm of a further factor of the weights; 0 while their norm is a floating-point number
+    trials_past_precision: int  # number of trials with a logit above 1e8, where rounding affects the run
+    precise_until: int | None  # first recorded step at which a logit had exceeded 1e8; null if none did
+    selected: Nested[int] | None  # token of each query; null for several trials
+    seconds: Number  # wall time of training, in seconds
+    prediction: Prediction | None  # the limit that is predicted, with --predict; null without it
+
+
+class ProfileResult(Result, schema="attsvm.profile/1"):
+    optimizer: str  # the optimizer as in the command
+    learning_rate: Number  # the learning rate of --learning-rate; null without it
+    attention: str  # combined (matrix W) or prompt (vector p)
+    steps: int  # number of steps of each run at most
+    batch_size: int | None  # number of sequences in a step; null for all of them (full batch)
+    status: Status  # finished, or interrupted
+    verdict: str  # name of the norm whose margin the optimizer maximises, or inconclusive
+    reason: str  # the reason for the verdict
+    chosen: str  # the schedule that the verdict rests on
+    # whether a run on the gradient itself ends elsewhere, because the gradient becomes too small for the
+    # optimizer
+    underflows: bool
+    threads: int | None  # the limit set by --threads; null without one
+    norms: list[str]  # names of the norms
+    schedules: list[str]  # names of the step schedules
+    steps_made: list[int]  # number of steps that each schedule made before it ended
+    mean_ratios: Nested[Number]  # mean margin ratio, shape (schedules, norms)
+    ratios: Nested[Number]  # margin ratio, shape (schedules, problems, norms); null where it is undefined
+    # margin ratio of a run on the gradient itself, shape (problems, norms); null without such a run, which is
+    # made only if the profile is conclusive
+    raw_ratios: Nested[Number] | None
+    # share of the problems in which every query is saturated (each dropped probability at most 1e-6), for each
+    # schedule
+    share_decided: list[Number]
+    # median over the problems of the largest change of a logit in a late step, for each schedule
+    median_logit_change: list[Number]

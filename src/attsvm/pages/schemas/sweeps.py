@@ -1,0 +1,57 @@
+"""The fields of the results of ``attsvm sweep``."""
+
+from typing import Any
+
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result
+
+
+class Variable(Fields):
+    dims: list[str]  # names of its axes
+    shape: list[int]  # its shape
+    attributes: dict[str, Any]  # its attributes, such as the meanings of codes
+
+
+class SweepResult(Result, schema="attsvm.sweep/1"):
+    store: str  # folder of the sweep
+    attributes: dict[str, Any]  # attributes of the store: its definition, seed, hash and errors
+    variables: dict[str, Variable]  # the arrays of the store, by name
+
+
+class SweepEstimateResult(Result, schema="attsvm.sweep_estimate/1"):
+    trials: int  # number of trials of the sweep
+    chunks: int  # number of its chunks
+    seconds: Number  # expected wall time on these workers, without starting them and compiling, in seconds
+    compile_seconds: Number  # the most that imports and compilation add to it, in seconds
+    bytes: int  # expected size on disk without compression, in bytes
+    workers: int  # number of workers
+    measured: int  # number of blocks that were computed to measure the time
+
+
+class Sweep(Fields):
+    name: str  # name of a ready sweep; empty for another one
+    version: str  # version of attsvm that made it
+    command: str  # the command line that made it
+    seed: int  # seed of its random numbers
+    hash: str  # SHA-256 of its definition
+
+
+class Estimate(Fields):
+    measure: str  # name of the output
+    of: str  # the code or the coordinate; empty if there is none
+    interval: str  # wilson or bootstrap
+    estimate: Nested[Number]  # share or mean, an array over the grid; null where nothing is measured
+    # lower end of the interval, an array over the grid; null for a mean of one trial or of equal values
+    low: Nested[Number]
+    # upper end of the interval, an array over the grid; null for a mean of one trial or of equal values
+    high: Nested[Number]
+    trials: Nested[int]  # number of trials of the estimate, an array over the grid
+
+
+class SweepShowResult(Result, schema="attsvm.sweep_show/1"):
+    sweep: Sweep  # the sweep that is shown
+    axes: dict[str, list[Any]]  # the values of each axis of the grid
+    trials: int  # number of trials of a cell
+    finished_trials: Nested[int]  # number of finished trials, an array over the grid
+    errors: list[Any]  # failed chunks: cell, trials, attempts, error and traceback
+    level: Number  # level of the intervals, such as 0.95
+    estimates: list[Estimate]  # one entry for each output of a measure, or code or coordinate of it

@@ -1,0 +1,212 @@
+"""The fields of the results of ``attsvm fit-text`` and ``attsvm next-token``."""
+
+from attsvm.pages.schemas.model import Fields, Missing, Number, Result
+from attsvm.results import Status
+
+
+class Texts(Fields):
+    source: str  # the source as in the command
+    test_source: str | None  # the source of the test texts; null if they are a part of the source
+    tokens: str  # what the tokens are: word vectors, or states of a transformer
+    sha256: str  # hash of the training texts and their labels
+    test_sha256: str  # hash of the test texts and their labels
+    classes: list[str] | None  # names of the labels
+    train: int  # number of training texts
+    test: int | None  # number of test texts
+    vocabulary: int | None  # number of known words
+    dim: int | None  # dimension of a token
+    # number of training texts in which a known word occurs at least; null if it does not apply
+    min_documents: int | None
+    max_length: int  # number of words of a text that are read at most
+    train_cut: int  # number of training texts longer than max_length
+    train_without_words: int  # number of training texts without a known word
+    test_cut: int  # number of test texts longer than max_length
+    test_without_words: int  # number of test texts without a known word
+
+
+class Training(Fields):
+    optimizer: str  # name of the optimizer
+    learning_rate: Number  # learning rate
+    alpha: Number  # strength of the penalty on the head and the prompt
+    batch_size: int  # number of texts of a step
+    max_steps: int  # number of steps at most
+    p: Number | Missing  # exponent p of mirror descent; missing for other optimizers
+    status: Status  # how training ended: converged or finished
+    steps_done: int  # number of steps made
+    kept_step: int  # step of the smallest validation loss, whose weights are kept
+
+
+class Baseline(Fields):
+    train: Number  # its accuracy on the training texts
+    test: Number  # its accuracy on the test texts
+    test_interval: tuple[float, float] | None  # 95 % Wilson interval, lower and upper end, of its test accuracy
+
+
+class Accuracy(Fields):
+    train: Number  # accuracy of the attention classifier on the training texts
+    test: Number  # accuracy of the attention classifier on the test texts
+    mean_token: Baseline  # logistic regression on the mean of the same vectors
+    tf_idf: Baseline  # logistic regression on TF-IDF features of words
+    test_interval: tuple[float, float] | None  # 95 % Wilson interval, lower and upper end, of test
+
+
+class EffectiveWords(Fields):
+    measure: str  # how the number is defined
+    mean: Number  # mean over the test texts
+    low: Number  # 10 % quantile over the test texts
+    median: Number  # median over the test texts
+    high: Number  # 90 % quantile over the test texts
+    median_length: Number  # median number of words that are read of a test text
+
+
+class Saturation(Fields):
+    median_largest_probability: Number  # median over the test texts
+    share_above_threshold: Number  # share of the test texts at or above the threshold
+    threshold: Number  # the attention counts as saturated if the median is at least this
+    soft: bool  # whether the median is below the threshold
+
+
+class Word(Fields):
+    word: str  # the word
+    documents: int  # number of test texts in which it occurs
+    frequency: Number  # its share of the words of a text, mean over the test texts
+    attention: Number  # its share of the attention in a text, mean over the test texts
+    over_frequency: Number  # attention divided by frequency
+    class_: str  # the label with the largest part of the word's attention, if all labels had as many texts
+    class_share: Number  # that part
+    over_frequency_interval: tuple[Number, Number]  # normal 95 % interval of over_frequency, lower and upper end
+
+
+class Words(Fields):
+    listed: int  # number of words that occur in enough test texts to be listed
+    listed_from: int  # number of test texts in which a listed word occurs at least
+    most: list[Word]  # listed words whose interval lies above 1, by falling over_frequency
+    least: list[Word]  # listed words whose interval lies below 1, by rising over_frequency
+    # words whose interval lies above 1, by their class, and there by falling class_share
+    by_class: dict[str, list[Word]]
+    # attention divided by frequency of every listed word, by falling value
+    over_frequency: dict[str, Number]
+
+
+class MarginReport(Fields):
+    texts: int  # number of texts of the sample
+    constraints: int  # number of pairs of a text and a word that it does not select
+    separable: bool | None  # whether a prompt exists that selects these words; null if undecided
+    slack: Number  # the constant C of the soft-margin Att-SVM; null for the hard margin
+    status: Status  # status of the solution
+    gap: Number  # relative duality gap of the solution
+    correlation: Number  # cosine similarity of the trained prompt and the Att-SVM
+    margin: Number  # smallest margin of the trained prompt divided by its norm
+    margin_ratio: Number  # margin divided by the largest possible margin; null if not separable
+    support_tokens: int | None  # number of support tokens
+
+
+class History(Fields):
+    steps: list[int]  # number of steps made
+    objective: list[Number]  # training loss with the penalty, mean since the last record
+    validation_loss: list[Number] | Missing  # loss on the validation part of the training texts
+    validation_accuracy: list[Number] | Missing  # accuracy on the validation part
+    effective_low: list[Number]  # 10 % quantile of the effective number of words
+    effective_median: list[Number]  # median of the effective number of words
+    effective_high: list[Number]  # 90 % quantile of the effective number of words
+
+
+class Seconds(Fields):
+    words: Number  # of making tokens of the texts
+    training: Number  # of training
+    baselines: Number  # of the two baselines
+    margins: Number  # of the margin report
+    everything: Number  # of everything except writing
+
+
+class FitTextResult(Result, schema="attsvm.fit-text/1"):
+    seed: int  # seed of the split, of the word vectors and of training
+    threads: int | None  # the limit set by --threads; null without one
+    data: Texts  # the texts
+    training: Training  # how the classifier was trained, and how training ended
+    accuracy: Accuracy  # shares of the texts that are classified correctly
+    effective_words: EffectiveWords  # effective number of words that the attention of a test text is spread over
+    saturation: Saturation  # the largest attention of a word in each test text
+    words: Words  # attention that words receive over the test texts
+    margin_report: MarginReport  # margins of the selected words in a sample of the training texts
+    history: History  # one entry for each record, every 25 steps
+    seconds: Seconds  # wall time, in seconds
+
+
+class Corpus(Fields):
+    source: str  # as in the command
+    sha256: str  # hash of the texts
+    train: int  # texts
+    test: int  # texts
+    train_words: int  # words of the training texts
+    vocabulary: int  # number of words, without the symbol of all others
+    in_vocabulary: float  # share of the training words
+    length: int  # of the longest context
+    dim: int | None  # of learnt word vectors; null for orthonormal ones
+
+
+class Descent(Fields):
+    optimizer: str  # its name
+    learning_rate: float  # step size
+    steps: int  # of the optimizer
+    contexts: int  # at most, of a last word
+
+
+class Share(Fields):
+    share: Number  # null without contexts
+    count: int  # contexts
+    interval: tuple[float, float] | None  # Wilson, 95 %
+
+
+class Agreement(Fields):
+    prediction: Share  # of the graph-SVM and the finite part
+    recent: Share  # of the most recent occurrence
+    frequent: Share  # of the most frequent word of the context
+    bigram: Share  # of the word of the context that followed the last word most often
+
+
+class NextWord(Agreement):
+    attention: Share  # of trained attention
+
+
+class HeldOut(Fields):
+    contexts: int  # held-out contexts with a prediction, one of each text at most
+    without_prediction: int  # held-out contexts of last words whose graph-SVM is infeasible
+    label_absent: int  # contexts that do not contain their next word
+    ordered: int  # contexts that the graph orders
+    total_variation: Number  # mean distance of trained and predicted shares
+    agreement: Agreement  # with the word that trained attention selects
+    agreement_in_vocabulary: Agreement  # the same where that word is in the vocabulary
+    next_word: NextWord  # the selected word is the next one, of contexts that contain it
+
+
+class LastWord(Fields):
+    word: str  # the last word
+    contexts: int  # training contexts
+    label_absent: int  # of them without their next word
+    edges: int  # of its graph
+    components: int  # of its graph
+    largest_component: int  # words
+    status: str  # of the graph-SVM
+    gap: Number  # its relative duality gap
+    value: Number  # its norm
+    finite_status: str  # of the finite part
+    finite_norm: float  # Frobenius norm of the finite part
+    loss: float  # of trained attention
+    least_loss: float  # its infimum
+    held_out: HeldOut  # contexts of this last word
+
+
+class GraphSeconds(Fields):
+    reading: float  # splitting the texts into words
+    everything: float  # of the computation
+
+
+class NextTokenResult(Result, schema="attsvm.next-token/1"):
+    seed: int  # of the split and of the contexts
+    threads: int | None  # the limit set by --threads, or null
+    data: Corpus  # the texts
+    training: Descent  # how attention was trained
+    held_out: HeldOut  # contexts of all last words together
+    last_words: list[LastWord]  # one entry for each last word
+    seconds: GraphSeconds  # wall time of parts
