@@ -23,8 +23,6 @@ from attsvm.cli.app import app  # noqa: E402
 from attsvm.cli.exits import exit_status  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 from attsvm.papers.experiments.blocks import Blocks  # noqa: E402
-from attsvm.papers.experiments.board import check_tensorboard  # noqa: E402
-from attsvm.papers.experiments.experiment import Experiment, make_options  # noqa: E402
 from attsvm.papers.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
 from attsvm.papers.experiments.models import TextShape  # noqa: E402
 from attsvm.papers.experiments.pictures import load_pictures, varied  # noqa: E402
@@ -292,20 +290,6 @@ def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
         read_splits(str(folder), "text")
 
 
-def test_tensorboard_shows_what_the_history_holds(reviews, vocabulary, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    experiment = Experiment.load("imdb", "tiny", str(reviews), vocabulary=str(vocabulary))
-    run = experiment.run(make_options(experiment.preset, "adam", tensorboard=True), tmp_path)
-    (events,) = tmp_path.rglob("events.out.tfevents.*")
-    found = accumulator.EventAccumulator(str(events))
-    found.Reload()
-    for name in ("train_loss", "test_accuracy"):
-        logged = {event.step: event.value for event in found.Scalars(name)}
-        # TensorBoard keeps float32
-        told = {row["step"]: row[name] for row in run["history"] if name in row}
-        assert logged == pytest.approx(told, rel=1e-6)
-
-
 def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*attsvm\[papers\]"):
@@ -318,9 +302,6 @@ def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     monkeypatch.setattr("attsvm.papers.experiments.reviews.VOCABULARY_PACKAGE", "no_such_package")
     with pytest.raises(ProblemError, match=r"vocabulary: expected .*, got none"):
         load_tokenizer()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ProblemError, match="tensorboard: it is not installed"):
-        check_tensorboard()
 
 
 def test_rows_to_choose_on_are_not_trained_on(tmp_path, vocabulary):

@@ -58,13 +58,14 @@ def run_several(
         Of each figure, in their order.
     """
     workers = min(num_threads(), len(figures), MOST_WORKERS) if find_device(device).platform == "cpu" else 1
+    options = {"out": out, "quick": quick, "sizes": sizes, "device": device}
     if workers == 1:
         for number, (spelling, figure) in enumerate(figures.items()):
             report = partial(_report, callback, number, len(figures), figure.name)
             report("begins")
-            yield _run(figure, spelling, out, command, quick, sizes, device, report)
+            yield _run(figure, spelling, command, options, report)
         return
-    calls = ((Path.cwd(), spelling, out, command, quick, sizes, device) for spelling in figures)
+    calls = ((Path.cwd(), spelling, command, options) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))
     for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
         _report(callback, number, len(figures), finished.name, "done")
@@ -75,33 +76,15 @@ def _report(callback: Callable[[Progress], object], done: int, figures: int, nam
     callback(Progress(done, figures, stage=f"{name}: {what}"))
 
 
-def _run_by_name(
-    folder: Path,
-    spelling: str,
-    out: Path,
-    command: str,
-    quick: bool,
-    sizes: Mapping[str, Any] | None,
-    device: str | None,
-) -> Card:
+def _run_by_name(folder: Path, spelling: str, command: str, options: Mapping[str, Any]) -> Card:
     keep_programs()
     os.chdir(folder)  # a worker of an earlier call may be in another one
-    return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, device, lambda _: None)
+    return _run(FIGURES.find(spelling), spelling, command, options, lambda _: None)
 
 
 def _run(
-    figure: Figure,
-    spelling: str,
-    out: Path,
-    command: str,
-    quick: bool,
-    sizes: Mapping[str, Any] | None,
-    device: str | None,
-    report: Callable[[str], object],
+    figure: Figure, spelling: str, command: str, options: Mapping[str, Any], report: Callable[[str], object]
 ) -> Card:
-    def say(piece: str, _: bool) -> None:
-        report(f"{piece} done")
-
-    outcome = run(figure, out, quick=quick, sizes=sizes, spelling=spelling, device=device, progress=say)
-    write(outcome, out, command)
+    outcome = run(figure, **options, spelling=spelling, progress=lambda piece, _: report(f"{piece} done"))
+    write(outcome, options["out"], command)
     return card(outcome, command)

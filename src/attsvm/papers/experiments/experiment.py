@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from attsvm._utils.progress import Callback
 from attsvm._version import __version__
@@ -18,8 +17,7 @@ from attsvm.papers.experiments.optimizers import check_optimizer
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.presets import Preset
 from attsvm.papers.experiments.published import compared
-from attsvm.papers.experiments.task import Data, Task
-from attsvm.papers.experiments.tasks import find_task
+from attsvm.papers.experiments.tasks import Data, Task, View, find_task
 from attsvm.papers.experiments.training import Hooks, Outcome, fit, seed_everything
 from attsvm.results import Status
 
@@ -70,7 +68,7 @@ class Experiment:
         vocabulary: str | None = None,
         validation_rows: int = 0,
     ) -> "Experiment":
-        """Load the data of a preset; arguments as for :meth:`attsvm.papers.experiments.task.Task.load`.
+        """Load the data of a preset; arguments as for :meth:`attsvm.papers.experiments.tasks.Task.load`.
 
         Raises ProblemError if there is no such task or preset, or its data cannot be read.
         """
@@ -106,32 +104,25 @@ class Experiment:
         model: Classifier = preset.shape.build()
         sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
 
-        def measured(_: nn.Module) -> dict[str, Any]:
-            return {**measure(model, sample), **task.measured(model, preset, data, options.device)}
+        def view() -> View:
+            return task.view(model, preset, data, options.device)
 
-        def recorded(_: nn.Module) -> list[Any]:
-            return task.recorded(model, preset, data, options.device)
-
-        outcome = fit(
-            model,
-            data.train,
-            data.test,
-            options,
-            folder,
-            resume=resume,
-            identity={"data": data.sha256, "model": repr(preset.shape)},
-            hooks=Hooks(task.augment if preset.augment else None, measured, recorded, callback),
+        hooks = Hooks(
+            augment=task.augment if preset.augment else None,
+            measure=lambda _: {**measure(model, sample), **view().numbers},
+            record=lambda _: view().record,
+            callback=callback,
         )
+        identity = {"data": data.sha256, "model": repr(preset.shape)}
+        outcome = fit(model, data.train, data.test, options, folder, resume=resume, identity=identity, hooks=hooks)
         numbers = _numbers(outcome, options, model)
         if outcome.status is Status.NON_FINITE:
             return {**numbers, "over_steps": []}
+        end = view()
         # the end may be a record, too
-        records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, recorded(model))]
-        return {
-            **numbers,
-            **task.shown(model, preset, data, options.device),
-            "over_steps": [{"step": step, "attention": attention} for step, attention in records],
-        }
+        records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, end.record)]
+        over_steps = [{"step": step, "attention": attention} for step, attention in records]
+        return {**numbers, **end.shown, "over_steps": over_steps}
 
     def result(
         self,

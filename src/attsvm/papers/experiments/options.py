@@ -11,7 +11,7 @@ from attsvm.papers.experiments.optimizers import check_optimizer
 Reduction = Literal["sum", "mean"]
 Precision = Literal["float32", "bf16"]
 
-NOT_IDENTITY = ("checkpoint_every", "device", "tensorboard")
+NOT_IDENTITY = ("checkpoint_every", "device")
 """Options that may change when a run is resumed."""
 
 
@@ -36,7 +36,6 @@ class Options:
     precision: Precision = "float32"
     compile: bool = False  # compile the model
     device: str = "cpu"  # as for :func:`attsvm.train`; kept under PyTorch's name
-    tensorboard: bool = False  # write TensorBoard files
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "checkpoint_every"):

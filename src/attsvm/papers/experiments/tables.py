@@ -1,11 +1,12 @@
 """Training and test rows: read from a folder of Parquet files or through Hugging Face's `datasets`, and as tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, device
 
 from attsvm._utils.files import reading
@@ -42,6 +43,39 @@ class Split(NamedTuple):
 
     inputs: Sequence[Any]
     labels: np.ndarray
+
+
+def load_rows(
+    source: str,
+    column: str,
+    num_classes: int,
+    encode: Callable[[list[Any]], Tensor],
+    *,
+    padding: int | None = None,
+    train_rows: int | None = None,
+    test_rows: int | None = None,
+    validation_rows: int = 0,
+) -> tuple[Rows, Rows]:
+    """Read the rows to train on and to test on, as tensors.
+
+    ``source``, ``column``: as for :func:`read_splits`. ``encode``: from the inputs of the chosen rows to their tensor.
+    ``train_rows``, ``test_rows``: number of rows, drawn with a fixed seed. By default all. ``validation_rows``: if
+    positive, that many training rows are not trained on and replace the test rows.
+
+    Raises ProblemError if the data cannot be read, or a label is no class.
+    """
+    train, test = read_splits(source, column)
+    for split in (train, test):
+        if split.labels.max() >= num_classes:
+            raise ProblemError(f"{source}: expected labels 0 to {num_classes - 1}, got {split.labels.max()}")
+    chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
+    tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
+
+    def rows(split: Split, numbers: np.ndarray) -> Rows:
+        inputs = encode([split.inputs[row] for row in numbers])
+        return Rows(inputs, torch.from_numpy(split.labels[numbers]), padding)
+
+    return rows(train, chosen), rows(tested, tested_rows)
 
 
 def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, Split]:

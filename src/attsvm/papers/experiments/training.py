@@ -24,7 +24,6 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, is_recorded
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.board import Board
 from attsvm.papers.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.papers.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
 from attsvm.papers.experiments.optimizers import make_optimizer
@@ -96,16 +95,15 @@ def fit(
 ) -> Outcome:
     """Train a model, and write a checkpoint from which a later call resumes.
 
-    Call :func:`seed_everything` before the model is created: its initial weights come
-    from PyTorch's generator.
+    Call :func:`seed_everything` before the model is created: its initial weights come from PyTorch's generator.
 
     ``model``: trained in place. ``test``: evaluated after every epoch. ``folder``: an existing folder for the
-    checkpoint and for TensorBoard files. ``resume``: continue from the checkpoint in ``folder``, if there is one.
-    ``identity``: further values that must be equal to resume, such as the hash of the data.
+    checkpoint. ``resume``: continue from the checkpoint in ``folder``, if there is one. ``identity``: further values
+    that must be equal to resume, such as the hash of the data.
 
     Ctrl-C completes the step and saves a checkpoint; the status is then ``interrupted``. A second Ctrl-C ends at once.
 
-    Raises ProblemError if there are no rows, the checkpoint belongs to another run, or TensorBoard is not installed.
+    Raises ProblemError if there are no rows, or the checkpoint belongs to another run.
     """
     if not len(train) or not len(test):
         raise ProblemError(f"rows: expected at least 1 to train on and 1 to test on, got {len(train)} and {len(test)}")
@@ -118,7 +116,6 @@ def fit(
         status = run.train(requested)
     if status is Status.INTERRUPTED:
         run.save()
-    run.board.close()
     return Outcome(status, run.history, run.position.step, run.seconds(), run.records)
 
 
@@ -139,7 +136,6 @@ class _Run:
         self.device, self.path, self.known = torch.device(options.device), folder / CHECKPOINT, known
         model.to(self.device)
         self.optimizer = make_optimizer(options.optimizer, model.parameters(), options.learning_rate)
-        self.board = Board(folder if options.tensorboard else None)
         self.called: Callable[[Tensor], Tensor] = torch.compile(model) if options.compile else model
         self.position = Position()
         self.history: list[dict[str, Any]] = []
@@ -160,7 +156,6 @@ class _Run:
         """Evaluate the initial model, unless the run is resumed."""
         if not self.history:
             self.history.append({"epoch": 0, "step": 0, "seconds": 0.0, **self._evaluated()})
-            self.board.write(self.history[0])
             self._record()
 
     def train(self, interrupted: Event) -> Status:
@@ -253,7 +248,6 @@ class _Run:
         if not math.isfinite(row["test_loss"]):
             return Status.NON_FINITE
         self.history.append(row)
-        self.board.write(row)
         position.epoch, position.batch = position.epoch + 1, 0
         position.loss, position.correct, position.seen = 0.0, 0, 0
         self.save()

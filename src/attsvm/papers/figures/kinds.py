@@ -1,6 +1,6 @@
 """Whether W and (K, Q) end at the best tokens, at a local optimum or elsewhere from random starts, against d."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, ClassVar
@@ -17,14 +17,11 @@ from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.plot.series import DATA
-from attsvm.problem import Problem
 from attsvm.statistics import share as share_interval
-from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
-from attsvm.sweeps.compute import one_thread
+from attsvm.sweeps import READY, Block, Definition, Output, measured
 from attsvm.sweeps.definition import LANES
-from attsvm.sweeps.measures import KINDS
-from attsvm.sweeps.sources import drawn_block, find_source
-from attsvm.sweeps.training import filled_up
+from attsvm.sweeps.measure import YES_NO
+from attsvm.sweeps.measures import KINDS, KindOfConvergence
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import train
 
@@ -50,80 +47,30 @@ Training 500 runs takes 0.5 s of CPU time in 10 dimensions, and 2 to 7 s in 20. 
 
 
 @dataclass(frozen=True)
-class LastWeights(Measure):
-    """The last weights of each run, with zeros up to the largest dimension."""
+class KindAfterMore(KindOfConvergence):
+    """The kind of convergence, and whether a run that ends at no local optimum still does after further steps."""
 
-    dim: int
-    name = "weights"
-
-    def declared(self) -> Mapping[str, Output]:
-        """One matrix for each trial."""
-        return {"weights": Output(axes={"row": range(self.dim), "column": range(self.dim)})}
+    further: int
+    outputs: ClassVar[Mapping[str, Output]] = {**KindOfConvergence.outputs, "left": Output(codes=YES_NO)}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Take them from the run."""
-        return {"weights": filled_up(block.run.weights, (self.dim, self.dim))}
-
-
-def _left(definition: Definition, found: Mapping[str, np.ndarray], further: int) -> np.ndarray:
-    """How many runs of each dimension still end at no local optimum after further steps."""
-    left = np.zeros(definition.num_cells, dtype=int)
-    for cells, problem, weights in _continued(definition, found, further):
-        np.add.at(left, cells[np.asarray(classify(problem, weights).kind) == Kind.NOT_LOCAL], 1)
-    return left
-
-
-def _continued(
-    definition: Definition, found: Mapping[str, np.ndarray], further: int
-) -> Iterator[tuple[np.ndarray, Problem, np.ndarray]]:
-    """Continue the runs that ended at no local optimum, from their last weights.
-
-    Yields for all runs that are padded to the same dimension, and continued in one batch: the cells of the runs, their
-    problems, and their weights.
-    """
-    cells, trials = np.nonzero(found["kind"] == KINDS.index(Kind.NOT_LOCAL))
-    padded_dims = np.array([_padded_dim(dim) for dim in definition.grid["dim"]])[cells]
-    for dim in np.unique(padded_dims):
-        own = cells[padded_dims == dim], trials[padded_dims == dim]
-        problem = _stacked([_drawn(definition, int(c), int(t)) for c, t in zip(*own, strict=True)])
-        number = len(own[0])
-        batch = np.resize(np.arange(number), -(-number // SLICE) * SLICE)
-        with one_thread():  # as in the sweep, so that the batch has its program
-            longer = train(problem[batch], init=found["weights"][own][batch, :dim, :dim], steps=further, record=1)
-        yield own[0], problem, longer.weights[:number]
-
-
-def _drawn(definition: Definition, cell: int, trial: int) -> Problem:
-    """The problem of a trial, in a batch of one."""
-    arguments = definition.arguments(cell).data
-    return drawn_block(find_source(definition.data)([definition.generator(cell, trial)], **arguments), 1).problem
-
-
-def _stacked(problems: list[Problem]) -> Problem:
-    """The problems in one batch."""
-    names = ("tokens", "labels", "queries", "head")
-    return Problem(**{name: np.concatenate([getattr(problem, name) for problem in problems]) for name in names})
-
-
-def _padded_dim(dim: int) -> int:
-    return min((size for size in PADDED_DIMS if size >= dim), default=dim)
+        """Continue these runs of a block in slices."""
+        kind = super().measure(block)["kind"]
+        astray = np.flatnonzero(kind == KINDS.index(Kind.NOT_LOCAL))
+        left = np.zeros(len(kind), dtype=bool)
+        if astray.size:
+            batch = np.resize(astray, -(-astray.size // SLICE) * SLICE)
+            longer = train(block.problem[batch], init=block.run.weights[batch], steps=self.further, record=1)
+            ends = np.asarray(classify(block.problem[batch], longer.weights).kind)
+            left[astray] = (ends == Kind.NOT_LOCAL)[: astray.size]
+        return {"kind": kind, "left": left}
 
 
 def _fixed(n: int, T: int, self_attention: bool) -> dict[str, Any]:
     return {"num_sequences": n, "num_tokens": T, "self_attention": self_attention}
 
 
-def _shares(
-    attention: str,
-    n: int,
-    T: int,
-    dims: list[int],
-    runs: int,
-    seed: int,
-    steps: int,
-    further: int,
-    self_attention: bool,
-) -> Arrays:
+def _shares(attention: str, n: int, T: int, sizes: Sizes, self_attention: bool) -> Arrays:
     """The sweep ``phase-global`` with these sizes, on W or (K, Q). Starts and steps are those of the published code."""
     combined = attention == "combined"
     training = {
@@ -133,26 +80,23 @@ def _shares(
         "scope": "all" if combined else "each",
         "init": "uniform",
         "penalty": 0.0 if combined else PENALTY,
-        "steps": steps,
+        "steps": sizes["steps"],
         "record": 1,
+        "svm.norm": NORMS[attention],
+        "pad_to": PADDED_DIMS,
     }
     definition = READY["phase-global"].changed(
-        grid={"dim": dims},
-        fixed={
-            **_fixed(n, T, self_attention),
-            **training,
-            "svm.norm": NORMS[attention],
-            "pad_to": PADDED_DIMS,
-        },
-        measures=["kind", LastWeights(_padded_dim(max(dims)))] if combined else ["kind"],
-        trials=runs,
-        seed=seed,
+        grid={"dim": sizes["dims"]},
+        fixed=_fixed(n, T, self_attention) | training,
+        measures=[KindAfterMore(sizes["further_steps"]) if combined else "kind"],
+        trials=sizes["runs"],
+        seed=sizes["seed"],
         budget=0,
-        block=-(-runs // SLICE) * SLICE,
+        block=-(-sizes["runs"] // SLICE) * SLICE,
     )
     found = measured(definition)
     shares = np.stack([(found["kind"] == code).mean(axis=1) for code in range(len(KINDS))], axis=-1)
-    return {"share": shares} | ({"left": _left(definition, found, further)} if combined else {})
+    return {"share": shares} | ({"left": (found["left"] == 1).sum(axis=1)} if combined else {})
 
 
 def _all_support(
@@ -237,8 +181,10 @@ class Kinds(CrossAndSelf):
             return np.stack([arrays["all_support"] for arrays in each])
 
         for attention, norm in NORMS.items():
-            further = dims, sizes["runs"], seed, sizes["steps"], sizes["further_steps"], self_attention
-            parts = [piece(f"{attention}-n{n}-T{T}", _shares, attention, n, T, *further) for n, T in shapes]
+            parts = [
+                piece(f"{attention}-n{n}-T{T}", _shares, attention, n, T, dict(sizes), self_attention)
+                for n, T in shapes
+            ]
             for key in parts[0]:
                 found[f"{key} {attention}"] = np.stack([part[key] for part in parts])
             solved = min(sizes["runs"], MOST_SOLVED)
