@@ -34,6 +34,8 @@ from .regularization import regularization_path as regularization_path
 from .results import Status as Status
 from .selection import optimal_tokens as optimal_tokens
 from .selection import scores as scores
+from .stack import Stack as Stack
+from .stack import StackRun as StackRun
 from .svm import Solution as Solution
 from .svm import finite_part as finite_part
 from .svm import solve_head as solve_head

@@ -12,10 +12,11 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.optimizers.chain import rule_of
+from attsvm.training.attention import Data
 from attsvm.training.attention_heads import fold
 from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.objective import Observation
-from attsvm.training.range import range_of
+from attsvm.training.range import Range, range_of
 from attsvm.training.run import Run
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
@@ -91,11 +92,16 @@ class Session:
             if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
                 allowed = previous.range
             else:
-                allowed = range_of(self.objective, start, fixed, taken, dtype)
+                allowed = self._range(start, fixed, taken, dtype)
             inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
             moved.append(_on_device(inputs, previous, moved[-1] if moved else None))
             previous = inputs
         return moved
+
+    def _range(
+        self, start: dict[str, np.ndarray], fixed: dict[str, np.ndarray], data: Data, dtype: np.dtype[Any]
+    ) -> Range:
+        return range_of(self.objective, start, fixed, data, dtype)
 
     def resume(self, run: Run) -> None:
         """Continue with the optimizer's state and the counts of an earlier run."""

@@ -1,0 +1,169 @@
+"""The training loss of a stack and its gradient in all layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm._utils.contractions import contract, settle
+from attsvm.optimizers.scales import Scale, Scales
+from attsvm.stack.layers import Attended, Tokens, attend, merged
+from attsvm.stack.pullback import Sloped, added, pull_back
+from attsvm.training.attention import Data, Parameters
+from attsvm.training.objective import Evaluation, Objective, Observation
+
+Array = jax.Array
+
+VALUES = "V"
+"""The value matrices, shape (L − 1, d, d) for each attention head, among the fixed parameters."""
+
+
+@dataclass(frozen=True)
+class StackObjective(Objective):
+    """(1/N) Σ ℓ(f, y), where f reads a token of the last of several layers.
+
+    ``attention`` is the parametrization of each layer; the parameters of layer l have its names followed by l.
+    """
+
+    num_layers: int = 2
+    residual: bool = True
+    causal: bool = False
+
+    def names(self, layer: int) -> tuple[str, ...]:
+        """The parameters of a layer, which count from 1."""
+        of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
+        return tuple(f"{name}{layer}" for name in of_one)
+
+    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
+        """Value, and the gradient of each layer with a scale of its own."""
+        of_attention, of_head = self.split(trained, fixed)
+        weights, pull_weights = jax.vjp(self.weights, of_attention)
+        layers = self.forward(weights, fixed, data)
+        pooled = layers[-1].output().whole
+        of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled, data))
+        outputs = self.heads.total(of_heads)
+        direction, log_slope = self.loss.slope(outputs, data.labels)
+        length = of_heads.shape[-1]
+        weight = data.query_weight if direction.ndim == 3 else data.query_weight[:, :, None]
+        # padded queries have labels of 0, where a loss may be undefined
+        direction = self.heads.repeated(jnp.where(weight > 0, weight * direction, 0.0), length)
+        _, output_gradient = pull_outputs(jnp.broadcast_to(direction, of_heads.shape).astype(of_heads.dtype))
+        slope = Sloped(settle(output_gradient), self.heads.repeated(settle(log_slope), length))
+        gradients: list[Array] = []
+        groups: list[Scale] = []
+        for number in range(self.num_layers, 0, -1):
+            layer = layers[number - 1]
+            if number < self.num_layers:
+                slope = self._into_heads(of_tokens, fixed, number, length)
+            pulled = pull_back(layer, slope)
+            gradients.insert(0, pulled.weights)
+            groups.insert(0, Scale(self.names(number), pulled.log_scale))
+            if number == self.num_layers:
+                of_tokens = self._over_heads([pulled.tokens])
+            elif number > 1:
+                kept = [of_tokens] if self.residual else []
+                of_tokens = added([*kept, self._over_heads([pulled.tokens, pulled.queries])])
+        (gradient,) = pull_weights(gradients)
+        gradient, scales = self.heads.scaled(gradient, Scales(tuple(groups)))
+        return Evaluation(self._mean_loss(outputs, data), gradient, scales)
+
+    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
+        """Whether head and loss are numbers at these parameters, shape (B,)."""
+        of_attention, of_head = self.split(trained, fixed)
+        pooled = self.forward(self.weights(of_attention), fixed, data)[-1].output().whole
+        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled, data), data))
+
+    def observe(
+        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
+    ) -> Observation:
+        """The observation; selection and probability are those of the last layer."""
+        of_attention, of_head = self.split(trained, fixed)
+        layers = self.forward(self.weights(of_attention), fixed, data)
+        last = layers[-1]
+        value = self._mean_loss(self._outputs(of_head, last.output().whole, data), data)
+        largest = reduce(jnp.maximum, (layer.largest_logit for layer in layers))
+        return Observation(
+            value,
+            self.heads.first(self.heads.unfold(last.winner[:, :, 0])),
+            self.heads.first(self.heads.unfold(last.probability[:, :, 0])),
+            self.heads.over(jnp.max, largest),
+            exponent,
+            {name: self.heads.first(x) for name, x in trained.items()},
+        )
+
+    def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
+        """All parameters of the layers, and those of the prediction head, the attention heads folded in the trials."""
+        folded = {name: self.heads.fold(x) for name, x in trained.items()}
+        return folded, {name: x for name, x in fixed.items() if name != VALUES}
+
+    def weights(self, parameters: Parameters) -> list[Array]:
+        """W of each layer, shape (d, d_q, B)."""
+        each = [[parameters[name] for name in self.names(layer)] for layer in range(1, self.num_layers + 1)]
+        return [x[0] if len(x) == 1 else contract("km,em->ke", *x) for x in each]
+
+    def forward(self, weights: Sequence[Array], fixed: Parameters, data: Data) -> list[Attended]:
+        """All layers."""
+        length = weights[0].shape[-1]
+        allowed = self._self_mask(data)
+        tokens, of_one = Tokens(data.tokens, None), Tokens(self._of_one_head(data.tokens), None)
+        found: list[Attended] = []
+        for number, W in enumerate(weights[:-1], start=1):
+            found.append(attend(W, tokens, tokens.whole, allowed))
+            of_one = self._next(of_one, found[-1].output(), fixed, number)
+            assert of_one.rest is not None
+            tokens = Tokens(self.heads.repeated(of_one.limit, length), self.heads.repeated(of_one.rest, length))
+        found.append(attend(weights[-1], tokens, data.queries, data.allowed))
+        return found
+
+    def _next(self, tokens: Tokens, output: Tokens, fixed: Parameters, number: int) -> Tokens:
+        """x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
+        assert output.rest is not None
+
+        def summed(of_heads: Array) -> Array:
+            if VALUES in fixed:
+                of_heads = contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads)
+            return self.heads.total(of_heads)
+
+        limit, rest = summed(output.limit), summed(output.rest)
+        if self.residual:
+            limit = tokens.limit + limit
+            rest = rest if tokens.rest is None else tokens.rest + rest
+        # sums of the same terms in another order: the first layer has none, because addition is commutative
+        return Tokens(settle(limit) if number == 1 else merged(settle(limit)), settle(rest))
+
+    def _into_heads(self, slope: Sloped, fixed: Parameters, number: int, length: int) -> Sloped:
+        """The gradient of the output of each attention head, V_h'u."""
+        direction = self.heads.repeated(slope.direction, length)
+        if VALUES in fixed:
+            direction = contract("de,ntd->nte", fixed[VALUES][number - 1], direction)
+        return Sloped(direction, self.heads.repeated(slope.log, length))
+
+    def _over_heads(self, parts: list[Sloped]) -> Sloped:
+        """The sum of gradients (..., H·B) over the parts and the heads."""
+        if self.heads.number is None:
+            return added(parts)
+        apart = [
+            Sloped(self.heads.unfold(part.direction)[..., h, :], self.heads.unfold(part.log)[..., h, :])
+            for part in parts
+            for h in range(self.heads.number)
+        ]
+        return added(apart)
+
+    def _of_one_head(self, tokens: Array) -> Array:
+        """The tokens, which all heads share: (n, T, d, H·B or 1) to (n, T, d, B or 1)."""
+        if self.heads.number is None or tokens.shape[-1] == 1:
+            return tokens
+        return self.heads.unfold(tokens)[..., 0, :]
+
+    def _self_mask(self, data: Data) -> Array | None:
+        """What each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""
+        if data.allowed is None and not self.causal:
+            return None
+        T = data.tokens.shape[1]
+        mask = jnp.asarray(np.tril(np.ones((T, T), bool)) if self.causal else np.ones((T, T), bool))[None, :, :, None]
+        if data.allowed is None:
+            return jnp.broadcast_to(mask, (data.tokens.shape[0], T, T, 1))
+        return settle(mask & jnp.any(data.allowed, axis=1, keepdims=True))

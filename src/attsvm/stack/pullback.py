@@ -1,0 +1,85 @@
+"""The gradient of a stack, layer by layer from the last one. It keeps its relative accuracy in every layer.
+
+Each position has a gradient exp(γ) u of its own scale: that of a token that is not selected is of the order of
+exp(−margin), and one common factor for all positions would make the small ones underflow.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm._utils.contractions import contract, over_entries, settle, total
+from attsvm.stack.layers import Attended, weighted_gaps
+
+Array = jax.Array
+
+
+class Sloped(NamedTuple):
+    """Gradients with respect to vectors, exp(log) · direction."""
+
+    direction: Array  # (n, T, d, B)
+    log: Array  # (n, T, B); −inf for a zero gradient
+
+
+class OfLayer(NamedTuple):
+    """The gradient of one layer."""
+
+    weights: Array  # (d, d_q, B), times exp(−log_scale)
+    log_scale: Array  # (B,); 0 where the gradient is zero
+    tokens: Sloped  # with respect to the tokens as values and as keys
+    queries: Sloped
+
+
+def pull_back(layer: Attended, output: Sloped) -> OfLayer:
+    """The gradient from that of the layer's output, exp(γ_q) u_q for each query q.
+
+    With D_t = ⟨x_* − x_t, u⟩, r = Σ_{t≠*} e_t D_t / S, the gradient with respect to the logits is exp(γ) times r/S for
+    the winner and (e_t/S)(r − D_t) for the others. These sums have no cancellation.
+
+    ``output``: direction (n, Q, d, B), log (n, Q, B).
+    """
+    u, gamma, probability = output.direction, output.log[:, :, None], layer.probability
+    D = layer.gap_products(u)
+    # exp(ρ) is the largest e_t |D_t| of a query: the size of its part of the gradient of the weights
+    exponent = jnp.where(layer.is_winner, -jnp.inf, layer.shortfall + jnp.log(jnp.abs(D)))
+    rho = settle(jnp.max(exponent, axis=2, keepdims=True))
+    products = settle(jnp.sign(D) * jnp.exp(exponent - _finite(rho)))  # e_t D_t exp(−ρ)
+    r = settle(total(products, axis=2) * probability)  # times exp(−ρ)
+    # Σ_t g_t (x_t − x_*), because the g_t of a query add up to zero
+    pulled = weighted_gaps(settle((layer.weight * r - products) * probability), layer.winning, layer.tokens)
+    size = settle(gamma + rho)
+    log_scale = over_entries(jnp.maximum, size)
+    log_scale = _finite(log_scale)
+    of_weights = contract("nqk,nqe->ke", settle(jnp.exp(size - log_scale) * pulled), layer.queries)
+    of_queries = Sloped(contract("ke,nqk->nqe", layer.weights, pulled), size[:, :, 0])
+
+    # a token has the scale of the query that weighs it most: the gradient is Σ_q a_t u + g_t W z, where a_t and g_t
+    # are of the order of exp(γ + δ_t)
+    reach = settle(gamma + jnp.where(layer.is_winner, 0.0, layer.shortfall))
+    log = settle(jnp.max(reach, axis=1))  # (n, T, B)
+    share = settle(jnp.exp(reach - _finite(log)[:, None]) * probability)
+    slope = r * jnp.exp(rho)
+    as_key = settle(share * jnp.where(layer.is_winner, slope, slope - D))
+    of_tokens = contract("nqt,nqd->ntd", share, u) + contract("nqt,nqd->ntd", as_key, layer.images)
+    return OfLayer(of_weights, log_scale, Sloped(settle(of_tokens), log), of_queries)
+
+
+def added(parts: list[Sloped]) -> Sloped:
+    """The sum of gradients, on the scale of the largest one at each position."""
+    log = parts[0].log
+    for part in parts[1:]:
+        log = jnp.maximum(log, part.log)
+    log = settle(log)
+    common = _finite(log)
+    total_of: Array | None = None
+    for part in parts:
+        term = jnp.exp(part.log - common)[:, :, None] * part.direction
+        total_of = term if total_of is None else total_of + term
+    assert total_of is not None
+    return Sloped(settle(total_of), log)
+
+
+def _finite(log: Array) -> Array:
+    """0 in place of −inf, which would be subtracted from −inf."""
+    return jnp.where(jnp.isneginf(log), 0.0, log)

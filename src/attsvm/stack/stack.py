@@ -1,0 +1,323 @@
+"""Several attention layers that are trained together."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm._utils.checks import check_callback, check_flag, check_integer, check_kind
+from attsvm._utils.progress import Callback, reports
+from attsvm.errors import ProblemError
+from attsvm.losses import OutputLoss
+from attsvm.norms import Norm
+from attsvm.problem import Problem, check_is_problem
+from attsvm.results import plain
+from attsvm.stack.path import Layer, layers_of
+from attsvm.stack.run import StackRun
+from attsvm.stack.training import train_stack
+from attsvm.svm import Solution, solve_svm
+
+
+class Stack:
+    """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
+
+    A self-attention layer replaces each token x_t by x_t + Σ_h V_h Σ_s softmax(X W_h x_t)_s x_s. The last layer is that
+    of :func:`attsvm.train`: f = v'X'softmax(X W z) of the tokens that it sees.
+
+    Trained together with one norm over the gradients of all layers, each layer was measured to converge to the Att-SVM
+    of its own tokens, relaxed off the selected path: a margin of 1 at the positions that reach the output, a margin
+    of 0 at the others. All layers reach the same margin. :meth:`solve` computes this limit; it is not proved.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels, queries and a linear head, no keys, and a mask of tokens only. With ``num_heads``, each layer has
+        this number of attention heads.
+    layers : int
+        L, at least 2.
+    residual : bool
+        Whether x_t is added.
+    causal : bool
+        Whether positions attend to themselves and those before them only. The query of the last layer attends to all.
+    values : array, shape ([H,] L − 1, d, d), optional
+        The value matrices V of the self-attention layers, which are not trained. The identity by default; required
+        with several attention heads, because heads with the same V do not learn to differ.
+
+    Raises
+    ------
+    ProblemError
+        If the problem lacks what a stack needs, or an argument does not fit it.
+
+    See Also
+    --------
+    attsvm.train : Trains one layer.
+    attsvm.StackRun : The result of training.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+    >>> run = stack.train(steps=5000)
+    >>> [round(attsvm.correlation(run.weights[f"W{l}"], one.direction), 2) for l, one in enumerate(stack.solve(run), 1)]
+    [1.0, 1.0]
+    """
+
+    def __init__(
+        self, problem: Problem, layers: int, *, residual: bool = True, causal: bool = False, values: Any = None
+    ) -> None:
+        check_is_problem(problem)
+        for name in ("labels", "queries", "head"):
+            if getattr(problem, name) is None:
+                raise ProblemError(f"problem: expected {name}, got none")
+        if problem.keys is not None:
+            raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
+        if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:
+            raise ProblemError("problem: expected a mask of shape (n, T), got one for each query")
+        self.problem = problem
+        self.layers = check_integer("layers", layers, 2)
+        self.residual = check_flag("residual", residual)
+        self.causal = check_flag("causal", causal)
+        self.values = None if values is None else self._values(values)
+        if values is None and problem.num_heads is not None:
+            raise ProblemError(
+                f"values: expected value matrices for {problem.num_heads} attention heads, got None; heads with the "
+                "same matrix do not learn to differ"
+            )
+
+    def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:
+        array = np.asarray(values, np.float64)
+        own = (self.layers - 1, self.problem.dim, self.problem.dim)
+        if array.shape != self.problem.heads_shape + own or not np.isfinite(array).all():
+            raise ProblemError(f"values: expected finite numbers of shape {self.problem.heads_shape + own}, got {array.shape}")
+        return np.broadcast_to(array, self.problem.batch_shape + own)
+
+    def __repr__(self) -> str:
+        options = "" if self.residual else "; no residual"
+        options += "; causal" if self.causal else ""
+        return f"Stack({self.layers} layers{options}; {self.problem!r})"
+
+    @property
+    def growth(self) -> float:
+        """How much larger the entries of tokens may become from the first layer to the last."""
+        d, heads = self.problem.dim, self.problem.num_heads or 1
+        of_layer = 1.0 if self.values is None else heads * d * max(1.0, float(np.abs(self.values).max()))
+        return float((1.0 + of_layer) ** (self.layers - 1))
+
+    @reports("training")
+    def train(
+        self,
+        *,
+        attention: str = "combined",
+        rank: int | None = None,
+        optimizer: Any = None,
+        learning_rate: Any = None,
+        steps: int = 20_000,
+        loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
+        batch_size: int | None = None,
+        init: Any = None,
+        seed: int = 0,
+        record: int | Sequence[int] | None = None,
+        dtype: str = "float64",
+        device: str | None = None,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> StackRun:
+        """Train all layers together.
+
+        The gradient of each layer keeps its relative accuracy however saturated the layers are.
+
+        Parameters
+        ----------
+        attention : {"combined", "factored"}
+            Train W or (K, Q) of each layer.
+        rank : int, optional
+            Columns of K and Q; d by default.
+        optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
+            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over all layers and steps
+            relative to the norm of all weights.
+        steps : int
+        init : dict of arrays, optional
+            The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
+            problem's batch are trials. By default entries N(0, 1/d) drawn with ``seed``.
+
+        Returns
+        -------
+        StackRun
+
+        Raises
+        ------
+        ProblemError
+            If an argument does not fit the problem or another argument.
+
+        See Also
+        --------
+        attsvm.train : Trains one layer.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=3).train(steps=10).status.value
+        'finished'
+        """
+        check_callback(callback)
+        return train_stack(
+            self,
+            attention=attention,
+            rank=rank,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            steps=steps,
+            loss=loss,
+            batch_size=batch_size,
+            init=init,
+            seed=seed,
+            record=record,
+            dtype=dtype,
+            device=device,
+            callback=callback,
+        )
+
+    def layer(self, run: StackRun, number: int) -> Layer:
+        """One layer at the end of a run, as a problem that every solver and measure takes.
+
+        Parameters
+        ----------
+        run : StackRun
+        number : int
+            From 1 to L.
+
+        Returns
+        -------
+        Layer
+            With ``problem``, ``weights``, ``selected``, ``relaxed`` and ``probability``.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack, or there is no such layer.
+
+        See Also
+        --------
+        attsvm.Stack.solve : The Att-SVM of all layers.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> layer = stack.layer(stack.train(steps=1000), 2)
+        >>> layer.problem.tokens.shape, layer.selected.shape, layer.relaxed is None
+        ((2, 3, 6), (2, 3), True)
+        """
+        number = check_integer("number", number, 1, self.layers)
+        return self._layers(run)[0][number - 1]
+
+    def path(self, run: StackRun) -> tuple[Bool[np.ndarray, "*batch n T"], ...]:
+        """The selected path: which tokens of each layer reach the output.
+
+        Those of the last layer are what its queries select. Those of a layer below are what the positions on the path
+        select, and with the residual these positions themselves. Off the path, a position needs only a margin of 0.
+
+        Returns
+        -------
+        tuple of L bool ndarrays, shape (*batch, n, T)
+            Entry 0 are tokens of the problem that reach the output; entry l are positions at which layer l selects
+            for it.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack.
+
+        See Also
+        --------
+        attsvm.Stack.saturation : Whether the layers have selected.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> [int(on.sum()) for on in stack.path(stack.train(steps=5000))]
+        [4, 2]
+        """
+        return tuple(self._layers(run)[1])
+
+    def saturation(self, run: StackRun) -> np.ndarray | float:
+        """The smallest softmax probability of the selected tokens on the path, over all layers and queries.
+
+        Returns
+        -------
+        float or ndarray, shape (*batch_shape,)
+            Near 1 where the run has selected a path. :meth:`solve` describes such runs only.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack.
+
+        See Also
+        --------
+        attsvm.Stack.path
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> stack.saturation(stack.train(steps=5000)) > 0.999
+        True
+        """
+        smallest = np.ones(run.batch_shape)
+        for layer in self._layers(run)[0]:
+            counted = layer.problem.canonical.active if layer.relaxed is None else ~layer.relaxed
+            counted = counted.reshape(layer.probability.shape)
+            own = np.where(counted & (layer.selected.any(axis=-1)), layer.probability, 1.0)
+            smallest = np.minimum(smallest, own.min(axis=tuple(range(len(run.batch_shape), own.ndim))))
+        found: np.ndarray | float = plain(smallest)
+        return found
+
+    def solve(self, run: StackRun, norm: str | float | Norm | None = None, *, tol: float = 1e-8) -> tuple[Solution, ...]:
+        """Solve the hierarchical Att-SVM: the relaxed Att-SVM of each layer.
+
+        Parameters
+        ----------
+        run : StackRun
+            Its layers give the tokens, what is selected, and the path.
+        norm : str, float or Norm, optional
+            That of ``run.limit`` by default.
+        tol : float
+            As for :func:`attsvm.solve_svm`.
+
+        Returns
+        -------
+        tuple of L Solution
+            Each with the certificate of :func:`attsvm.solve_svm`.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack, or the norm of its limit is not known and none is given.
+
+        See Also
+        --------
+        attsvm.Stack.layer : The problem of a layer.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> [one.status.value for one in stack.solve(stack.train(steps=5000))]
+        ['optimal', 'optimal']
+        """
+        layers, _ = self._layers(run)
+        used = run.limit.norm if norm is None else norm
+        if used is None:
+            raise ProblemError(f"norm: expected one, because the limit of {run.optimizer} is not known, got None")
+        return tuple(
+            solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers
+        )
+
+    def _layers(self, run: StackRun) -> tuple[list[Layer], list[np.ndarray]]:
+        check_kind("run", run, StackRun, "stack.train()")
+        if run.data_hash != self.problem.data_hash or run.layers != self.layers:
+            raise ProblemError("run: expected a run of this stack, got one of another problem or number of layers")
+        return layers_of(self, run)
