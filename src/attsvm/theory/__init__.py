@@ -6,7 +6,8 @@ has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` c
 ``local_conditions``, ``joint``, ``landscape`` and ``mixtures`` check the hypotheses of the theorems; each returns the
 ``conditions`` with their numbers, of which feasibility is the first. ``rates`` measures how fast a run converged, with
 the ``laws`` of convergence. ``ratios`` compares the margin of weights, or of factors of a given size, with the best
-one, and ``kkt`` says whether factors are a KKT point.
+one, and ``kkt`` says whether factors are a KKT point. ``mini_batches`` has the limit of steps that are normalised by
+their own mini-batch.
 """
 
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
@@ -17,6 +18,7 @@ from attsvm.theory.kkt import kkt_ratio
 from attsvm.theory.landscape import landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.local_conditions import local_convergence_conditions
+from attsvm.theory.mini_batches import MiniBatchDirection, mini_batch_direction
 from attsvm.theory.mixtures import mixture_conditions
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
@@ -30,6 +32,7 @@ __all__ = [
     "Hypothesis",
     "Kind",
     "Law",
+    "MiniBatchDirection",
     "Prediction",
     "Rate",
     "Rates",
@@ -46,6 +49,7 @@ __all__ = [
     "lipschitz_constant",
     "local_convergence_conditions",
     "margin_ratio",
+    "mini_batch_direction",
     "mirror_descent_bound",
     "mixture_conditions",
     "observed_rates",
