@@ -13,16 +13,6 @@ head                   output
 A new head is a subclass of :class:`Head`, in this package or outside it.
 """
 
-from attsvm.heads.base import Head
-from attsvm.heads.function import FunctionHead
-from attsvm.heads.linear import Linear
-from attsvm.heads.mlp import MLP
-from attsvm.heads.quadratic import Quadratic
-from attsvm.heads.registry import HEADS, parse_head
-from attsvm.heads.value_mlp import ValueMLP
+import lazy_loader
 
-__all__ = ["HEADS", "MLP", "FunctionHead", "Head", "Linear", "Quadratic", "ValueMLP", "parse_head"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,46 +25,10 @@ other optimizers training stalls then. A new optimizer is a transformation of op
 ``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """
 
-from attsvm.optimizers.bilinear_descent import bilinear_descent
-from attsvm.optimizers.chain import chain
-from attsvm.optimizers.gradient import gradient_descent, normalized_gradient_descent, polyak
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.matrix_descent import column_descent, row_descent, spectral_descent
-from attsvm.optimizers.matrix_directions import NewtonSchulz
-from attsvm.optimizers.mirror import mirror_descent
-from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.potential import Potential, SquaredNorm
-from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.steepest import steepest_descent
-from attsvm.optimizers.transformations import Decaying
-from attsvm.optimizers.wrapped import adam, momentum, muon, normalized
+import lazy_loader
 
-__all__ = [
-    "OPTIMIZERS",
-    "Decaying",
-    "Limit",
-    "NewtonSchulz",
-    "Optimizer",
-    "Potential",
-    "SquaredNorm",
-    "adam",
-    "bilinear_descent",
-    "chain",
-    "column_descent",
-    "gradient_descent",
-    "mirror_descent",
-    "momentum",
-    "muon",
-    "normalized",
-    "normalized_gradient_descent",
-    "optimizer_options",
-    "parse_optimizer",
-    "polyak",
-    "row_descent",
-    "spectral_descent",
-    "steepest_descent",
-]
+# what every optimizer needs; the optimizers are loaded when they are named
+from attsvm.optimizers.chain import chain as chain
+from attsvm.optimizers.registry import OPTIMIZERS as OPTIMIZERS
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,8 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.norms import Lp, MaxOfHeads, Norm, Nuclear, OnColumns, OnRows, Spectral, SumOfHeads, read_norm, written_norm
-from attsvm.norms.factors import Nu, induced_norm
+from attsvm.norms import (
+    Lp,
+    MaxOfHeads,
+    Norm,
+    Nuclear,
+    OnColumns,
+    OnRows,
+    Spectral,
+    SumOfHeads,
+    factors,
+    read_norm,
+    written_norm,
+)
 
 # of weights of bounded rank, the heads are solved one by one
 _OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHeads(Nuclear()): Nuclear()}
@@ -126,13 +137,15 @@ def euclidean(steps: str, scope: str = "all") -> Limits:
 
 
 _OF_FACTORS = Spectral(), Lp(np.inf), OnRows(Lp(np.inf)), OnColumns(Lp(np.inf))
-INDUCED: dict[Norm, Norm] = {norm: induced_norm(norm, num_columns=1) for norm in _OF_FACTORS}
-"""The least max(N(K), N(Q))² over W = KQ', as a norm of W, for norms N of steps on K and Q; without the factor 1/m."""
+
+
+def induced(norm: Norm) -> Norm | None:
+    """The least max(N(K), N(Q))² over W = KQ', as a norm of W without the factor 1/m; None if it is not known."""
+    return factors.induced_norm(norm, num_columns=1) if norm in _OF_FACTORS else None
+
 
 AS_SHIPPED = Limit(None, "muon as shipped")
 """Muon whose polar factor does not converge."""
-
-BY_ADAM = Limit(Nu(), f"adam{ON_FACTORS}", several=Limit(MaxOfHeads(Nu()), f"adam{ON_FACTORS}"))
 
 
 def on_factors(norm: Norm | None, of_heads: Norm | None = None) -> Limit:

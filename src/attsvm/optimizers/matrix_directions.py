@@ -16,7 +16,8 @@ from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries
-from attsvm.optimizers.limit import AS_SHIPPED, INDUCED, Limit, Limits, limits_of, of_each_head, on_factors
+from attsvm.optimizers.limit import AS_SHIPPED, Limit, Limits, induced, limits_of, of_each_head, on_factors
+from attsvm.optimizers.registry import ARGUMENTS
 from attsvm.optimizers.scales import read_number
 from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
 
@@ -57,7 +58,7 @@ class Direction(ABC):
     @property
     def of_product(self) -> Norm | None:
         """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
-        return INDUCED.get(self.norm)
+        return induced(self.norm)
 
     @property
     def of_fused_heads(self) -> Norm | None:
@@ -190,6 +191,7 @@ class NewtonSchulz(PolarFactor):
 
 
 _SHIPPED = (3.4445, -4.7750, 2.0315)
+ARGUMENTS["newton_schulz"] = NewtonSchulz
 POLAR_FACTORS: dict[str, PolarFactor] = {
     "exact": ExactPolarFactor(),
     "newton_schulz": NewtonSchulz(),

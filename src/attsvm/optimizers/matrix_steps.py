@@ -16,7 +16,7 @@ from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.matrix_directions import Direction, MatrixScope, read_matrix_scope
-from attsvm.optimizers.rule import Rule, Transformation
+from attsvm.optimizers.rule import Rule, SizeOfWeights
 from attsvm.optimizers.scales import Scaled, Tree, by_head, regrouped
 from attsvm.optimizers.singular import divided
 
@@ -125,7 +125,7 @@ class MatrixSteps(Rule):
 
 
 @dataclass(frozen=True)
-class ByLogit(Transformation):
+class ByLogit(SizeOfWeights):
     """Divide the gradients by the sum over K and Q of what a unit step of the other changes a logit by.
 
     A step of length η then changes the logits k'KQ'z of unit keys and queries by about η at most, in every head.

@@ -14,7 +14,7 @@ from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.rule import Rule, Transformation
+from attsvm.optimizers.rule import Rule, SizeOfWeights
 from attsvm.optimizers.scales import Scaled, Scope, Tree, subtree
 from attsvm.optimizers.sizes import dual_in_jax, norm_of, over_trials
 from attsvm.optimizers.transformations import multiplied_by_size
@@ -167,7 +167,7 @@ class MirrorOf(Rule):
 
 
 @dataclass(frozen=True)
-class RelativeToMirror(Transformation):
+class RelativeToMirror(SizeOfWeights):
     """Multiply the gradient by the size of ∇ψ(θ), in the norm by which gradients are divided.
 
     ``scope``: one size of all parameters, or one for each.

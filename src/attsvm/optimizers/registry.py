@@ -11,13 +11,14 @@ from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.chain import not_an_optimizer, rule_of
-from attsvm.optimizers.matrix_directions import NewtonSchulz
-from attsvm.optimizers.matrix_steps import ByLogit
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import SizeOfWeights
 from attsvm.optimizers.transformations import Decaying, LearningRate
 
 Factory = Callable[..., optax.GradientTransformation]
+
+ARGUMENTS: dict[str, Any] = {"decaying": Decaying}
+"""Dataclasses among the arguments of optimizers, by the key that their fields are written under."""
 
 
 def _factory(found: object) -> Factory | optax.GradientTransformation:
@@ -140,14 +141,10 @@ def learning_rate_of(optimizer: Any) -> tuple[float | None, str]:
     parts = getattr(rule_of(optimizer), "parts", ())
     in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), None)
     rate = arguments.get("learning_rate", in_chain)
-    relative = ", relative" if any(isinstance(part, SizeOfWeights | ByLogit) for part in parts) else ""
+    relative = ", relative" if any(isinstance(part, SizeOfWeights) for part in parts) else ""
     if isinstance(rate, Decaying):
         return rate.rate, repr(rate) + relative
     return (None, "custom") if rate is None or callable(rate) else (float(rate), "constant" + relative)
-
-
-_PARTS: dict[str, Any] = {"decaying": Decaying, "newton_schulz": NewtonSchulz}
-"""Dataclasses among the arguments, by the key that their fields are written under."""
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:
@@ -159,7 +156,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
             continue
-        part = next((key for key, kind in _PARTS.items() if isinstance(value, kind)), None)
+        part = next((key for key, kind in ARGUMENTS.items() if isinstance(value, kind)), None)
         if part is not None:
             written[name] = {part: asdict(value)}
             continue
@@ -191,5 +188,5 @@ def _read(value: Any) -> Any:
         return value
     if "norm" in value:
         return read_norm(value["norm"])
-    part = next((key for key in _PARTS if key in value), None)
-    return from_configuration(value) if part is None else _PARTS[part](**value[part])
+    part = next((key for key in ARGUMENTS if key in value), None)
+    return from_configuration(value) if part is None else ARGUMENTS[part](**value[part])

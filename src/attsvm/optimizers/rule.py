@@ -87,9 +87,12 @@ class ChainState(NamedTuple):
 
 
 class SizeOfWeights(Transformation):
-    """Base class of steps that are multiplied by the ``power``-th power of the size of the weights."""
+    """Base class of steps whose length depends on the size of the weights.
 
-    power: float
+    ``power``: the steps are proportional to this power of the size; None if they are to none.
+    """
+
+    power: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,8 @@ class Chain(Rule):
 
         Such steps make the weights grow exponentially. None for any other steps.
         """
-        relative = [part.power for part in self.parts if isinstance(part, SizeOfWeights)]
-        return relative[0] if len(relative) == 1 and self.scale_free else None
+        powers = [part.power for part in self.parts if isinstance(part, SizeOfWeights)]
+        return powers[0] if len(powers) == 1 and self.scale_free else None
 
     def init(self, params: Tree) -> ChainState:
         return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))

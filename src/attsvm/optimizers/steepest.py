@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.check import checked
 from attsvm.optimizers.chain import chain
-from attsvm.optimizers.limit import INDUCED, limits_of, of_each_head
+from attsvm.optimizers.limit import induced, limits_of, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
@@ -127,7 +127,8 @@ def steepest_descent(
     'finished'
     """
     rule = Steepest(norm)
-    of_factors = {"factored": of_each_head(INDUCED[rule.norm])} if rule.norm in INDUCED else {}
+    of_product = induced(rule.norm)
+    of_factors = {} if of_product is None else {"factored": of_each_head(of_product)}
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),

@@ -6,9 +6,10 @@ from typing import Literal
 import numpy as np
 import optax
 
-from attsvm.norms import Lp, Norm, Spectral, parse_norm
+from attsvm.norms import Lp, MaxOfHeads, Norm, Spectral, parse_norm
+from attsvm.norms.factors import Nu
 from attsvm.optimizers.chain import chain
-from attsvm.optimizers.limit import AS_SHIPPED, BY_ADAM, Limit, limits_of
+from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize, Schedule
@@ -149,7 +150,9 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), "adam", BY_ADAM)
+    kind = f"adam{ON_FACTORS}"
+    of_factors = Limit(Nu(), kind, several=Limit(MaxOfHeads(Nu()), kind))
+    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), "adam", of_factors)
 
 
 OPTIMIZERS.register("adam", adam)

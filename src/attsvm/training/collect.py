@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer
-from attsvm.optimizers.limit import UNNAMED
+from attsvm.optimizers.limit import UNNAMED, Limit
+from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import configuration, learning_rate_of
 from attsvm.problem import Problem
 from attsvm.results import Status, plain, plain_status

@@ -9,8 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Limit
-from attsvm.optimizers.limit import read_limit, written_limit
+from attsvm.optimizers.limit import Limit, read_limit, written_limit
 from attsvm.optimizers.registry import from_configuration
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS

@@ -14,9 +14,10 @@ from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
+from attsvm.heads.linear import Linear
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.optimizers import parse_optimizer
 from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.registry import parse_optimizer
 from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
@@ -174,7 +175,7 @@ def train(
     kind = resumed.attention if resumed is not None and attention is None else attention
     layer = parse_attention(kind, problem, rank)
     names = parse_fixed(fixed, resumed)
-    parsed_head, parsed_loss = parse_head("linear" if head is None else head), parse_loss(loss, problem.num_classes)
+    parsed_head, parsed_loss = parse_head(Linear() if head is None else head), parse_loss(loss, problem.num_classes)
     objective, of_head = make_objective(
         problem, layer, parsed_head, parsed_loss, train_head=train_head, penalized=penalty > 0, fixed=names
     )

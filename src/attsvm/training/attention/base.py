@@ -9,8 +9,9 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
-from attsvm.optimizers.limit import Limits
+from attsvm.optimizers.gradient import normalized_gradient_descent
+from attsvm.optimizers.limit import Limit, Limits
+from attsvm.optimizers.optimizer import Optimizer
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
