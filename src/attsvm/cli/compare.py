@@ -9,7 +9,7 @@ import typer
 from attsvm.cli import messages
 from attsvm.cli.inspection_options import Family, Gap, Images, Margins, Queries, TextFile, inspect_arguments
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, written
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -82,20 +82,20 @@ def compare(
 
     from attsvm.pages.comparison import comparison_page
 
-    with result_folder(out, force, (*models, text, images)) as folder:
+    with written(out, force, (*models, text, images)) as write:
         from attsvm.inspect.series import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
-        page = comparison_page(
-            series,
-            tokens,
-            None if sentence is None else sentence - 1,
-            source={"models": series.names, "text": text and str(text), "images": images and str(images)},
-            command=command,
-            threads=threads,
-            seconds=time.perf_counter() - start,
+        page = write(
+            comparison_page(
+                series,
+                tokens,
+                None if sentence is None else sentence - 1,
+                source={"models": series.names, "text": text and str(text), "images": images and str(images)},
+                command=command,
+                threads=threads,
+                seconds=time.perf_counter() - start,
+            )
         )
-        if folder:
-            page.write(folder)
     page.show(json)
     finish(out, "index.html, figures and result.json")

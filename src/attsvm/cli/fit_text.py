@@ -17,7 +17,7 @@ from attsvm.cli.options import (
     Threads,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, written
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -86,7 +86,7 @@ def fit_text(
 
     from attsvm.pages.texts import text_page
 
-    with result_folder(out, force, (texts, test, embed)) as folder:
+    with written(out, force, (texts, test, embed)) as write:
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
         from attsvm._fit.texts.text import read_texts
 
@@ -112,8 +112,6 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
-        page = text_page(done, source=texts, test=test, command=command, seed=seed, threads=threads)
-        if folder:
-            page.write(folder)
+        page = write(text_page(done, source=texts, test=test, command=command, seed=seed, threads=threads))
     page.show(json)
     finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))

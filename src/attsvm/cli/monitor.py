@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder
-from attsvm.cli.shared import command_line, finish, result_folder
+from attsvm.cli.shared import command_line, finish, written
 
 HELP = """
 RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.inspect.AttentionMonitor` wrote;
@@ -37,9 +37,7 @@ def monitor(
     from attsvm.pages.monitor import monitor_page
     from attsvm.pages.records import read_records
 
-    with result_folder(out, force, (record,)) as folder:
-        page = monitor_page(read_records(record), source=str(record), command=command_line())
-        if folder:
-            page.write(folder)
+    with written(out, force, (record,)) as write:
+        page = write(monitor_page(read_records(record), source=str(record), command=command_line()))
     page.show(json)
     finish(out, "index.html, figures and result.json")

@@ -8,7 +8,7 @@ import typer
 from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, written
 
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
@@ -73,7 +73,7 @@ def profile(
     from attsvm.profiles.named import import_optimizer
     from attsvm.profiles.profile import NORMS
 
-    with result_folder(out, force) as folder:
+    with written(out, force) as write:
         with progress() as callback:
             found = margin_profile(
                 partial(import_optimizer(optimizer), **options) if options else optimizer,
@@ -86,8 +86,6 @@ def profile(
                 device=device,
                 callback=callback,
             )
-        page = profile_page(found, command=command, threads=threads)
-        if folder:
-            page.write(folder)
+        page = write(profile_page(found, command=command, threads=threads))
     print(dumps(page.numbers) if json else found)
     finish(out, "index.html, figures, result.json and profile.npz")

@@ -6,13 +6,16 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.interruption import check_interrupted, keeping_steps, on_interruption
 from attsvm.cli import messages
+
+if TYPE_CHECKING:
+    from attsvm.pages.page import Page
 
 
 def command_line() -> str:
@@ -50,6 +53,19 @@ def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) 
     with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
         announce(out)
         yield folder
+
+
+@contextlib.contextmanager
+def written(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> "Iterator[Callable[[Page], Page]]":
+    """Claim the folder of ``--out``. Yield what writes a page into it, if it is given, and returns the page."""
+    with result_folder(out, force, inputs) as folder:
+
+        def write(page: "Page") -> "Page":
+            if folder:
+                page.write(folder)
+            return page
+
+        yield write
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import typer
 
 from attsvm._utils.checks import check_number
 from attsvm.cli.options import ForceFolder, Json
-from attsvm.cli.shared import command_line, finish, result_folder
+from attsvm.cli.shared import command_line, finish, written
 
 HELP = """
 STORE is the folder of a sweep, which may be running or interrupted. Shares have Wilson intervals, means have bootstrap
@@ -39,9 +39,7 @@ def sweep_show(
     from attsvm.pages.sweep_estimates import summarize
     from attsvm.sweeps import open_sweep
 
-    with result_folder(out, force, (store,)) as folder:
-        page = sweep_page(summarize(open_sweep(store), level), command_line(), level)
-        if folder:
-            page.write(folder)
+    with written(out, force, (store,)) as write:
+        page = write(sweep_page(summarize(open_sweep(store), level), command_line(), level))
     page.show(json)
     finish(out, "index.html, figures, table.csv and result.json")

@@ -48,9 +48,7 @@ def _map(series: "Series") -> Drawn | None:
     if np.isnan(values).mean() > 1 / 2 or values.size == 1:
         return None  # nearly empty
     figure, axis = style.panel("head", "layer", 0.87 + style.WIDTH * 0.72 * min(1.6, max(0.22, layers / width)))
-    image = axis.imshow(values, cmap=COLOURS, vmin=0, aspect="auto", interpolation="nearest")
-    axis.grid(False)
-    axis.tick_params(length=0)
+    image = style.heat_map(axis, values, cmap=COLOURS, vmin=0, interpolation="nearest")
     axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,14 @@ def data_links(figure: Figure, name: str, table: str | None = None) -> Markup:
             words = [_words(of) if key in one.categories else {} for key, of in (("x", axis.xaxis), ("y", axis.yaxis))]
             for x, y, *value in own[drawn].tolist():
                 rows.append([panel, series, words[0].get(x, x), words[1].get(y, y), *(value or [""])])
+            texts = {} if one.texts is None else {"texts": [*compress(one.texts, drawn)]}
             places.append(
                 {
                     "labels": (plain(axis.get_xlabel()) or "x", plain(axis.get_ylabel()) or "y"),
                     "cell": size,
                     "axes": figure.axes.index(axis) + 1,
                     "at": at[drawn].round(1).ravel().tolist(),
-                    **({} if one.texts is None else {"texts": [one.texts[k] for k in np.flatnonzero(drawn)]}),
+                    **texts,
                 }
             )
     if table is None and not rows:

@@ -140,7 +140,7 @@ def _picks(fit: "Fit") -> Drawn | None:
             right_or_wrong = [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)]
             frames.draw(axis, i, right_or_wrong)
             if not found.correct[i]:
-                look = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
+                look: dict[str, Any] = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
                 axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
     caption = (
         f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "

@@ -104,9 +104,7 @@ def _map(name: str, records: Records) -> Drawn | None:
     figure, axis = style.panel("steps", "head", 1.1 + 0.065 * count, columns=2)
     half = gaps[0] / 2
     extent = (steps[0] - half, steps[-1] + half, count - 0.5, -0.5)
-    image = axis.imshow(values.T, cmap="cividis", aspect="auto", interpolation="nearest", extent=extent)
-    axis.grid(False)
-    axis.tick_params(length=0)
+    image = style.heat_map(axis, values.T, cmap="cividis", interpolation="nearest", extent=extent)
     axis.set_yticks(range(count), records.heads, fontsize=4.5)
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)

@@ -147,7 +147,7 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
     }
     values = np.array([one.estimate.value[at] for at in cells.values()], dtype=float).reshape(len(rows), -1)
     texts = [_hover_text(summary, one, at) for at in cells.values()]
-    image = panel.imshow(values, cmap=SHADES, norm=norm, aspect="auto", interpolation="nearest", texts=texts)
+    image = style.heat_map(panel, values, cmap=SHADES, norm=norm, interpolation="nearest", texts=texts)
     for (i, j), at in cells.items():
         if not np.isfinite(values[i, j]):
             _frame(panel, i, j, hatch="//////", linewidth=0, edgecolor="#b8b8b8")
@@ -160,9 +160,7 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
     panel.set_yticks(range(len(rows)), [value_text(y.values[k]) for k in rows])
     if len(x.values) > WIDEST:
         panel.tick_params(axis="x", labelrotation=90)
-    panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    panel.grid(False)
     panel.set_xlabel(x.label)
     panel.set_ylabel(y.label)
 

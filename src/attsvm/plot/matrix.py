@@ -33,7 +33,7 @@ def draw_matrix(
     claimed: Sequence[bool],
 ) -> None:
     """Draw what :func:`drawn_matrix` draws on given axes."""
-    cells = axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+    cells = style.heat_map(axis, mean, cmap="Blues", vmin=0, vmax=1.25)
     for (i, j), value in np.ndenumerate(mean):
         axis.text(
             j,
@@ -59,9 +59,7 @@ def draw_matrix(
         )
     axis.set_xticks(range(len(norms)), norms, rotation=50, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(len(names)), names)
-    axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
-    axis.grid(False)
     axis.set_xlabel("norm")
 
 

@@ -96,18 +96,19 @@ class DataAxes(Axes):
         self.series.append(Series(_label(bars), found[:, :2], "bars", found[:, 2:], along))
         return bars
 
-    def stairs(self, values: Any, edges: Any, **options: Any) -> Any:
+    def stairs(self, values: Any, edges: Any = None, **options: Any) -> Any:
         """Draw a histogram, and keep its values at the middles of the bins."""
-        middles = (np.asarray(edges)[1:] + np.asarray(edges)[:-1]) / 2
         drawn = super().stairs(values, edges, **options)
-        self.series.append(Series(_label(drawn), np.column_stack([middles, values]), "steps"))
+        found: Any = drawn.get_data()
+        ends = np.asarray(found.edges)
+        self.series.append(Series(_label(drawn), np.column_stack([(ends[1:] + ends[:-1]) / 2, values]), "steps"))
         return drawn
 
-    def imshow(self, values: Any, *args: Any, texts: Sequence[str] | None = None, **options: Any) -> Any:
+    def imshow(self, X: Any, *args: Any, texts: Sequence[str] | None = None, **options: Any) -> Any:
         """Draw an image, and keep its cells, unless it is a photograph (it has colours) or hidden."""
-        image = super().imshow(values, *args, **options)
-        if np.ndim(values) == 2 and image.get_visible():
-            self.series.append(cells(_filled(values), image.get_extent(), _label(image), texts))
+        image = super().imshow(X, *args, **options)
+        if np.ndim(X) == 2 and image.get_visible():
+            self.series.append(cells(_filled(X), image.get_extent(), _label(image), texts))
         return image
 
 

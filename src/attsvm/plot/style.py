@@ -144,6 +144,14 @@ def panel(x: str, y: str, height: float, *, columns: int = 1, log: bool = False)
     return figure, axis
 
 
+def heat_map(axis: Axes, values: ArrayLike, **options: Any) -> Any:
+    """Draw cells without a grid and without marks at the names of rows and columns. ``options``: of ``imshow``."""
+    image = axis.imshow(values, aspect="auto", **options)
+    axis.grid(False)
+    axis.tick_params(length=0)
+    return image
+
+
 def log_scale(axis: Axes, *values: ArrayLike) -> None:
     """Make the y axis logarithmic if any of the values can be shown on it; otherwise it stays linear."""
     numbers = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values])
