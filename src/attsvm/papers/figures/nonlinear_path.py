@@ -14,7 +14,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of
 from attsvm.plot import style
@@ -120,7 +120,7 @@ class NonlinearPath(Figure):
     quick: ClassVar[Sizes] = {**full, "problems": 2, "steps": 1_000, "heads": ["GELU"]}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        return joined({name: piece(name, _head, name, dict(sizes)) for name in sizes["heads"]})
+        return joined(each(piece, sizes["heads"], _head, dict(sizes)))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         heads = sizes["heads"]
