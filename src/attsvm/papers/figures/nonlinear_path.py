@@ -13,7 +13,7 @@ from attsvm.heads import MLP, FunctionHead, Head, Quadratic
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
-from attsvm.papers.drawing import panels, set_axes
+from attsvm.papers.drawing import GREY, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of
@@ -180,8 +180,8 @@ class NonlinearPath(Figure):
             _draw(left, found[f"to optimal {name}"][holds], line, name)
             _draw(right, found[f"to kept {name}"][~holds & found[f"solved {name}"][:, -1]], line, None)
             if name in SMOOTH:
-                _draw(right, found[f"to single {name}"][~holds], ("0.6", line[1], line[2]), None)
-        right.plot([], [], color="0.6", label="to single tokens")
+                _draw(right, found[f"to single {name}"][~holds], (GREY, line[1], line[2]), None)
+        right.plot([], [], color=GREY, label="to single tokens")
         left.set_title("condition holds", pad=3)
         right.set_title("condition fails", pad=3)
         left.set_ylabel("direction error of the path")

@@ -13,7 +13,7 @@ from attsvm.optimizers import (
     normalized_gradient_descent,
     steepest_descent,
 )
-from attsvm.papers.drawing import panels, set_axes
+from attsvm.papers.drawing import GREY, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.bregman import LINES
@@ -166,8 +166,8 @@ class RatesOfConvergence(Figure):
             fitted = int(found[f"points {name}"].min())
             bound = np.asarray(mirror_descent_bound(steps[-fitted:], SLOW[name][1]))
             scale = np.median(error[-fitted]) / bound[0]
-            slow.plot(steps[-fitted:], scale * bound, color="#808080", linewidth=0.9)
-        slow.plot([], [], color="#808080", linewidth=0.9, label="proved bound")
+            slow.plot(steps[-fitted:], scale * bound, color=GREY, linewidth=0.9)
+        slow.plot([], [], color=GREY, linewidth=0.9, label="proved bound")
         for name, (colour, dashes) in zip(sizes["normalised"], LINES, strict=False):
             style.spread(fast, found[f"steps {name}"][1:], found[f"error {name}"][1:], colour, dashes, name)
         for axis, title in ((slow, "constant step"), (fast, "normalised, constant length")):
