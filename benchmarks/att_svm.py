@@ -9,28 +9,24 @@ same NumPy code for all of them.
 The JAX solvers among the peers come with ``pip install qpax mpax``.
 """
 
-import os
+import one_thread  # noqa: F401  # isort: skip
 
-NUM_THREADS = "1"
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
-    os.environ[variable] = NUM_THREADS  # before NumPy is imported, which reads them once
+import argparse
+import platform
+import subprocess
+import sys
+import timeit
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-import argparse  # noqa: E402
-import platform  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import timeit  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import cvxpy as cp
+import numpy as np
 
-import cvxpy as cp  # noqa: E402
-import numpy as np  # noqa: E402
-
-import attsvm  # noqa: E402
-from attsvm.svm.frobenius.pivoting import block_pivoting  # noqa: E402
-from svm_peers import Answer, Data, clarabel_on_the_dual, peers  # noqa: E402
+import attsvm
+from attsvm.svm.frobenius.pivoting import block_pivoting
+from svm_peers import Answer, Data, Rows, clarabel_on_the_dual, peers
 
 
 def random_data(num_sequences: int, num_tokens: int, dim: int, seed: int) -> Data:
@@ -59,31 +55,20 @@ def per_constraint(data: Data, p: float = 2) -> Answer:
 
 def vectorised(data: Data, p: float = 2) -> Answer:
     """All constraints as one matrix times the vector of weights."""
-    tokens, queries, selected = data
-    n, T, d = tokens.shape
-    dropped = np.arange(T) != selected[:, None]
-    differences = tokens[np.arange(n), selected][:, None] - tokens
-    rows = (differences[..., :, None] * queries[:, None, None, :])[dropped].reshape(-1, d * d)
-    weights = cp.Variable(d * d)
-    constraint = rows @ weights >= 1
+    rows = Rows.of(data)
+    weights = cp.Variable(rows.matrix.shape[1])
+    constraint = rows.matrix @ weights >= 1
     cp.Problem(cp.Minimize(cp.pnorm(weights, p)), [constraint]).solve()
-    multipliers = np.zeros((n, T))
-    multipliers[dropped] = constraint.dual_value
-    return Answer(weights.value.reshape(d, d), multipliers)
+    return rows.answer(weights.value, constraint.dual_value)
 
 
 def nuclear(data: Data, solver: str) -> Answer:
     """Smallest nuclear norm, all constraints as one expression; W is a matrix variable."""
-    tokens, queries, selected = data
-    n, T, d = tokens.shape
-    dropped = np.arange(T) != selected[:, None]
-    differences = (tokens[np.arange(n), selected][:, None] - tokens)[dropped]
-    weights = cp.Variable((d, d))
-    constraint = cp.sum(cp.multiply(differences @ weights, np.repeat(queries, T - 1, axis=0)), axis=1) >= 1
+    rows = Rows.of(data)
+    weights = cp.Variable((rows.left.shape[1], rows.right.shape[1]))
+    constraint = cp.sum(cp.multiply(rows.left @ weights, rows.right), axis=1) >= 1
     cp.Problem(cp.Minimize(cp.normNuc(weights)), [constraint]).solve(solver=solver)
-    multipliers = np.zeros((n, T))
-    multipliers[dropped] = constraint.dual_value
-    return Answer(weights.value, multipliers)
+    return rows.answer(weights.value, constraint.dual_value)
 
 
 def ours(data: Data, norm: float | str = 2, tol: float = 1e-8) -> Answer:
@@ -94,16 +79,11 @@ def ours(data: Data, norm: float | str = 2, tol: float = 1e-8) -> Answer:
 
 def numerics(data: Data) -> Answer:
     """What `solve_svm` computes for the Frobenius norm, without checks, scaling, certificate and result."""
-    tokens, queries, selected = data
-    n, T, d = tokens.shape
-    dropped = np.arange(T) != selected[:, None]
-    differences = tokens[np.arange(n), selected][:, None] - tokens
-    rows = (differences[..., :, None] * queries[:, None, None, :])[dropped].reshape(-1, d * d)
-    found = block_pivoting(rows @ rows.T, np.ones(len(rows)))
+    rows = Rows.of(data)
+    matrix = rows.matrix
+    found = block_pivoting(matrix @ matrix.T, np.ones(len(matrix)))
     assert found is not None
-    multipliers = np.zeros((n, T))
-    multipliers[dropped] = found
-    return Answer((found @ rows).reshape(d, d), multipliers)
+    return rows.answer(found @ matrix, found)
 
 
 def answer(solution: attsvm.Solution) -> Answer:
@@ -123,15 +103,10 @@ def sizes(norm: float | str, weights: np.ndarray, pull: np.ndarray) -> tuple[flo
 
 def quality(data: Data, answer: Answer, norm: float | str = 2) -> tuple[float, float]:
     """Relative gap after scaling both sides feasible, and the largest violation of the weights as returned."""
-    tokens, queries, selected = data
-    n, T, _ = tokens.shape
-    dropped = np.arange(T) != selected[:, None]
-    differences = tokens[np.arange(n), selected][:, None] - tokens
-    margins = np.einsum("itk,kl,il->it", differences, answer.weights, queries)[dropped]
-    multipliers = np.where(dropped, np.maximum(answer.multipliers, 0), 0)
-    pull = np.einsum("it,itk,il->kl", multipliers, differences, queries)
+    rows = Rows.of(data)
+    margins, pull, total = rows.sides(answer.weights, answer.multipliers[rows.dropped])
     size, dual_size = sizes(norm, answer.weights, pull)
-    upper, lower = size / margins.min(), multipliers.sum() / dual_size
+    upper, lower = size / margins.min(), total / dual_size
     return (upper - lower) / upper, max(0.0, 1 - margins.min())
 
 
@@ -261,7 +236,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     warnings.simplefilter("ignore")
-    print(f"{platform.machine()}, {NUM_THREADS} thread; CVXPY {cp.__version__} with its default solver.")
+    print(f"{platform.machine()}, 1 thread; CVXPY {cp.__version__} with its default solver.")
     print("Frobenius, n=6 T=8 d=10 (42 constraints), from the arrays to the solution, best of several runs.")
     print("`solve_svm alone` starts from a Problem; the line above also builds it, as the times of the peers do.")
     print("`numerics alone` are the rows, the multipliers and the weights, without checks and certificate.\n")

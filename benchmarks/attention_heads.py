@@ -14,6 +14,7 @@ The spectral steps are also made without decay, on the problems of ``attsvm repr
 import argparse
 import os
 import time
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,42 +25,34 @@ from attsvm.norms import MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.norms.factors import FusedHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.papers.figures.multi_head import MultiHead, problems
+from timing import seconds_of_step
 
-HEADS, REPEATS, SHORT = 8, 15, 2
-
-
-def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: int) -> np.ndarray:
-    """Processor time of a step of each problem, shape (repeats, problems): that of a call less that of ``SHORT`` steps.
-
-    All problems are measured in turn, so that other work on the machine slows all alike. A call without steps would
-    not do as the short one: the history of each other call has one record more.
-    """
-
-    def seconds(problem: attsvm.Problem, number: int) -> float:
-        begin = time.process_time()
-        attsvm.train(problem, attention=attention, steps=number, record=1)
-        return time.process_time() - begin
-
-    def of_step(problem: attsvm.Problem) -> float:
-        return (seconds(problem, steps) - seconds(problem, SHORT)) / (steps - SHORT)
-
-    for problem in problems:
-        seconds(problem, SHORT)
-    return np.array([[of_step(problem) for problem in problems] for _ in range(REPEATS)])
+HEADS, REPEATS = 8, 15
 
 
 def cost() -> None:
-    print(f"medians of {REPEATS} repeats")
+    print(f"the least of {REPEATS} repeats")
     print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}{'to as many trials':>19}")
     for attention in ("combined", "factored"):
-        for trials, steps in (((), 8_000), ((64,), 3_840)):
+        for trials, least in (((), 0.3), ((64,), 1.0)):
             count = int(np.prod(trials, dtype=int))
-            problems = [random_problem(seed=0, num_heads=number, batch=trials) for number in (None, HEADS)]
-            problems.append(random_problem(seed=0, batch=(HEADS * count,)))
-            times = seconds_a_step(problems, attention, steps)
-            one, several, _ = 1e6 * np.median(times, axis=0)
-            to_one, _, to_trials = np.median(times[:, 1:2] / times, axis=0)
-            print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{to_one:8.2f}{to_trials:19.2f}", flush=True)
+            one, several, as_many = (
+                1e6
+                * seconds_of_step(
+                    partial(_trained, problem, attention), least=least, repeats=REPEATS, clock=time.process_time
+                )
+                for problem in (
+                    random_problem(seed=0, batch=trials),
+                    random_problem(seed=0, num_heads=HEADS, batch=trials),
+                    random_problem(seed=0, batch=(HEADS * count,)),
+                )
+            )
+            ratios = f"{several / one:8.2f}{several / as_many:19.2f}"
+            print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{ratios}", flush=True)
+
+
+def _trained(problem: attsvm.Problem, attention: str, steps: int) -> attsvm.Run:
+    return attsvm.train(problem, attention=attention, steps=steps, record=1)
 
 
 def limit(steps: int) -> None:

@@ -1,13 +1,12 @@
 """Cases of a benchmark, each measured in a process of its own, and kept in a file so that a later call resumes."""
 
+import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,6 @@ Case = dict[str, Any]
 def peak_bytes() -> int:
     """The largest memory that this process has held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def seconds_of_step(run: Callable[[int], object], least: float = 0.3) -> float:
-    """Seconds of one step, from the difference of a long and a short run, which removes what both share."""
-    run(2)
-    steps, taken, base = 4, 0.0, _seconds(lambda: run(2))
-    while taken < least and steps <= 1 << 20:
-        steps *= 4
-        taken = _seconds(partial(run, steps)) - base
-    return taken / (steps - 2)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def measured(script: str, cases: list[Case], results: Path, limit: float, threads: int) -> list[dict[str, Any]]:
@@ -68,6 +51,21 @@ def _in_process(script: str, case: str, limit: float, threads: int) -> dict[str,
         return {"error": (ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1]}
     row: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return row
+
+
+def run(script: str, description: str | None, parser: argparse.ArgumentParser, measure: Callable[[Case], Any]) -> Any:
+    """The options of a script of cases. In the process of one case, measure it, print the result and end."""
+    parser.description = (description or "").splitlines()[0]
+    name = Path(script).stem
+    parser.add_argument("--results", type=Path, default=Path(f"{name}.jsonl"), help="file of measured cases")
+    parser.add_argument("--seconds", type=float, default=600.0, help="limit of one case")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case is not None:
+        print(json.dumps(measure(options.case)))
+        raise SystemExit
+    return options
 
 
 def markdown(columns: list[str], rows: list[list[str]]) -> str:

@@ -9,26 +9,23 @@ out, and central differences at the largest size.
     python benchmarks/derivatives.py [--repeats 3]
 """
 
-import os
+import one_thread  # noqa: F401  # isort: skip
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"  # before NumPy is imported, which reads them once
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
-import argparse  # noqa: E402
-import importlib.util  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from typing import Any, NamedTuple  # noqa: E402
+import argparse
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import cvxpy as cp  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-import attsvm  # noqa: E402
-from attsvm.svm import differentiable  # noqa: E402
+import attsvm
+from attsvm.svm import differentiable
 
 SIZES = ((3, 4, 5), (6, 8, 10), (12, 10, 16))
 """Sequences, tokens and dimensions."""

@@ -8,16 +8,14 @@ kept in a file, and a later call continues. The Att-SVM solvers run on the CPU o
 """
 
 import argparse
-import json
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cases import Case, markdown, measured, seconds_of_step
+from cases import Case, markdown, measured, run
+from timing import seconds_of_step
 
 TRAINING = {
     False: [(6, 8, 10, trials) for trials in (10**3, 10**4, 10**5, 10**6)] + [(512, 256, 512, 1)],
@@ -100,13 +98,13 @@ def _optimizer(case: Case) -> float:
         parameter.grad = torch.randn_like(parameter)
     optimizer = OPTIMIZERS[case["name"]](torch, parameters)
 
-    def run(steps: int) -> None:
-        for _ in range(steps):
+    def steps_of(number: int) -> None:
+        for _ in range(number):
             optimizer.step()
         if parameters[0].is_cuda:
             torch.cuda.synchronize()
 
-    return seconds_of_step(run)
+    return seconds_of_step(steps_of)
 
 
 def _inspect(case: Case) -> float:
@@ -153,17 +151,10 @@ def report(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure the entries that are not known yet, and print all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--results", type=Path, default=Path("devices.jsonl"), help="file of measured entries")
-    parser.add_argument("--seconds", type=float, default=600.0, help="limit of one entry")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.case is not None:
-        print(json.dumps(measure(options.case)))
-        return
+    options = run(__file__, __doc__, parser, measure)
     cases = entries(options.device, options.quick)
     report(measured(__file__, cases, options.results, options.seconds, options.threads))
 

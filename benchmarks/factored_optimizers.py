@@ -7,6 +7,7 @@ python benchmarks/factored_optimizers.py --cost   prints the processor time of 1
 import argparse
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +31,7 @@ from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize
+from timing import best
 
 CONVERGED = NewtonSchulz((2.0, -1.5, 0.5), 20)
 
@@ -147,12 +149,9 @@ def cost(repeats: int) -> None:
     }
     print("processor seconds of 1,000 steps on K and Q (10, 10) of 12 problems")
     for name, optimizer in ways.items():
-        times = []
-        for _ in range(repeats + 1):  # the first one compiles
-            begin = time.process_time()
-            attsvm.train(problems, attention="factored", optimizer=optimizer, steps=1000, record=1)
-            times.append(time.process_time() - begin)
-        print(f"{name:48}{min(times[1:]):8.3f}", flush=True)
+        run = partial(attsvm.train, problems, attention="factored", optimizer=optimizer, steps=1000, record=1)
+        run()  # compiles
+        print(f"{name:48}{best({name: run}, repeats)[name]:8.3f}", flush=True)
 
 
 def main() -> None:

@@ -10,16 +10,15 @@ of each curve. Peak memory is that of the process, less that of the same process
 """
 
 import argparse
-import json
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cases import Case, markdown, measured, peak_bytes, seconds_of_step
+from cases import Case, markdown, measured, peak_bytes, run
+from growth import slope
+from timing import seconds_of_step
 
 BASE = {"n": 64, "T": 64, "d": 64, "trials": 1}
 GROWTH = 2
@@ -100,38 +99,23 @@ def report(rows: list[dict[str, Any]]) -> None:
     for kind, axes in KINDS.items():
         slopes = [kind]
         for axis in ("n", "T", "d", "trials"):
-            curve = (
-                [
-                    (row["case"][axis], row["seconds"], row["peak"])
-                    for row in rows
-                    if row["case"]["kind"] == kind
-                    and "error" not in row
-                    and all(row["case"][name] == BASE[name] for name in BASE if name != axis)
-                ][-3:]
-                if axis in axes
-                else []
-            )
-            slopes.append(
-                f"{np.polyfit(np.log([x[0] for x in curve]), np.log([x[1] for x in curve]), 1)[0]:.2f}"
-                if len(curve) > 1
-                else ""
-            )
+            curve = [
+                (row["case"][axis], row["seconds"])
+                for row in rows
+                if row["case"]["kind"] == kind
+                and "error" not in row
+                and all(row["case"][name] == BASE[name] for name in BASE if name != axis)
+            ][-3:]
+            slopes.append(f"{slope(curve):.2f}" if axis in axes and len(curve) > 1 else "")
         exponents.append(slopes)
     print("\n" + markdown(["exponents of the time", "in n", "in T", "in d", "in trials"], exponents))
 
 
 def main() -> None:
     """Measure the sizes that are not known yet, and print all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--gib", type=float, default=20.0, help="estimated memory of the largest size")
-    parser.add_argument("--results", type=Path, default=Path("large_problems.jsonl"), help="file of measured sizes")
-    parser.add_argument("--seconds", type=float, default=600.0, help="limit of one size")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.case is not None:
-        print(json.dumps(measure(options.case)))
-        return
+    options = run(__file__, __doc__, parser, measure)
     cases = [case for kind in KINDS for case in ladder(kind, options.gib)]
     print(f"{len(cases)} sizes, {options.threads} threads", file=sys.stderr)
     report(measured(__file__, cases, options.results, options.seconds, options.threads))

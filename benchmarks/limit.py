@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 import attsvm
 from attsvm import optimizers
+from attsvm.papers.figures.optimizer_norms import problems
+from attsvm.papers.schedules import limit_optimizer
 from attsvm.training.trials import num_threads
 
 UNDECIDED = 1e-6
@@ -38,7 +39,7 @@ WAYS = (
         "W, normalised GD",
         "frobenius",
         "combined",
-        lambda: optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + k / 100)),
+        lambda: limit_optimizer("combined", 20_000),
         "0.1 (1 + k/100)",
         20_000,
         1e-6,
@@ -75,22 +76,12 @@ WAYS = (
         "(K, Q), normalised together",
         "nuclear",
         "factored",
-        lambda: optimizers.normalized_gradient_descent(
-            lambda k: jnp.select([k < 20_000, k < 40_000, k < 60_000], [1e-2, 3e-3, 1e-3], 1e-4), relative=True
-        ),
+        lambda: limit_optimizer("factored", 80_000),
         "relative 1e-2, 3e-3, 1e-3, 1e-4, each 20,000",
         80_000,
         1e-4,
     ),
 )
-
-
-def problems(seeds: int) -> attsvm.Problem:
-    """``random_problem`` of seeds 0, 1, ... as one batch."""
-    each = [attsvm.datasets.random_problem(6, 8, 10, seed) for seed in range(seeds)]
-    return attsvm.Problem(
-        *(np.stack([getattr(problem, name) for problem in each]) for name in ("tokens", "labels", "queries", "head"))
-    )
 
 
 def measure(way: Way, problem: attsvm.Problem) -> tuple[attsvm.Run, np.ndarray, np.ndarray]:
@@ -110,7 +101,7 @@ def measure(way: Way, problem: attsvm.Problem) -> tuple[attsvm.Run, np.ndarray, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    problem = problems(parser.parse_args().seeds)
+    problem = problems(6, 8, 10, parser.parse_args().seeds)
     print(f"{problem.batch_shape[0]} seeds, {num_threads()} threads; n = 6, T = 8, d = 10")
     print("| trained | step k | steps | largest error | median | undecided | seconds in all |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

@@ -10,25 +10,23 @@ With ``--large-peers`` CVXPY and HiGHS solve one problem of the large size in ea
 minutes.
 """
 
-import os
+import one_thread  # noqa: F401  # isort: skip
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
-    os.environ[variable] = "1"  # before NumPy is imported, which reads them once
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import argparse  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-from typing import Any, NamedTuple  # noqa: E402
+import cvxpy as cp
+import numpy as np
+from scipy.optimize import linprog
 
-import cvxpy as cp  # noqa: E402
-import numpy as np  # noqa: E402
-from scipy.optimize import linprog  # noqa: E402
-
-import attsvm  # noqa: E402
-from attsvm.norms import Norm, Nuclear, Owl, Spectral, parse_norm  # noqa: E402
-from attsvm.norms.factors import Gamma2  # noqa: E402
+import attsvm
+from attsvm.norms import Norm, Nuclear, Owl, Spectral, parse_norm
+from attsvm.norms.factors import Gamma2
+from svm_peers import Data, Rows
 
 SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 """Sequences, tokens and dimensions."""
@@ -102,39 +100,32 @@ SHOWN = (
 
 
 class Task(NamedTuple):
-    """A problem, its rows as pairs of a key difference and a query, and what its selected tokens are."""
+    """A problem, what its selected tokens are, and its rows."""
 
     problem: attsvm.Problem
     selected: np.ndarray
-    differences: np.ndarray
-    queries: np.ndarray
+    rows: Rows
 
     @classmethod
     def drawn(cls, size: tuple[int, int, int], seed: int) -> "Task":
         """A random problem with its optimal tokens."""
         problem = attsvm.datasets.random_problem(*size, seed=seed)
         selected = attsvm.optimal_tokens(problem)
-        n, T, _ = size
-        dropped = np.arange(T) != selected[:, None]
-        differences = problem.tokens[np.arange(n), selected][:, None] - problem.tokens
-        return cls(problem, selected, differences[dropped], np.repeat(problem.queries, T - 1, axis=0))
+        return cls(problem, selected, Rows.of(Data(problem.tokens, problem.queries, selected)))
 
     def gap(self, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> float:
         """The relative gap after scaling both sides feasible."""
-        margins = np.einsum("ak,kl,al->a", self.differences, weights, self.queries)
-        multipliers = np.maximum(multipliers, 0)
-        pull = (multipliers[:, None] * self.differences).T @ self.queries
-        upper = float(norm.values(weights)) / margins.min()
-        return 1 - multipliers.sum() / float(norm.dual.values(pull)) / upper
+        margins, pull, total = self.rows.sides(weights, multipliers)
+        return 1 - total / float(norm.dual.values(pull)) / (float(norm.values(weights)) / margins.min())
 
 
 def by_cvxpy(task: Task, norm: Norm) -> tuple[float, float]:
     """Seconds and gap. The norm is right-invariant, so that the queries may be replaced by their coordinates."""
     start = time.process_time()
     basis, _ = np.linalg.qr(task.problem.queries.T)
-    rows = (task.differences[:, :, None] * (task.queries @ basis)[:, None, :]).reshape(len(task.queries), -1)
+    rows = task.rows._replace(right=task.rows.right @ basis)
     weights = cp.Variable((task.problem.key_dim, basis.shape[1]))
-    constraint = rows @ cp.vec(weights, order="C") >= 1
+    constraint = rows.matrix @ cp.vec(weights, order="C") >= 1
     cp.Problem(cp.Minimize(EXPRESSIONS[norm.name](weights)), [constraint]).solve(solver=cp.CLARABEL)
     seconds = time.process_time() - start
     return seconds, task.gap(norm, weights.value @ basis.T, constraint.dual_value)
@@ -143,8 +134,8 @@ def by_cvxpy(task: Task, norm: Norm) -> tuple[float, float]:
 def by_highs(task: Task, norm: Norm) -> tuple[float, float]:
     """Seconds and gap of the simplex method of HiGHS, in the weighted ℓ1 norm."""
     start = time.process_time()
-    rows = (task.differences[:, :, None] * task.queries[:, None, :]).reshape(len(task.queries), -1)
-    d_k, d_q = task.differences.shape[1], task.queries.shape[1]
+    rows = task.rows.matrix
+    d_k, d_q = task.rows.left.shape[1], task.rows.right.shape[1]
     weights = np.repeat(np.arange(1.0, d_k + 1), d_q)
     found = linprog(np.tile(weights, 2), -np.hstack([rows, -rows]), -np.ones(len(rows)), method="highs-ds")
     seconds = time.process_time() - start

@@ -62,6 +62,11 @@ class Rows(NamedTuple):
         """(m, m)"""
         return (self.left @ self.left.T) * (self.right @ self.right.T)
 
+    def sides(self, weights: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """The margins of weights, A*(λ) and the sum of the multipliers, of which negative ones count as 0."""
+        kept = np.maximum(multipliers, 0)
+        return np.vecdot(self.left, self.right @ weights.T), (kept[:, None] * self.left).T @ self.right, kept.sum()
+
     def answer(self, weights: np.ndarray, multipliers: np.ndarray) -> Answer:
         """Weights of any shape, and one multiplier for each row."""
         of_tokens = np.zeros(self.dropped.shape)

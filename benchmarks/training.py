@@ -17,6 +17,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ import attsvm
 from attsvm import heads, optimizers
 from attsvm.datasets import random_problem
 from attsvm.training.trials import num_threads
+from timing import seconds_of_step
 
 STEPS, STEP, TRIALS, P = 2000, 0.1, 1000, 1.75
 AGREE_AFTER, AGREE_TO = 100, 1e-9
@@ -212,19 +214,10 @@ def own(repeats: int) -> None:
     for name, number, train in ways:
         starts = [generator.standard_normal((TRIALS, 10, 10)) for _ in range(number)]
         cells = []
-        for problem, start, steps in (
-            (problems[0], [x[0] for x in starts], 20 * STEPS),
-            (problems, starts, STEPS // 5),
-        ):
-            times: dict[int, list[float]] = {2: [], steps: []}
-            train(problem, start, 2, record=1)
-            for _ in range(repeats):
-                for count, found in times.items():
-                    begin = time.process_time()
-                    train(problem, start, count, record=1)
-                    found.append(time.process_time() - begin)
+        for problem, start in ((problems[0], [x[0] for x in starts]), (problems, starts)):
             trials = max(1, int(np.prod(problem.batch_shape, dtype=int)))
-            cells.append(1e6 * (min(times[steps]) - min(times[2])) / (steps - 2) / trials)
+            run = partial(train, problem, start, record=1)
+            cells.append(1e6 * seconds_of_step(run, repeats=repeats, clock=time.process_time) / trials)
         print(f"{name:28}{cells[0]:9.2f}{cells[1]:14.3f}", flush=True)
 
 

@@ -11,45 +11,21 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one case found.
+    """What one case found."""
 
-    Attributes
-    ----------
-    checked : int
-        How many solves, trainings, files or signals the case checked.
-    failures : tuple of str
-        One line for each wrong answer, traceback or lost result, with what reproduces it.
-    counts : mapping of str to int
-        How often something was seen, such as a status.
-    """
-
-    checked: int
-    failures: tuple[str, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
+    checked: int  # solves, trainings, files or signals
+    failures: tuple[str, ...] = ()  # a line for each wrong answer, traceback or lost result, with what reproduces it
+    counts: Mapping[str, int] = field(default_factory=dict)  # how often something was seen, such as a status
 
 
 class Campaign(ABC):
-    """A search for defects over seeded cases.
+    """A search for defects over seeded cases."""
 
-    Attributes
-    ----------
-    name : str
-        The name of its module.
-    unit : str
-        What is counted, in the plural.
-    full : int
-        How many of them the full size checks.
-    small : tuple of int
-        The cases that the test suite runs.
-    limit_s : float
-        A case that takes longer hangs, which is a failure.
-    """
-
-    name: ClassVar[str]
-    unit: ClassVar[str]
-    full: ClassVar[int]
-    small: ClassVar[tuple[int, ...]]
-    limit_s: ClassVar[float] = 600.0
+    name: ClassVar[str]  # that of its module
+    unit: ClassVar[str]  # what is counted, in the plural
+    full: ClassVar[int]  # how many of them the full size checks
+    small: ClassVar[tuple[int, ...]]  # the cases that the test suite runs
+    limit_s: ClassVar[float] = 600.0  # a case that takes longer hangs, which is a failure
 
     @abstractmethod
     def check(self, case: int) -> Outcome:

@@ -29,25 +29,14 @@ LABELS = [i % 2 for i in range(24)]
 
 @dataclass(frozen=True)
 class Format:
-    """A file format.
-
-    Attributes
-    ----------
-    name : str
-    file : str
-        The valid file, in the folder of samples.
-    mutations : tuple of callable
-    read : callable
-        What a command does with the file, as far as that depends on its content. It takes the folder of samples.
-    commands : tuple of str
-        Commands that read the file; OUT is an empty folder.
-    """
+    """A file format."""
 
     name: str
-    file: str
+    file: str  # the valid file, in the folder of samples
     mutations: tuple[Mutation, ...]
+    # what a command does with the file, as far as that depends on its content. It takes the folder of samples.
     read: Callable[[Path], object]
-    commands: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()  # those that read the file; OUT is an empty folder
 
 
 def write_samples(folder: Path) -> None:

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,11 +24,11 @@ import attsvm
 from attsvm._utils.archives import read_npz
 from attsvm.cli.main import main
 from harness.campaign import Campaign, Outcome
+from harness.samples import write_reviews
 
 PAGE = 4096
 NOBODY = 65534
 KINDS = ("full", "full", "full", "inodes", "read-only", "denied")
-GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
 
 
 class FullDisks(Campaign):
@@ -88,7 +87,8 @@ class _Inputs:
             "fit-text": ["fit-text", texts, "--steps", "20", "--min-documents", "1"],
             "reproduce": ["reproduce", "losses", "--quick"],
         }
-        if _write_reviews(self.folder):
+        with contextlib.suppress(ImportError):  # of PyTorch or pyarrow
+            write_reviews(self.folder, train=24, test=12)
             words = str(self.folder / "vocab.txt")
             options = ["--preset", "tiny", "--data", str(self.folder), "--vocabulary", words, "--epochs", "1"]
             self.commands["experiment"] = ["experiment", "imdb", *options]
@@ -105,25 +105,6 @@ class _Inputs:
                 pages = sum(-(-path.stat().st_size // PAGE) for path in entries if path.is_file())
             self.rooms[command] = pages, len(entries)
         return self.rooms[command]
-
-
-def _write_reviews(folder: Path) -> bool:
-    """A few reviews and a vocabulary; False where PyTorch or pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from attsvm.papers.experiments.sentences import SENTENCES
-    except ImportError:
-        return False
-    for name, n in (("train", 24), ("test", 12)):
-        labels = [row % 2 for row in range(n)]
-        texts = [f"the story was {(GOOD if label else BAD)[row % 3]}" for row, label in enumerate(labels)]
-        pq.write_table(pa.table({"text": texts, "label": labels}), folder / f"{name}.parquet")
-    words = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words | {*GOOD, *BAD, "story"})]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    return True
 
 
 def _attempt(

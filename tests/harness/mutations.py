@@ -16,23 +16,8 @@ LONG = "1" * 5001
 WORDS = ["", "x", "\0", "\ud800", "a\nb", "../../x", "x:y", "é" * 300, LONG, "None", "NaN"]
 NUMBERS = [0, -1, 1, 3, 2**31, 2**63, 2**64, 10**30, -(10**30), 0.5, 1e-300, 1e300, float("nan"), float("inf")]
 VALUES: list[Any] = [None, True, False, [], {}, [[]], [1, "x"], {"x": 1}, *NUMBERS, *WORDS]
-DESCRIPTIONS = [
-    "<f8",
-    ">f8",
-    "<f4",
-    "<f2",
-    "<f16",
-    "<i8",
-    "|b1",
-    "<c16",
-    "|O",
-    "<U3",
-    "|S8",
-    "|V8",
-    "<M8[s]",
-    "<u1",
-    "x",
-]
+TYPES = ["<f8", ">f8", "<f4", "<f2", "<f16", "<i8", "<u1", "<c16", "|b1"]
+DESCRIPTIONS = [*TYPES, "|O", "<U3", "|S8", "|V8", "<M8[s]", "x"]
 SHAPES: list[Any] = [(), (0,), (1,), (2,), (2, 3), (2**40,), (2**62, 4), (-1,), (0, 2**62), (3.0,), "x", None]
 
 
@@ -108,20 +93,8 @@ def mutate_table(content: bytes, rng: np.random.Generator) -> bytes:
     if rng.random() < 0.15:
         encoding = pick(("utf-16", "utf-32", "latin-1", "utf-8-sig", "utf-7"), rng)
         return content.decode().encode(encoding)
-    pieces = [
-        b",",
-        b'"',
-        b"\n",
-        b"\r",
-        b"\t",
-        b"\0",
-        b"\xef\xbb\xbf",
-        b'""',
-        b"x" * 200_000,
-        LONG.encode(),
-        b"\xff",
-        b"\x1b[2J",
-    ]
+    signs = [bytes([byte]) for byte in b',"\n\r\t\0\xff']
+    pieces = [*signs, b'""', b"\xef\xbb\xbf", b"\x1b[2J", b"x" * 200_000, LONG.encode()]
     for _ in range(int(rng.integers(1, 4))):
         place = int(rng.integers(len(content) + 1))
         content = content[:place] + pick(pieces, rng) + content[place:]

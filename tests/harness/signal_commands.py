@@ -4,13 +4,14 @@ import csv
 import fcntl
 import importlib.util
 import json
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from harness.samples import write_reviews
 
 INPUTS = Path(__file__).parents[2] / "out" / "soak" / "signals" / "inputs"
 
@@ -91,18 +92,7 @@ def _make_model(folder: Path) -> None:
 
 
 def _make_reviews(folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from attsvm.papers.experiments.sentences import SENTENCES
-
-    kinds = (("awful", "boring", "terrible"), ("wonderful", "great", "perfect"))
-    for name, rows in (("train", 48), ("test", 20)):
-        texts = [f"the story was {kinds[row % 2][row % 3]} and the film was {kinds[row % 2][0]}" for row in range(rows)]
-        pq.write_table(pa.table({"text": texts, "label": [row % 2 for row in range(rows)]}), folder / f"{name}.parquet")
-    known = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
-    known |= {word for kind in kinds for word in kind} | {"story"}
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(known)]) + "\n")
+    write_reviews(folder, train=48, test=20)
 
 
 @dataclass(frozen=True)

@@ -61,32 +61,15 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Ended:
-    """How a disturbed command ended.
-
-    Attributes
-    ----------
-    status : int
-    output : str
-        What it wrote on stderr, or on the terminal.
-    seconds : float
-        From the first signal to the end.
-    sent : bool
-        Whether the command had not ended before the first signal.
-    handled : bool
-        Whether it had begun to handle signals then.
-    alive : tuple of str
-        Processes that it left.
-    slowdown : float
-        How much longer it may take, because the machine is busy.
-    """
+    """How a disturbed command ended."""
 
     status: int
-    output: str
-    seconds: float
-    sent: bool
-    handled: bool
-    alive: tuple[str, ...]
-    slowdown: float
+    output: str  # on stderr, or on the terminal
+    seconds: float  # from the first signal to the end
+    sent: bool  # whether the command had not ended before the first signal
+    handled: bool  # whether it had begun to handle signals then
+    alive: tuple[str, ...]  # processes that it left
+    slowdown: float  # how much longer it may take, because the machine is busy
 
     def seen(self, way: Way) -> str:
         """What happened, in words."""

@@ -1,5 +1,7 @@
 """Labelled problems, and their parts for training and testing."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from attsvm._utils.checks import check_number, check_seed
@@ -51,6 +53,14 @@ def sequences(problem: Problem, rows: np.ndarray) -> Problem:
     """The problem that consists of the sequences ``rows``, in that order, with the same head."""
     arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
     return Problem(**{name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()})
+
+
+def stack(problems: Iterable[Problem]) -> Problem:
+    """Problems of equal shapes as one, along a new first batch axis."""
+    each = list(problems)
+    given = [name for name in ARRAY_NAMES if getattr(each[0], name) is not None]
+    arrays = {name: np.stack([getattr(problem, name) for problem in each]) for name in given}
+    return Problem(**arrays, num_heads=each[0].num_heads)
 
 
 def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,9 @@ from attsvm.plot.series import DATA
 LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."), (style.PURPLE, ":"))
 """Colours and dashes that differ in grey, too."""
 
+GREY = "#808080"
+"""Of what is drawn beside the measurement."""
+
 POINTS = ((style.BLUE, "o"), (style.GREEN, "v"), (style.VERMILLION, "d"))
 """Colours and marks of single points."""
 

@@ -3,7 +3,7 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
@@ -189,14 +189,21 @@ def place(figure: Figure) -> tuple[int, str, float, str]:
     return papers.index(paper) if paper in papers else len(papers), paper, figure.order, figure.name
 
 
+def each(piece: Piece, names: Iterable[Any], function: Callable[..., Arrays], *arguments: Any) -> dict[str, Arrays]:
+    """``function(name, *arguments)`` of each name, as a piece of its own, by the names as texts."""
+    texts = {f"{name:g}" if isinstance(name, int | float) else name: name for name in names}
+    return {text: piece(re.sub(r"[^\w.]+", "-", text), function, name, *arguments) for text, name in texts.items()}
+
+
 def joined(found: Mapping[str, Arrays]) -> Arrays:
     """The arrays of several pieces in one dict: array ``key`` of ``found[name]`` is ``"key name"``."""
     return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
 
 
-def stacked(each: Sequence[Arrays]) -> Arrays:
+def stacked(found: Iterable[Arrays]) -> Arrays:
     """The arrays of several pieces of the same kind, stacked along a new first axis."""
-    return {key: np.stack([np.asarray(arrays[key]) for arrays in each]) for key in each[0]}
+    pieces = list(found)
+    return {key: np.stack([np.asarray(arrays[key]) for arrays in pieces]) for key in pieces[0]}
 
 
 def verdict(passed: Mapping[str, Any], why: str) -> Verdict:

@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.measures import direction_error
 from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays
 from attsvm.problem import Problem
+from attsvm.results import Status
+from attsvm.svm import solve_svm
 from attsvm.theory.ratios import margin_ratio
 from attsvm.training import Run
 
@@ -23,6 +26,21 @@ def undecided(probability: Float[np.ndarray, "..."], axes: int = 1) -> Bool[np.n
     attention heads.
     """
     return np.asarray((1 - probability).max(axis=tuple(range(-axes, 0))) > SATURATED)
+
+
+def compared(problem: Problem, run: Run, norm: str = "frobenius") -> Arrays:
+    """Direction errors of a run to the Att-SVM of the tokens that it selects, at each record but the start.
+
+    ``undecided`` and ``feasible`` say for which problems of a batch the comparison counts.
+    """
+    solution = solve_svm(problem, run.selected, norm)
+    axes = tuple(range(-2 if problem.has_queries else -1, 0))
+    return {
+        "steps": run.history["steps"][1:],
+        "error": np.asarray(direction_error(run.history["weights"][1:], np.nan_to_num(solution.direction), axis=axes)),
+        "undecided": undecided(run.probability, axes=2 if problem.has_query_axis else 1),
+        "feasible": np.asarray(solution.status) == Status.OPTIMAL,
+    }
 
 
 def pooled(found: Arrays, key: str, cases: Iterable[object]) -> np.ndarray:

@@ -9,8 +9,6 @@ from attsvm.losses import Loss
 from attsvm.next_token import TokenGraph, token_graph
 from attsvm.problem import Problem
 
-EMBEDDINGS = ("orthogonal", "equicorrelated", "random")
-
 INNER_PRODUCT = 0.5
 """Of two equicorrelated vectors."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import random_problem
+from attsvm.datasets.splits import stack
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
@@ -221,9 +222,7 @@ def _distinct(problem: Problem, norms: list[Norm]) -> list[Norm]:
 
 
 def _standard(seeds: int) -> Problem:
-    each = [random_problem(6, 8, 10, seed) for seed in range(check_integer("seeds", seeds, 1))]
-    names = ("tokens", "labels", "queries", "head")
-    return Problem(**{name: np.stack([getattr(problem, name) for problem in each]) for name in names})
+    return stack(random_problem(6, 8, 10, seed) for seed in range(check_integer("seeds", seeds, 1)))
 
 
 def _batch(problems: Problem) -> Problem:

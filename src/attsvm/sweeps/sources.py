@@ -14,6 +14,7 @@ import numpy as np
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.extensions import find_named
 from attsvm.datasets.signal_noise import signal_noise
+from attsvm.datasets.splits import stack
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -141,18 +142,13 @@ def draw_noise(
         for generator in generators
     ]
     return Drawn(
-        _stack([one.train for one in trials]),
-        _stack([one.test for one in trials]),
+        stack(one.train for one in trials),
+        stack(one.test for one in trials),
         {
             "flipped": np.stack([one.flipped for one in trials]),
             "noise_tokens": np.stack([one.noise_tokens for one in trials]),
         },
     )
-
-
-def _stack(problems: list[Problem]) -> Problem:
-    arrays = {name: np.stack([getattr(one, name) for one in problems]) for name in ("tokens", "labels", "head")}
-    return Problem(**arrays)
 
 
 SOURCES: dict[str, Callable[..., Any]] = {"noise": draw_noise, "random": draw_random}

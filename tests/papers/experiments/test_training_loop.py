@@ -16,7 +16,7 @@ from attsvm.errors import ProblemError
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.tables import Rows
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.papers.experiments.training import CHECKPOINT, Hooks, data_order, fit, seed_everything
+from attsvm.papers.experiments.training import CHECKPOINT, Hooks, data_order, fit
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def run(folder, optimizer, *, resume=False, callback=None, train=None, **changes
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        seed_everything(options.seed)
+        torch.manual_seed(options.seed)
         model = replace(find_task("imdb").preset("tiny").shape, vocabulary=40).build()
         outcome = fit(
             model,
@@ -146,7 +146,7 @@ def test_a_run_that_diverges_says_so_and_leaves_finite_weights(tmp_path, optimiz
 
 def test_the_gradient_is_that_of_the_sum_or_of_the_mean(tmp_path):
     once = {"epochs": 1, "train": texts(8)}
-    seed_everything(3)
+    torch.manual_seed(3)
     start = replace(find_task("imdb").preset("tiny").shape, vocabulary=40).build().state_dict()
     of_sum, _ = run(tmp_path / "sum", "sgd", learning_rate=1e-3, reduction="sum", **once)
     of_mean, _ = run(tmp_path / "mean", "sgd", learning_rate=8e-3, reduction="mean", **once)

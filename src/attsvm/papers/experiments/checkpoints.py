@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -41,7 +39,7 @@ def save_checkpoint(
     records: list[tuple[int, Any]],
     identity: Mapping[str, Any],
 ) -> None:
-    """Write weights, optimizer state, random generators, position, history and records to one file, atomically.
+    """Write weights, optimizer state, PyTorch's generators, position, history and records to one file, atomically.
 
     ``identity``: JSON-able values that must be equal for a run to resume from this checkpoint.
     """
@@ -57,15 +55,12 @@ def save_checkpoint(
             else:
                 scalars[key] = value
     tensors |= {GENERATOR + name: value for name, value in _generators().items()}
-    numpy_state: Any = np.random.get_state()  # noqa: NPY002
     meta = {
         "position": vars(position),
         "history": history,
         "records": records,
         "identity": identity,
         "optimizer": scalars,
-        "python": random.getstate(),
-        "numpy": [numpy_state[0], *numpy_state[2:]],
     }
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(meta)
@@ -95,7 +90,7 @@ def load_checkpoint(
             index, name = key.split("/", 1)
             state.setdefault(int(index), {})[name] = value
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-        _restore_generators(_under(GENERATOR, tensors), meta)
+        _restore_generators(_under(GENERATOR, tensors))
         return position, meta["history"], [(step, found) for step, found in meta.get("records", [])]
 
 
@@ -133,18 +128,14 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _generators() -> dict[str, Tensor]:
-    numpy_state: Any = np.random.get_state()  # noqa: NPY002
-    found = {"torch": torch.get_rng_state(), "numpy": torch.from_numpy(numpy_state[1].astype(np.int64))}
+    """The states of PyTorch's generators. No other one is drawn from."""
+    found = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         found["cuda"] = torch.cuda.get_rng_state()
     return found
 
 
-def _restore_generators(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+def _restore_generators(tensors: dict[str, Tensor]) -> None:
     torch.set_rng_state(tensors["torch"])
     if "cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["cuda"])
-    version, internal, gauss = meta["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, *rest = meta["numpy"]
-    np.random.set_state((name, tensors["numpy"].numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -18,7 +18,7 @@ from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.presets import Preset
 from attsvm.papers.experiments.published import compared
 from attsvm.papers.experiments.tasks import Data, Task, View, find_task
-from attsvm.papers.experiments.training import Hooks, Outcome, fit, seed_everything
+from attsvm.papers.experiments.training import Hooks, Outcome, fit
 from attsvm.results import Status
 
 MEASURED_ROWS = 100
@@ -100,7 +100,7 @@ class Experiment:
         Returns what ``result.json`` holds for a run.
         """
         task, preset, data = self.task, self.preset, self.data
-        seed_everything(options.seed)
+        torch.manual_seed(options.seed)
         model: Classifier = preset.shape.build()
         sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
 

@@ -8,7 +8,6 @@ one.
 """
 
 import math
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,13 +32,6 @@ from attsvm.results import Status
 from attsvm.torch.sharding import all_finite
 
 CHECKPOINT = "checkpoint.safetensors"
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the generators of Python, NumPy and PyTorch, and those of every GPU."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (other packages draw from it)
-    torch.manual_seed(seed)
 
 
 def data_order(rows: int, seed: int, epoch: int) -> Tensor:
@@ -95,7 +87,7 @@ def fit(
 ) -> Outcome:
     """Train a model, and write a checkpoint from which a later call resumes.
 
-    Call :func:`seed_everything` before the model is created: its initial weights come from PyTorch's generator.
+    Call ``torch.manual_seed`` before the model is created: its initial weights come from PyTorch's generator.
 
     ``model``: trained in place. ``test``: evaluated after every epoch. ``folder``: an existing folder for the
     checkpoint. ``resume``: continue from the checkpoint in ``folder``, if there is one. ``identity``: further values

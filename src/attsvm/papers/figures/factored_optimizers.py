@@ -17,7 +17,7 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, stacked, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import margin_ratios, undecided
 from attsvm.papers.schedules import limit_optimizer
@@ -121,8 +121,7 @@ class FactoredOptimizers(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "problems", "seed")]
-        names = enumerate(sizes["optimizers"])
-        return stacked([piece(f"{number}", _ratios, name, sizes["steps"], *shape) for number, name in names])
+        return stacked(each(piece, sizes["optimizers"], _ratios, sizes["steps"], *shape).values())
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ways = [WAYS[name] for name in sizes["optimizers"]]

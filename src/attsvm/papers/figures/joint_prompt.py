@@ -9,7 +9,7 @@ from attsvm.datasets.papers import joint_prompt
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.papers.drawing import LINES, legend_over, panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled
 from attsvm.problem import Problem
@@ -22,8 +22,8 @@ SELECTED = np.ones(3, dtype=int)
 ERRORS = {"head_error": "v", "plain_error": "p, plain", "relaxed_error": "p, relaxed"}
 
 
-def _run(slack: bool, steps: int) -> Arrays:
-    data = joint_prompt(slack)
+def _run(name: str, steps: int) -> Arrays:
+    data = joint_prompt(EXAMPLES[name])
     assert data.labels is not None
     problem = Problem(data.tokens, labels=data.labels, head=V0)
     optimizer = normalized_gradient_descent(0.1, scope="each")
@@ -69,8 +69,7 @@ class JointPrompt(Figure):
     quick: ClassVar[Sizes] = {"steps": 10_000, "error_below": 5e-2}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found = {name: piece(name.replace(" ", "-"), _run, slack, sizes["steps"]) for name, slack in EXAMPLES.items()}
-        return joined(found)
+        return joined(each(piece, EXAMPLES, _run, sizes["steps"]))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         heads = [found[f"head_error {name}"][-1] for name in EXAMPLES]

@@ -11,7 +11,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import LINES, outer_axes, panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, pooled
 from attsvm.papers.longer_steps import longer_steps
@@ -119,9 +119,8 @@ class KeyPrompt(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = (sizes["n, T, d"], sizes["seeds"], sizes["steps"])
-        found = {name: piece(name.replace(" ", "-"), _attention, name, *arguments) for name in sizes["fixed head"]}
-        found |= {name: piece(name.replace(" ", "-"), _with_head, name, *arguments) for name in FASTER}
-        return joined(found)
+        fixed_head = each(piece, sizes["fixed head"], _attention, *arguments)
+        return joined(fixed_head | each(piece, FASTER, _with_head, *arguments))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         below, with_head = sizes["error_below"], sizes["with_head_below"]

@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
+from attsvm.datasets.splits import stack
 from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -45,14 +46,7 @@ def _problems(group: str, count: int, seed: int) -> Problem:
         kept += [drawn[int(i)] for i in np.flatnonzero(in_group)]
         if len(kept) >= count:
             break
-    return _stacked(kept[:count])
-
-
-def _stacked(problems: list[Problem]) -> Problem:
-    def of(name: str) -> np.ndarray:
-        return np.stack([getattr(one, name) for one in problems])
-
-    return Problem(of("tokens"), of("labels"), of("queries"), of("head"))
+    return stack(kept[:count])
 
 
 def _features(problem: Problem) -> np.ndarray:
@@ -160,7 +154,7 @@ class Landscape(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = [sizes[key] for key in ("problems", "starts", "steps", "seed")]
-        return joined({group: piece(group.replace(" ", "-"), _search, group, *arguments) for group in GROUPS})
+        return joined(each(piece, GROUPS, _search, *arguments))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         counts = {group: found[f"number {group}"] for group in GROUPS}

@@ -11,7 +11,7 @@ from attsvm.measures import direction_error
 from attsvm.pages.words import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import median_of, undecided
+from attsvm.papers.judging import compared, median_of
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.selection import scores
@@ -32,13 +32,7 @@ def _problems(sizes: Sizes) -> tuple[Problem, np.ndarray]:
 def _exact(sizes: Sizes, steps: int) -> Arrays:
     problem, start = _problems(sizes)
     run = train(problem, steps=steps, init=start, record=60)
-    solution = solve_svm(problem, run.selected)
-    return {
-        "steps": run.history["steps"][1:],
-        "error": np.asarray(direction_error(run.history["weights"][1:], solution.direction, axis=(-2, -1))),
-        "undecided": undecided(run.probability),
-        "direction": solution.direction,
-    }
+    return compared(problem, run) | {"direction": solve_svm(problem, run.selected).direction}
 
 
 def _plain(sizes: Sizes, steps: int) -> Arrays:

@@ -7,14 +7,12 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import unequal_scores
-from attsvm.measures import direction_error
 from attsvm.pages.words import number
 from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import pooled, with_names
+from attsvm.papers.judging import compared, pooled, with_names
 from attsvm.plot import style
-from attsvm.svm import solve_svm
 from attsvm.training import train
 
 LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -38,13 +36,7 @@ def offset(loss: str, ratio: np.ndarray) -> np.ndarray:
 def _run(loss: str, ratio: float, steps: int) -> Arrays:
     problem = unequal_scores(ratio)
     run = train(problem, steps=steps, loss=loss, init=np.zeros(3), record=100)
-    direction = solve_svm(problem, [1, 1]).direction
-    return {
-        "steps": run.history["steps"][1:],
-        "error": direction_error(run.history["weights"][1:], direction, axis=-1),
-        "second": run.weights[1],
-        "selected": run.selected,
-    }
+    return compared(problem, run) | {"second": run.weights[1], "selected": run.selected}
 
 
 class Losses(Figure):
@@ -73,12 +65,9 @@ class Losses(Figure):
     quick: ClassVar[Sizes] = {"ratios": [1, 5, 10], "steps": 10_000, "error_below": 1e-4, "offset_within": 1e-2}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        arrays: Arrays = {}
-        for loss in LOG_SLOPES:
-            found = [piece(f"{loss}-C{ratio}", _run, loss, ratio, sizes["steps"]) for ratio in sizes["ratios"]]
-            for key in found[0]:
-                arrays[f"{key} {loss}"] = np.stack([each[key] for each in found])
-        return arrays
+        ratios, steps = sizes["ratios"], sizes["steps"]
+        runs = {loss: [piece(f"{loss}-C{C}", _run, loss, C, steps) for C in ratios] for loss in LOG_SLOPES}
+        return joined({loss: stacked(found) for loss, found in runs.items()})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ratios = np.array(sizes["ratios"], dtype=float)

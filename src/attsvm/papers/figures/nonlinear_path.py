@@ -13,8 +13,8 @@ from attsvm.heads import MLP, FunctionHead, Head, Quadratic
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
-from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
+from attsvm.papers.drawing import GREY, panels, set_axes
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of
 from attsvm.plot import style
@@ -120,7 +120,7 @@ class NonlinearPath(Figure):
     quick: ClassVar[Sizes] = {**full, "problems": 2, "steps": 1_000, "heads": ["GELU"]}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        return joined({name: piece(name, _head, name, dict(sizes)) for name in sizes["heads"]})
+        return joined(each(piece, sizes["heads"], _head, dict(sizes)))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         heads = sizes["heads"]
@@ -180,8 +180,8 @@ class NonlinearPath(Figure):
             _draw(left, found[f"to optimal {name}"][holds], line, name)
             _draw(right, found[f"to kept {name}"][~holds & found[f"solved {name}"][:, -1]], line, None)
             if name in SMOOTH:
-                _draw(right, found[f"to single {name}"][~holds], ("0.6", line[1], line[2]), None)
-        right.plot([], [], color="0.6", label="to single tokens")
+                _draw(right, found[f"to single {name}"][~holds], (GREY, line[1], line[2]), None)
+        right.plot([], [], color=GREY, label="to single tokens")
         left.set_title("condition holds", pad=3)
         right.set_title("condition fails", pad=3)
         left.set_ylabel("direction error of the path")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.heads import MLP, ValueMLP
 from attsvm.pages.words import number
 from attsvm.papers.drawing import legend_over, outer_axes, panels
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.nonlinear_head import PREDICTIONS, draw_errors, errors_of_runs_that_count, unit_vectors
 from attsvm.papers.judging import median_of, numbers
@@ -109,8 +109,7 @@ class OneLayerTransformer(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = (sizes["n, T, d, width"], sizes["candidates"], sizes["seed"], sizes["steps"])
-        names = {name: name.replace(", ", "-").replace(" ", "-") for name in sizes["trained"]}
-        return joined({name: piece(names[name], _way, name, *arguments) for name in names})
+        return joined(each(piece, sizes["trained"], _way, *arguments))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ways = sizes["trained"]

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure as Drawing
 from optax.contrib import muon
 
 from attsvm.datasets import random_problem
+from attsvm.datasets.splits import stack
 from attsvm.measures import margin
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, steepest_descent
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import undecided
 from attsvm.papers.schedules import limit_optimizer
@@ -127,10 +128,7 @@ WAYS: dict[str, Way] = {
 
 def problems(n: int, T: int, d: int, seeds: int) -> Problem:
     """``random_problem`` of seeds 0, 1, ... as one batch."""
-    each = [random_problem(n, T, d, seed) for seed in range(seeds)]
-    return Problem(
-        *(np.stack([getattr(problem, name) for problem in each]) for name in ("tokens", "labels", "queries", "head"))
-    )
+    return stack(random_problem(n, T, d, seed) for seed in range(seeds))
 
 
 def start(way: Way, problem: Problem) -> Any:
@@ -205,9 +203,8 @@ class OptimizerNorms(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "seeds")]
-        names = enumerate(sizes["optimizers"])
-        each = [piece(f"{number}", ratios, name, "decaying", sizes["steps"], *shape) for number, name in names]
-        return {key: np.stack([arrays[key] for arrays in each]) for key in ("ratio", "decided")}
+        found = stacked(each(piece, sizes["optimizers"], ratios, "decaying", sizes["steps"], *shape).values())
+        return {key: found[key] for key in ("ratio", "decided")}
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         names = sizes["optimizers"]

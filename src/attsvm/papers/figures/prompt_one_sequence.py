@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
 from attsvm.papers.drawing import draw_rings, ring_steps, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
 from attsvm.plot.series import DATA
@@ -21,8 +21,8 @@ STARTS = np.array([[0.0, y, 0.0] for y in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)])
 EXAMPLES = {"one attractor": False, "two attractors": True}
 
 
-def _paths(local: bool, steps: int) -> Arrays:
-    problem = one_sequence(local)
+def _paths(name: str, steps: int) -> Arrays:
+    problem = one_sequence(EXAMPLES[name])
     run = train(problem, steps=steps, init=STARTS, record=120)
     directions = np.stack([solve_svm(problem, [token]).direction for token in (0, 1)])
     optimal = [is_locally_optimal(problem, [token], solve_svm(problem, [token]).support) for token in (0, 1)]
@@ -78,8 +78,7 @@ class PromptOneSequence(Figure):
     quick: ClassVar[Sizes] = {"steps": 20_000, "error_below": 1e-4}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found = {name: piece(name.replace(" ", "-"), _paths, local, sizes["steps"]) for name, local in EXAMPLES.items()}
-        return joined(found)
+        return joined(each(piece, EXAMPLES, _paths, sizes["steps"]))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         one, two = (found[f"selected {name}"] for name in EXAMPLES)

@@ -10,7 +10,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.prompt_one_sequence import draw_paths
 from attsvm.papers.judging import pooled, with_names
@@ -71,8 +71,7 @@ class PromptSeveralSequences(Figure):
     quick: ClassVar[Sizes] = {"steps": 5_000, "error_below": 1e-3}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found = {name: piece(name.replace(" ", "-"), _run, name, sizes["steps"]) for name in OPTIMIZERS}
-        return joined(found)
+        return joined(each(piece, OPTIMIZERS, _run, sizes["steps"]))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ends = {name: found[f"error {name}"][-1].max() for name in OPTIMIZERS}

@@ -13,8 +13,8 @@ from attsvm.optimizers import (
     normalized_gradient_descent,
     steepest_descent,
 )
-from attsvm.papers.drawing import panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.drawing import GREY, panels, set_axes
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.bregman import LINES
 from attsvm.papers.judging import pooled
@@ -54,11 +54,11 @@ SMALL = 0.01
 ROUNDING = 1e-9
 
 
-def _run(name: str, steps: int, n: int, T: int, d: int, seed: int, seeds: int) -> Arrays:
+def _run(name: str, steps: dict[str, int], n: int, T: int, d: int, seed: int, seeds: int) -> Arrays:
     """The error of runs from small random weights, and the laws that fit its later part."""
     problem = random_problem(n, T, d, seed, batch=(seeds,))
     start = SMALL * np.random.default_rng(seed + 1).standard_normal((seeds, d, d))
-    run = train(problem, optimizer=EVERY[name], init=start, steps=steps, record=RECORDS)
+    run = train(problem, optimizer=EVERY[name], init=start, steps=steps[name], record=RECORDS)
     prediction = predict_direction(problem, run)
     found = observed_rates(problem, run, prediction)
     rates = found.get("bregman_divergence", found["margin_gap"])
@@ -127,8 +127,7 @@ class RatesOfConvergence(Figure):
         shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]
         steps = dict.fromkeys(sizes["constant"], sizes["steps"])
         steps |= dict.fromkeys((*sizes["normalised"], *sizes["others"]), sizes["normalised_steps"])
-        files = {name: "".join(c if c.isalnum() else "-" for c in name) for name in steps}
-        return joined({name: piece(files[name], _run, name, steps[name], *shape) for name in steps})
+        return joined(each(piece, steps, _run, steps, *shape))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         worst = max(_over_bound(SLOW[name][1], found, name) for name in sizes["constant"])
@@ -167,8 +166,8 @@ class RatesOfConvergence(Figure):
             fitted = int(found[f"points {name}"].min())
             bound = np.asarray(mirror_descent_bound(steps[-fitted:], SLOW[name][1]))
             scale = np.median(error[-fitted]) / bound[0]
-            slow.plot(steps[-fitted:], scale * bound, color="#808080", linewidth=0.9)
-        slow.plot([], [], color="#808080", linewidth=0.9, label="proved bound")
+            slow.plot(steps[-fitted:], scale * bound, color=GREY, linewidth=0.9)
+        slow.plot([], [], color=GREY, linewidth=0.9, label="proved bound")
         for name, (colour, dashes) in zip(sizes["normalised"], LINES, strict=False):
             style.spread(fast, found[f"steps {name}"][1:], found[f"error {name}"][1:], colour, dashes, name)
         for axis, title in ((slow, "constant step"), (fast, "normalised, constant length")):

@@ -12,7 +12,7 @@ from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.papers.drawing import LINES, set_axes
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, each, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, numbers, undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
@@ -47,18 +47,18 @@ def _optimizer(way: str, steps: int) -> Optimizer:
     return limit_optimizer("factored", steps)
 
 
-def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, self_attention: bool) -> Arrays:
+def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: dict[str, int], self_attention: bool) -> Arrays:
     problem = random_problem(n, T, d, seed, batch=(runs,), self_attention=self_attention)
     # the published start, which is that of a linear layer
     draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
-    spread = np.rint(np.geomspace(1, steps, 60)).astype(int)
+    spread = np.rint(np.geomspace(1, steps[way], 60)).astype(int)
     run = train(
         problem,
         attention="combined" if way == "W" else "factored",
-        optimizer=_optimizer(way, steps),
+        optimizer=_optimizer(way, steps[way]),
         init={"W": draws[0]} if way == "W" else {"K": draws[1], "Q": draws[2]},
         penalty=PENALTY if way == "per factor" else 0.0,
-        steps=steps,
+        steps=steps[way],
         record=sorted({0, *spread.tolist(), PUBLISHED_STEPS}),
     )
     found: Arrays = {
@@ -115,10 +115,7 @@ class Saturation(CrossAndSelf):
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "runs", "seed")]
-        runs = sizes["steps"].items()
-        return joined(
-            {way: piece(way.replace(" ", "-"), _run, way, *shape, steps, self_attention) for way, steps in runs}
-        )
+        return joined(each(piece, sizes["steps"], _run, *shape, sizes["steps"], self_attention))
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         decided = {way: ~found[f"undecided {way}"] for way in WAYS}

@@ -10,7 +10,7 @@ from attsvm.measures import direction_error
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import median_of, numbers, undecided, with_names
+from attsvm.papers.judging import compared, median_of, numbers, with_names
 from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot import style
 from attsvm.problem import Problem
@@ -36,14 +36,7 @@ def _run(kind: str, attention: str, n: int, T: int, d: int, seed: int, runs: int
     problem = self_attention(n, T, d, seed, runs, kind == "causal")
     optimizer = limit_optimizer(attention, steps)
     run = train(problem, attention=attention, steps=steps, record=60, seed=seed, optimizer=optimizer)
-    solution = solve_svm(problem, run.selected, NORMS[attention])
-    weights = run.history["weights"][1:]
-    return {
-        "steps": run.history["steps"][1:],
-        "error": direction_error(weights, np.nan_to_num(solution.direction), axis=(-2, -1)),
-        "undecided": undecided(run.probability, axes=2),
-        "feasible": np.asarray(solution.status) == "optimal",
-    }
+    return compared(problem, run, NORMS[attention])
 
 
 def _path(kind: str, attention: str, n: int, T: int, d: int, seed: int, problems: int, radii: list[float]) -> Arrays:

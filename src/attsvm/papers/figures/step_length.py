@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import spectral_descent
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, stacked, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import margin_ratios, undecided
 from attsvm.plot import style
@@ -69,7 +69,7 @@ class StepLength(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "problems", "seed")]
-        return stacked([piece(f"{length:g}", _ratios, length, sizes["steps"], *shape) for length in sizes["lengths"]])
+        return stacked(each(piece, sizes["lengths"], _ratios, sizes["steps"], *shape).values())
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         spectral, nuclear = found["ratio"][..., 0], found["ratio"][..., 1]

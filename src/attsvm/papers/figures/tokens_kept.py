@@ -11,7 +11,7 @@ from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import set_axes
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, stacked
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, each, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
@@ -102,8 +102,7 @@ class TokensKept(CrossAndSelf):
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
-        arguments.append(self_attention)
-        return stacked([piece(f"lambda{value:g}", _kept, value, *arguments) for value in sizes["lambda"]])
+        return stacked(each(piece, sizes["lambda"], _kept, *arguments, self_attention).values())
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         mean = found["kept"].mean(axis=1)

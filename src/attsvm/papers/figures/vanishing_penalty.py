@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.pages.words import number
-from attsvm.papers.drawing import LINES
+from attsvm.papers.drawing import GREY, LINES
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled
@@ -151,7 +151,7 @@ class VanishingPenalty(Figure):
                 ("ball", {"linestyle": "", "marker": "o", "markersize": 3.5, "fillstyle": "none"}),
             ):
                 axis.plot(steps, np.median(found[f"{name} {kind}"][:, :, place], axis=0), color=colour, **look)
-        axis.plot([], [], "o", color="0.4", fillstyle="none", markersize=3.5, label="ball of the same radius")
+        axis.plot([], [], "o", color=GREY, fillstyle="none", markersize=3.5, label="ball of the same radius")
         style.legend_above(axis, 2)
         return figure
 
