@@ -121,15 +121,14 @@ print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 # Models of your own
 # ------------------
 #
-# ``inspect`` knows the families in ``attsvm.inspect.FAMILIES``, such as BERT and Llama, and every model with
-# ``torch.nn.MultiheadAttention``:
+# ``inspect`` reads most models of the ``transformers`` package, and every model with ``torch.nn.MultiheadAttention``:
 
 attention = torch.nn.MultiheadAttention(16, 4, batch_first=True)
 tokens = torch.randn(3, 6, 16)
 print(attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").round(4))
 
 # %%
-# For other modules, :class:`attsvm.inspect.Layout` says which layers are the projections. From a shell, with a page:
+# For other modules, :class:`attsvm.inspect.Layout` says what they are called. From a shell, with a page:
 #
 # .. code-block:: sh
 #

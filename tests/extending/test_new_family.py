@@ -9,43 +9,49 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 # docs: begin
-from attsvm.inspect.families import HuggingFace, projections_of  # noqa: E402
+import torch  # noqa: E402
+
+from attsvm.inspect.families import AttentionCall, Family  # noqa: E402
 
 
-class Electra(HuggingFace):
-    """ELECTRA: linear layers ``query`` and ``key`` in each attention module."""
+class OpenAIGPT(Family):
+    """The first GPT, whose attention modules compute their attention themselves."""
 
-    name = "ELECTRA"
-    modules = ("ElectraSelfAttention",)
+    name = "GPT"
 
-    def projections(self, module):
-        query, key = module.query, module.key
-        return projections_of(
-            (query.weight, query.bias),
-            (key.weight, key.bias),
-            heads=module.num_attention_heads,
-            scale=module.scaling,
+    def matches(self, name, module):
+        return name.endswith("attn") and hasattr(module, "c_attn")
+
+    def prepared(self, arguments, keywords):
+        return arguments, {**keywords, "output_attentions": True}
+
+    def call(self, module, arguments, output, seen):
+        query, key, _ = (
+            part.unflatten(-1, (module.n_head, -1)).transpose(1, 2)
+            for part in module.c_attn(arguments["x"]).chunk(3, dim=-1)
         )
+        T = key.shape[-2]
+        mask = torch.ones(T, T, dtype=torch.bool).tril()
+        if arguments["attention_mask"] is not None:
+            mask = arguments["attention_mask"].masked_fill(~mask, -torch.inf)
+        return AttentionCall(query, key, mask, scale=key.shape[-1] ** -0.5, own=output[-1])
 
 
 # docs: end
 
-import torch  # noqa: E402
-
 import attsvm.torch  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 
-HERE = "test_new_family:Electra"
+HERE = "test_new_family:OpenAIGPT"
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 
 
 def small_model():
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "embedding_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
-    config = transformers.ElectraConfig(
-        vocab_size=len(WORDS.split()), intermediate_size=16, max_position_embeddings=16, **sizes
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=len(WORDS.split()), n_positions=16, n_embd=16, n_layer=2, n_head=2, initializer_range=0.5
     )
-    return transformers.ElectraModel(config).eval()
+    return transformers.OpenAIGPTModel(config).eval()
 
 
 @pytest.fixture
@@ -58,29 +64,29 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("family", [Electra, Electra(), HERE])
+@pytest.mark.parametrize("family", [OpenAIGPT, OpenAIGPT(), HERE])
 def test_its_attention_is_that_of_the_model(family):
     batch = {"input_ids": torch.tensor([[2, 4, 6, 8, 3], [2, 5, 7, 3, 0]])}
     batch["attention_mask"] = (batch["input_ids"] != 0).long()
     inspection = attsvm.inspect.inspect(small_model(), batch, family=family)
-    assert inspection.family == "ELECTRA"
+    assert inspection.family == "GPT"
     assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for head in inspection.heads:
         assert head.rebuilt_error < 1e-5
         assert 0 < head.margin.lower <= head.margin.upper <= 1
+        assert head.numbers["effective_rank"] > 1
 
 
 def test_without_it_the_model_is_refused():
-    with pytest.raises(ProblemError, match=r"expected attention of a known family \(BERT"):
+    with pytest.raises(ProblemError, match=r"expected attention of a known family \(.*, got Attention in OpenAIGPT"):
         attsvm.inspect.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])})
 
 
-def test_a_family_without_projections_is_refused_by_name():
-    class Incomplete(HuggingFace):
+def test_a_family_that_matches_nothing_by_itself_is_refused_by_name():
+    class Incomplete(Family):
         name = "Incomplete"
-        modules = ()
 
-    with pytest.raises(ProblemError, match=r"^family: Incomplete cannot be created .*projections"):
+    with pytest.raises(ProblemError, match=r"^family: Incomplete cannot be created .*matches"):
         attsvm.inspect.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])}, family=Incomplete)
 
 
@@ -89,7 +95,7 @@ def test_the_command_line_inspects_it_and_writes_the_page(command, folder):
     code, out, error = command("inspect", "model", *options)
     assert code == 0, error
     result = json.loads(out)
-    assert result["model"]["family"] == "ELECTRA"
+    assert result["model"]["family"] == "GPT"
     assert len(result["heads"]) == 4
     assert np.all(np.diff([head["margin_ratio"] for head in result["heads"]], axis=1) >= 0)
-    assert "ELECTRA" in (folder / "page" / "index.html").read_text()
+    assert "GPT" in (folder / "page" / "index.html").read_text()

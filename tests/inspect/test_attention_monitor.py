@@ -13,9 +13,9 @@ import torch  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
-from attsvm.inspect.attention_functions import fused_call  # noqa: E402
+from attsvm.inspect.attention_calls import read_call  # noqa: E402
 from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
-from attsvm.inspect.families.fused import FusedCall  # noqa: E402
+from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
 from attsvm.inspect.monitoring.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
@@ -61,7 +61,9 @@ def test_measures_of_a_call_are_those_of_a_loop(kind):
         mask[2, :, 0] = False  # a query without tokens
     if kind == "bias":
         mask = torch.randn(1, 4, 5, 5, generator=generator).double()
-    found = of_call(FusedCall(query, key, mask, kind == "causal", 0.5)).numpy()
+    if kind == "causal":
+        mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    found = of_call(AttentionCall(query, key, mask, 0.5)).numpy()
     for head in range(4):
         logits, probabilities = [], []
         for i in range(3):
@@ -174,8 +176,7 @@ def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(mon
     seen = []
     for registry in (interface, masks):
         monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
-    registered = by_kernel(seen)
-    interface.register("by_kernel", registered)
+    interface.register("by_kernel", by_kernel(seen))
     masks.register("by_kernel", transformers.masking_utils.flash_attention_mask)
     torch.manual_seed(0)
     config = transformers.MistralConfig(
@@ -190,7 +191,6 @@ def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(mon
         monitor.step()
     own, calls = seen[:2], len(seen)
     assert_recorded(monitor, expected_record([p for _, p in own], [s for s, _ in own], mask.bool()))
-    assert interface()["by_kernel"] is registered
 
     class Wrapped(torch.nn.Module):  # whose implementation of attention cannot be changed
         def __init__(self):
@@ -214,7 +214,8 @@ def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(mon
 def test_packed_sequences_and_other_masks_of_attention_functions():
     query, key = torch.zeros(1, 2, 5, 4), torch.zeros(1, 1, 5, 4)
     module = torch.nn.Module()
-    packed = fused_call(module, query, key, None, {"position_ids": torch.tensor([[0, 1, 0, 1, 2]]), "scaling": 0.5})
+    positions = torch.tensor([[0, 1, 0, 1, 2]])
+    packed = read_call(module, query, key, None, {"position_ids": positions, "scaling": 0.5}, eager=False)
     assert packed.mask[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
@@ -222,17 +223,17 @@ def test_packed_sequences_and_other_masks_of_attention_functions():
         [0, 0, 1, 1, 0],
         [0, 0, 1, 1, 1],
     ]
-    both_ways = fused_call(module, query, key, None, {"is_causal": False, "sliding_window": 2})
+    both_ways = read_call(module, query, key, None, {"is_causal": False, "sliding_window": 2}, eager=False)
     assert (both_ways.mask[0, 0] == (torch.ones(5, 5).tril(1).triu(-1) > 0)).all()
     assert both_ways.scale == 0.5
-    last = fused_call(module, query[:, :, -1:], key, None, {})
+    last = read_call(module, query[:, :, -1:], key, None, {}, eager=False)
     assert last.mask.all(), "the last query is at the last token"
     for mask, options, words in (
         (torch.ones(5, 5, 5), {}, r"expected a mask of shape .*, got \(5, 5, 5\)"),
-        (None, {"softcap": 30.0}, "softcap, which is not supported"),
+        (None, {"cu_seq_lens_q": [0, 5]}, "cu_seq_lens_q, which is not supported"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
-            fused_call(module, query, key, mask, options)
+            read_call(module, query, key, mask, options, eager=False)
 
 
 def test_a_loop_is_recorded_and_trained_as_without_a_monitor(tmp_path):
@@ -352,25 +353,21 @@ def test_a_pass_that_fails_is_read_again():
             assert monitor.records[0][1]["entropy"].tolist() == undisturbed.records[0][1]["entropy"].tolist()
 
 
-def test_several_monitors_leave_an_attention_function_as_it_was(monkeypatch):
-    interface, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
-    for registry in (interface, masks):
-        monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
-    sdpa, calls = interface()["sdpa"], []
+def test_several_monitors_leave_the_attention_functions_as_they_were(monkeypatch):
+    ask, asked = transformers.AttentionInterface.get_interface, []
 
-    def own(*arguments, **options):
-        calls.append(interface()["own"])
-        return sdpa(*arguments, **options)
+    def get_interface(*arguments):
+        asked.append(arguments)
+        return ask(*arguments)
 
-    interface.register("own", own)
-    masks.register("own", transformers.masking_utils.sdpa_mask)
+    monkeypatch.setattr(transformers.AttentionInterface, "get_interface", get_interface)
     sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "bos_token_id": 0, "eos_token_id": 0}
-    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=16, attn_implementation="own", **sizes)).train()
+    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=16, **sizes)).train()
     monitors = [AttentionMonitor(model, every=1) for _ in range(3)]
     for _ in range(2):
         model(torch.zeros(1, 4, dtype=torch.long))
-        assert calls.pop() is not own, "the monitors read the call"
-        assert interface()["own"] is own
+        assert asked.pop()
+        assert transformers.AttentionInterface.get_interface is get_interface
         for monitor in monitors:
             monitor.step()
     assert [len(monitor.records) for monitor in monitors] == [2, 2, 2]
@@ -466,9 +463,9 @@ def test_what_cannot_be_monitored_is_refused_by_name():
             return (query @ key.mT).softmax(-1) @ value
 
     by_hand = torch.nn.Sequential(ByHand())
-    said = "0 does not call scaled_dot_product_attention, and Layout does not rebuild its attention"
+    said = "ByHand does not call scaled_dot_product_attention or an attention function of transformers"
     with (
-        AttentionMonitor(by_hand, family=Layout("0", heads=1, fused="qkv")),
+        AttentionMonitor(by_hand, family=Layout("0")),
         pytest.raises(attsvm.ProblemError, match=said),
     ):
         by_hand(torch.zeros(1, 3, 4))

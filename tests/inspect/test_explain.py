@@ -195,7 +195,7 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
     with pytest.raises(attsvm.ProblemError, match="without its model and batch"):
         attsvm.inspect.Inspection.load(tmp_path / "saved.npz").explain(0, 0)
     config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
-    with pytest.raises(attsvm.ProblemError, match="DistilBERT has no method stream"):
+    with pytest.raises(attsvm.ProblemError, match="stream of DistilBertModel, which explain needs, is not described"):
         attsvm.inspect.inspect(transformers.DistilBertModel(config), batch, margins=False).explain(0, 0)
 
     half = spread_out(gpt2()).bfloat16()

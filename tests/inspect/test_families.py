@@ -14,7 +14,8 @@ import attsvm.torch
 from attsvm._utils.linear_algebra import softmax
 from attsvm.inspect import models
 from attsvm.inspect.capture import capture
-from attsvm.inspect.families import Family, LayerInputs, allowed_tokens, projections_of
+from attsvm.inspect.families import Family
+from attsvm.inspect.families.gpt2 import Gpt2
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.sampling import Sampler
 
@@ -24,50 +25,30 @@ SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "i
 CLOSE = 1e-5
 
 
+def small(name, kind="Model", **options):
+    """A model without its head, from the name of its classes."""
+    config = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(vocab_size=50, **options)
+    return getattr(transformers, f"{name}{kind}")(config)
+
+
+def like_bert(name, **options):
+    return small(name, **SMALL, **options)
+
+
 def bert():
-    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
-
-
-def roberta():
-    return transformers.RobertaModel(transformers.RobertaConfig(vocab_size=50, **SMALL))
+    return like_bert("Bert")
 
 
 def gpt2():
-    config = transformers.GPT2Config(
-        vocab_size=50, n_embd=24, n_head=4, n_layer=2, scale_attn_by_inverse_layer_idx=True
-    )
-    return transformers.GPT2Model(config)
+    return small("GPT2", n_embd=24, n_head=4, n_layer=2, scale_attn_by_inverse_layer_idx=True)
 
 
 def llama():
-    config = transformers.LlamaConfig(vocab_size=50, num_key_value_heads=2, attention_bias=True, **SMALL)
-    return transformers.LlamaModel(config)
-
-
-def vit():
-    return transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **SMALL))
-
-
-def small_language_model(name, **options):
-    """A model without its head, from the name of its classes."""
-    make, config = getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")
-    return make(config(vocab_size=50, **SMALL, **options))
-
-
-def mistral():
-    return small_language_model("Mistral", num_key_value_heads=2, sliding_window=3)
-
-
-def qwen2():
-    return small_language_model("Qwen2", num_key_value_heads=2)
+    return like_bert("Llama", num_key_value_heads=2, attention_bias=True)
 
 
 def qwen3():
-    return small_language_model("Qwen3", num_key_value_heads=2, head_dim=6)
-
-
-def gemma():
-    return small_language_model("Gemma", num_key_value_heads=1, head_dim=6)
+    return like_bert("Qwen3", num_key_value_heads=2, head_dim=6)
 
 
 def gemma3():
@@ -77,30 +58,19 @@ def gemma3():
     return transformers.Gemma3TextModel(config)
 
 
-def gpt_neox():
-    # 4 of 6 coordinates are rotated
-    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
-    return small_language_model("GPTNeoX", rope_parameters=rotary)
-
-
-def bloom():
-    return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
-
-
-def mpt(heads=4, clip=None):
-    config = transformers.MptConfig(vocab_size=50, d_model=24, n_heads=heads, n_layers=2, max_seq_len=16)
+def mpt(clip=None):
+    config = transformers.MptConfig(vocab_size=50, d_model=24, n_heads=4, n_layers=2, max_seq_len=16)
     config.attn_config.clip_qkv = clip
     return transformers.MptModel(config)
 
 
-def distilbert():
-    config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
-    return transformers.DistilBertModel(config)
+def falcon(attention="eager", **options):  # its implementation of attention cannot be changed
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return small("Falcon", attn_implementation=attention, **sizes, **options)
 
 
-def t5():
-    config = transformers.T5Config(vocab_size=50, d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2)
-    return transformers.T5EncoderModel(config)
+def t5_encoder():
+    return small("T5Encoder", d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2)
 
 
 def clip_text():
@@ -111,15 +81,24 @@ def clip_vision():
     return transformers.CLIPVisionModel(transformers.CLIPVisionConfig(image_size=16, patch_size=4, **SMALL))
 
 
-def dinov2():
-    config = transformers.Dinov2Config(image_size=16, patch_size=4, **(SMALL | {"intermediate_size": 24}))
-    return transformers.Dinov2Model(config)
+def of_pictures(name, **options):
+    config = getattr(transformers, f"{name}Config")(image_size=16, patch_size=4, **(SMALL | options))
+    return getattr(transformers, f"{name}Model")(config)
 
 
-def dinov3():
-    return transformers.DINOv3ViTModel(
-        transformers.DINOv3ViTConfig(image_size=16, patch_size=4, **(SMALL | {"hidden_size": 16}))
+def deepseek():
+    ranks = {"q_lora_rank": 6, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 2, "v_head_dim": 6}
+    experts = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 1}
+    return like_bert(
+        "DeepseekV3", num_key_value_heads=4, moe_intermediate_size=16, first_k_dense_replace=1, **ranks, **experts
     )
+
+
+def whisper():
+    sides = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in
+             (("layers", 2), ("attention_heads", 4), ("ffn_dim", 32))}  # fmt: skip
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    return small("Whisper", d_model=24, num_mel_bins=8, max_source_positions=9, **sides, **special)
 
 
 def spread_out(model, seed=0):
@@ -134,7 +113,7 @@ def spread_out(model, seed=0):
 
 def words(padding="right", seed=1):
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, 50, (3, 7), generator=generator)
+    ids = torch.stack([3 + torch.randperm(47, generator=generator)[:7] for _ in range(3)])
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0
     mask[2, 2:] = 0
@@ -147,36 +126,94 @@ def pictures():
     return {"pixel_values": torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2))}
 
 
+GROUPED = {"num_key_value_heads": 2, "head_dim": 6, "pad_token_id": 0}
+EXPERTS = {"num_experts_per_tok": 1, "initializer_range": 0.3}
+
 CASES = {
     "bert": (bert, words()),
-    "roberta": (roberta, words()),
+    "roberta": (lambda: like_bert("Roberta"), words()),
     "gpt2": (gpt2, words()),
     "llama": (llama, words()),
     "llama, padded on the left": (llama, words("left")),
-    "vit": (vit, pictures()),
-    "mistral, with a sliding window": (mistral, words()),
-    "qwen2": (qwen2, words()),
+    "vit": (lambda: of_pictures("ViT"), pictures()),
+    "mistral, with a sliding window": (lambda: like_bert("Mistral", num_key_value_heads=2, sliding_window=3), words()),
+    "qwen2": (lambda: like_bert("Qwen2", num_key_value_heads=2), words()),
     "qwen3": (qwen3, words()),
-    "gemma": (gemma, words()),
+    "gemma": (lambda: like_bert("Gemma", num_key_value_heads=1, head_dim=6), words()),
     "gemma 3, with a sliding window": (gemma3, words()),
-    "gpt-neox, partly rotary": (gpt_neox, words()),
-    "bloom, with ALiBi": (bloom, words()),
+    # 4 of 6 coordinates are rotated
+    "gpt-neox, partly rotary": (
+        lambda: like_bert(
+            "GPTNeoX", rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
+        ),
+        words(),
+    ),
+    "bloom, with ALiBi": (lambda: small("Bloom", hidden_size=24, n_head=4, n_layer=2), words()),
     "mpt, with ALiBi": (mpt, words("left")),
     "mpt, with clipped queries and keys": (lambda: mpt(clip=1.0), words()),
-    "distilbert": (distilbert, words()),
-    "t5": (t5, words()),
+    "falcon": (lambda: falcon(alibi=False), words()),
+    "falcon, with ALiBi": (lambda: falcon(alibi=True, multi_query=False), words()),
+    "falcon, new architecture": (
+        lambda: falcon(alibi=False, new_decoder_architecture=True, num_kv_heads=2),
+        words("left"),
+    ),
+    "distilbert": (lambda: small("DistilBert", dim=24, n_heads=4, n_layers=2, hidden_dim=32), words()),
+    "t5, encoder": (t5_encoder, words()),
+    "t5": (
+        lambda: small("T5", d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2),
+        words() | {"decoder_input_ids": words()["input_ids"][:, :5]},
+    ),
     "clip, texts": (clip_text, words()),
     "clip, pictures": (clip_vision, pictures()),
-    "dinov2": (dinov2, pictures()),
-    "dinov3": (dinov3, pictures()),
+    "dinov2": (lambda: of_pictures("Dinov2", intermediate_size=24), pictures()),
+    "dinov3": (lambda: of_pictures("DINOv3ViT", hidden_size=16), pictures()),
+    "phi 3": (lambda: like_bert("Phi3", num_key_value_heads=2, pad_token_id=0), words()),
+    "olmo 2": (lambda: like_bert("Olmo2", num_key_value_heads=2, pad_token_id=0), words()),
+    "gemma 2, with a soft cap": (
+        lambda: like_bert("Gemma2", attn_logit_softcapping=2.0, query_pre_attn_scalar=1, **GROUPED),
+        words(),
+    ),
+    "gpt-oss, with sinks": (lambda: like_bert("GptOss", num_local_experts=2, **GROUPED, **EXPERTS), words()),
+    "qwen3, with experts": (
+        lambda: like_bert("Qwen3Moe", num_experts=2, moe_intermediate_size=16, **GROUPED, **EXPERTS),
+        words(),
+    ),
+    "mixtral": (lambda: like_bert("Mixtral", num_local_experts=2, num_key_value_heads=2, **EXPERTS), words()),
+    "opt": (
+        lambda: small(
+            "OPT", hidden_size=24, word_embed_proj_dim=24, ffn_dim=32, num_hidden_layers=2, num_attention_heads=4
+        ),
+        words(),
+    ),
+    "gpt-j": (lambda: small("GPTJ", n_embd=24, n_layer=2, n_head=4, rotary_dim=4), words()),
+    "modernbert": (lambda: like_bert("ModernBert", pad_token_id=0), words()),
+    "deepseek v3": (deepseek, words()),
+    "whisper": (
+        whisper,
+        {
+            "input_features": torch.randn(3, 8, 18, generator=torch.Generator().manual_seed(2)),
+            "decoder_input_ids": words()["input_ids"],
+        },
+    ),
+    "smollm 3": (
+        lambda: like_bert("SmolLM3", num_key_value_heads=2, pad_token_id=0, no_rope_layers=[1, 0]),
+        words(),
+    ),
 }
+
+WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys", "gpt-oss, with sinks", "gpt-j", "deepseek v3"}
+"""Models of which W is not known: queries and keys are more than rotated projections, or rotated in another way."""
 
 
 def own_attention(model, batch):
-    """The model's, by its own output_attentions."""
+    """The model's, by its own output_attentions, in the order of its modules."""
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        return [layer.numpy() for layer in model(**batch, output_attentions=True).attentions]
+        output = model(**batch, output_attentions=True)
+    if not hasattr(output, "decoder_attentions"):
+        return [layer.numpy() for layer in output.attentions]
+    decoder = [layer for pair in zip(output.decoder_attentions, output.cross_attentions, strict=True) for layer in pair]
+    return [layer.numpy() for layer in (*output.encoder_attentions, *decoder)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -185,17 +222,24 @@ def test_attention_is_rebuilt_from_tokens_and_weights(case):
     model = spread_out(make())
     found = attention_layers(model)
     theirs = own_attention(model, batch)
-    assert len(found) == len(theirs) == 2
-    for layer, attention in zip(capture(model, batch, found, Sampler(4096, 3, 0)), theirs, strict=True):
+    assert len(found) == len(theirs) == (6 if case in ("t5", "whisper") else 2)
+    layers = list(capture(model, batch, found, Sampler(4096, 3, 0)))
+    for number, (layer, attention) in enumerate(zip(layers, theirs, strict=True)):
         assert layer.num_heads == 4
+        assert (layer.projections is None) == (case in WITHOUT_WEIGHTS)
+        assert layer.is_self == (len(layers) == 2 or number not in (3, 5))
+        there = layer.positions >= 0
         for head in range(4):
-            problem = layer.head(head)
-            ours = softmax(problem.queries @ problem.weights.T @ problem.keys.mT, layer.allowed)
-            there = layer.positions >= 0
+            ours = layer.probabilities(head)
             picked = np.take_along_axis(attention[:, head], np.maximum(layer.positions, 0)[..., None], axis=1)
             assert np.abs(ours - picked)[there].max() < CLOSE
-            assert ours[there].max() > 0.6  # nothing is shown where attention is even
+            assert ours[there].max() > 0.4, "nothing is shown where attention is even"
             assert layer.rebuilt_error[head] < CLOSE
+            # the Att-SVM is about the logits of W, without a cap or a sink
+            logits = np.where(layer.allowed, layer.head(head).logits(), -np.inf)
+            assert (logits.argmax(-1) == picked.argmax(-1))[there].all()
+            if layer.softcap is None and layer.sink is None:
+                assert np.abs(softmax(logits) - picked)[there].max() < CLOSE
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -205,12 +249,13 @@ def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
     if model._supports_sdpa:
         model.set_attn_implementation("sdpa")
     implementation = model.config._attn_implementation
-    inspection = attsvm.inspect.inspect(model, batch)
+    function = transformers.AttentionInterface.get_interface
+    inspection = attsvm.inspect.inspect(model, batch, heads=[(0, 0), (0, 3), (1, 1)])
     assert model.training
     assert model.config._attn_implementation == implementation
+    assert transformers.AttentionInterface.get_interface is function
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert len(inspection.heads) == 8
-    there = batch["attention_mask"].sum().item() if "attention_mask" in batch else 3 * 17
+    there = batch["attention_mask"].sum().item() if "attention_mask" in batch else 27 if case == "whisper" else 3 * 17
     assert inspection.num_tokens == inspection.num_queries == there
     for head in inspection.heads:
         assert head.rebuilt_error < CLOSE
@@ -218,7 +263,76 @@ def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
         assert head.margin.width <= 1e-2
         assert head.margin.duplicates == 0
         assert 1 <= head.numbers["effective_tokens"] <= 17
-        assert 1 <= head.numbers["effective_rank"] <= 6 + 1e-9
+        if case in WITHOUT_WEIGHTS:
+            assert head.numbers["effective_rank"] is None
+        else:
+            assert 1 <= head.numbers["effective_rank"] <= 6 + 1e-9
+
+
+FUSED = [case for case in CASES if not case.startswith(("bloom", "falcon", "mpt", "gemma 2", "gpt-oss"))]
+"""The others have no fused attention, or another implementation cannot be chosen."""
+
+
+@pytest.mark.parametrize("case", FUSED)
+def test_a_fused_call_is_read_where_a_model_has_no_eager_attention(case, monkeypatch):
+    make, batch = CASES[case]
+    eager, model = spread_out(make()), spread_out(make())
+    model.set_attn_implementation("sdpa")
+    monkeypatch.setattr(model, "set_attn_implementation", lambda _: None)
+    inspection = attsvm.inspect.inspect(model, batch, margins=False)
+    assert inspection.rebuilt_error.max() < CLOSE
+    assert (inspection.selected == attsvm.inspect.inspect(eager, batch, margins=False).selected).all()
+
+
+def test_both_ways_of_falcon_to_compute_attention_are_read():
+    eager, sdpa = (spread_out(falcon(attention, alibi=False)) for attention in ("eager", "sdpa"))
+    one, other = (attsvm.inspect.inspect(model, words(), margins=False) for model in (eager, sdpa))
+    assert (one.selected == other.selected).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_in_half_precision(case):
+    make, batch = CASES[case]
+    batch = {name: part.bfloat16() if part.is_floating_point() else part for name, part in batch.items()}
+    inspection = attsvm.inspect.inspect(spread_out(make()).bfloat16(), batch, margins=False)
+    assert inspection.rebuilt_error.max() < 4 * torch.finfo(torch.bfloat16).eps
+    assert (inspection.source.layers[0].recipe is None) == (case in WITHOUT_WEIGHTS)
+
+
+def test_every_layer_is_read_or_the_model_is_refused():
+    """Attention that is neither read nor part of what is read, and a module that runs for several layers."""
+    model = nn.ModuleDict({"read": bert(), "other": transformers.XLNetModel(
+        transformers.XLNetConfig(vocab_size=50, d_model=8, n_head=2, n_layer=1, d_inner=8))})  # fmt: skip
+    refused(
+        r"expected attention of a known family \(BLOOM, .*\), got XLNetRelativeAttention in ModuleDict", model, words()
+    )
+    assert len(attention_layers(model, "BERT")) == 2
+    refused("expected one call of .*attention in a pass, got more", like_bert("Albert", embedding_size=8), words())
+
+
+class Scaled(Gpt2):
+    """A family that reads another attention than that of its model."""
+
+    def call(self, module, arguments, output, seen):
+        return seen._replace(scale=2 * seen.scale)
+
+
+def test_attention_that_depends_on_something_else_is_refused():
+    refused("h.0.attn: its attention differs .* by 0", spread_out(gpt2()), words(), family=Scaled)
+
+
+def test_a_sink_takes_its_share_of_the_attention():
+    """Shares are of the whole; the effective number of tokens is of what the tokens have."""
+    model = spread_out(CASES["gpt-oss, with sinks"][0]())
+    [layer, _] = own_attention(model, words())
+    found = attsvm.inspect.inspect(model, words(), heads=[(0, 1)], margins=False)
+    p = layer[:, 1][words()["attention_mask"] > 0].astype(float)
+    p = p[(p > 0).sum(-1) > 1]
+    assert p.sum(-1).min() < 0.9
+    assert found.numbers["largest_probability"][0] == pytest.approx(p.max(-1).mean(), rel=1e-5)
+    p /= p.sum(-1, keepdims=True)
+    entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(-1)
+    assert found.numbers["effective_tokens"][0] == pytest.approx(np.exp(entropy).mean(), rel=1e-5)
 
 
 def test_queries_and_tokens_are_counted_with_the_padding_on_the_left():
@@ -360,24 +474,30 @@ class Block(nn.Module):
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7).transpose(1, 2).flatten(-2)
 
 
+class Turned(Block):
+    """Queries and keys that no linear layer makes."""
+
+    def forward(self, x):
+        return super().forward(x.sin())
+
+
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("rotary", [True, False])
-def test_a_declared_layout(fused, rotary):
-    model = spread_out(nn.Sequential(nn.LayerNorm(16), Block(fused)))
-    names = {"fused": "qkv"} if fused else {"query": "to_q", "key": "to_k", "key_heads": 2}
-    layout = attsvm.inspect.Layout("1", heads=4, rotary=rotary, **names)
+@pytest.mark.parametrize("kind", [Block, Turned])
+def test_modules_named_by_a_layout(fused, kind):
+    model = spread_out(nn.Sequential(nn.LayerNorm(16), kind(fused)))
     x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(5))
-    inspection = attsvm.inspect.inspect(model, x, family=layout)
-    assert inspection.rotary == rotary
+    inspection = attsvm.inspect.inspect(model, x, family=attsvm.inspect.Layout("1"))
+    assert inspection.rotary == (kind is Turned)
     for head in inspection.heads:
         assert head.rebuilt_error < CLOSE
+        assert (head.numbers["effective_rank"] is None) == (kind is Turned)
         assert (head.selected <= np.arange(6)).all()
 
 
 def test_the_star_of_a_layout_matches_no_dot():
     model = nn.Module()
     model.layers = nn.ModuleList([Block(True), Block(True)])
-    found = attention_layers(model, attsvm.inspect.Layout("layers.*", heads=4, fused="qkv"))
+    found = attention_layers(model, attsvm.inspect.Layout("layers.*"))
     assert [layer.name for layer in found] == ["layers.0", "layers.1"]
 
 
@@ -388,15 +508,10 @@ def refused(match, model, batch, **options):
 
 
 def test_what_cannot_be_inspected_is_refused_in_one_line():
-    x = torch.zeros(2, 6, 16)
-    refused("has no attention layer", nn.Linear(16, 16), x)
-    xlnet = transformers.XLNetModel(transformers.XLNetConfig(vocab_size=50, d_model=8, n_head=2, n_layer=1, d_inner=8))
-    refused(r"expected attention of a known family \(BERT, .*\), got XLNetRelativeAttention", xlnet, words())
-    refused(
-        "has no attention layer that Layout", nn.Linear(16, 16), x, family=attsvm.inspect.Layout("a", 2, fused="qkv")
-    )
-    refused("does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout_of("0"))
-    refused("no nn.Linear named", nn.Sequential(Block(False)), x, family=layout_of("0"))
+    x, layout = torch.zeros(2, 6, 16), attsvm.inspect.Layout("0")
+    refused(r"Linear has no attention layer of a known family \(BLOOM, ", nn.Linear(16, 16), x)
+    refused("has no attention layer that Layout", nn.Linear(16, 16), x, family=layout)
+    refused("Linear does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout)
     refused("expected at least one token", Encoder(), x[:0])
     refused("without tensors", Encoder(), {})
     refused("does not accept it", Encoder(), x[..., :5])
@@ -404,17 +519,14 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused("2 layers", Encoder(), x, heads=[(2, 0)])
     refused("4 heads", Encoder(), x, heads=[(0, 4)])
     refused("4 heads", Encoder(), x, heads=[(0, -1), (0, 0)])
-    with pytest.raises(attsvm.ProblemError, match="either query and key, or fused"):
-        attsvm.inspect.Layout("0", 2, query="to_q")
-
-
-def layout_of(name):
-    return attsvm.inspect.Layout(name, 4, fused="qkv")
+    refused("family: expected a Family or a subclass of it, got int", nn.Linear(2, 2), x, family=3)
+    refused("family: expected one of BLOOM, .*got 'XLNet'", nn.Linear(2, 2), x, family="XLNet")
+    refused("Family cannot be created.*matches", nn.Linear(2, 2), x, family=Family)
 
 
 def test_biases_of_positions_are_a_part_of_the_weights():
     """The Att-SVM of T5 has one-hot positions beside its tokens; without the biases the attention is another one."""
-    model = spread_out(t5())
+    model = spread_out(t5_encoder())
     (layer, _) = capture(model, words(), attention_layers(model), Sampler(4096, 3, 0))
     assert not layer.shares_tokens
     problem, plain = layer.head(1), replace(layer, bias=None).head(1)
@@ -426,73 +538,13 @@ def test_biases_of_positions_are_a_part_of_the_weights():
     assert not attsvm.inspect.inspect(spread_out(bert()), words(), margins=False).biased
 
 
-FUSED = [case for case in CASES if not case.startswith(("bloom", "mpt"))]  # these compute their attention themselves
-
-
-@pytest.mark.parametrize("case", FUSED)
-def test_a_fused_call_is_read_where_a_model_has_no_eager_attention(case, monkeypatch):
-    make, batch = CASES[case]
-    eager, model = spread_out(make()), spread_out(make())
-    model.set_attn_implementation("sdpa")
-    monkeypatch.setattr(model, "set_attn_implementation", lambda _: None)
-    inspection = attsvm.inspect.inspect(model, batch, margins=False)
-    assert inspection.rebuilt_error.max() < CLOSE
-    assert (inspection.selected == attsvm.inspect.inspect(eager, batch, margins=False).selected).all()
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_in_half_precision(case, dtype):
-    make, batch = CASES[case]
-    batch = {name: part.to(dtype) if part.is_floating_point() else part for name, part in batch.items()}
-    inspection = attsvm.inspect.inspect(spread_out(make()).to(dtype), batch, margins=False)
-    assert inspection.rebuilt_error.max() < 4 * torch.finfo(dtype).eps
-
-
-def test_biases_in_the_logits_are_refused():
-    module = nn.MultiheadAttention(8, 2, batch_first=True)
-    x = torch.randn(1, 4, 8)
-    refused("adds biases", module, {"query": x, "key": x, "value": x, "attn_mask": torch.full((4, 4), -0.5)})
-
-
-class BlockFamily(Family):
-    """A family that is defined outside the package."""
-
-    name = "block"
-
-    def matches(self, name, module):
-        return isinstance(module, Block)
-
-    def projections(self, module):
-        query, key = (layer.weight for layer in (module.to_q, module.to_k))
-        biases = module.to_q.bias, module.to_k.bias
-        return projections_of((query, biases[0]), (key, biases[1]), heads=4, key_heads=2, scale=0.7)
-
-    def inputs(self, module, arguments, keywords, call):
-        (x,) = arguments
-        return LayerInputs(x, x, allowed_tokens(call.effective_mask, len(x), x.shape[1], x.shape[1]))
-
-
-@pytest.mark.parametrize("family", [BlockFamily, BlockFamily(), f"{__name__}:BlockFamily"])
-def test_a_family_outside_the_package(family):
-    model = spread_out(nn.Sequential(nn.LayerNorm(16), Block(False)))
-    x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(5))
-    layout = attsvm.inspect.Layout("1", heads=4, query="to_q", key="to_k", key_heads=2)
-    inspection, declared = (attsvm.inspect.inspect(model, x, family=one) for one in (family, layout))
-    assert inspection.family == "block"
-    assert (inspection.selected == declared.selected).all()
-    assert (inspection.measure("margin_ratio") == declared.measure("margin_ratio")).all()
-    assert inspection.rebuilt_error.max() < CLOSE
-
-
-class Halfway(BlockFamily):
-    inputs = Family.inputs
-
-
-def test_what_a_family_lacks_is_named():
-    refused("Halfway cannot be created.*inputs", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=Halfway)
-    refused("expected a Family or a subclass of it, got int", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=3)
-    refused("family: expected one of BERT, .*got 'XLNet'", nn.Linear(2, 2), torch.zeros(1, 2, 2), family="XLNet")
+def test_additive_masks_of_torch_are_biases_of_positions():
+    module = spread_out(nn.MultiheadAttention(8, 2, batch_first=True))
+    generator = torch.Generator().manual_seed(4)
+    x, mask = torch.randn(1, 4, 8, generator=generator), torch.randn(4, 4, generator=generator)
+    found = attsvm.inspect.inspect(module, {"query": x, "key": x, "value": x, "attn_mask": mask}, margins=False)
+    assert found.biased
+    assert found.rebuilt_error.max() < CLOSE
 
 
 def test_an_inspection_is_saved_loaded_and_indexed(tmp_path):

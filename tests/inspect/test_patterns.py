@@ -9,6 +9,7 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm.torch  # noqa: E402
+from attsvm._utils.linear_algebra import softmax  # noqa: E402
 from attsvm.inspect.measures import attention_of  # noqa: E402
 from attsvm.svm.margin_interval import HeadProblem  # noqa: E402
 
@@ -46,10 +47,10 @@ def test_shares_are_those_of_a_loop(seed, causal):
     allowed[2, :, :2] = False  # padding on the left
     if causal:
         allowed &= np.arange(T) <= own[..., None]
-    found = attention_of(problem, allowed, None, own, tokens)
+    found = attention_of(softmax(problem.logits(), allowed), allowed, None, own, tokens)
     for name, value in by_hand(found.probabilities, allowed, own, tokens).items():
         assert found.numbers[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
-    without = attention_of(problem, allowed, None, own)
+    without = attention_of(softmax(problem.logits(), allowed), allowed, None, own)
     assert without.numbers["previous_share"] == found.numbers["previous_share"]
     assert without.numbers["duplicate_share"] is without.numbers["induction_share"] is None
 

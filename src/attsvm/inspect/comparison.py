@@ -166,7 +166,9 @@ def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[i
         return {}
     found = {}
     for layer, pair in enumerate(zip(first.layers, second.layers, strict=False)):
-        before, after = (one.family.projections(one.module) for one in pair)
+        before, after = (one.projections() for one in pair)
+        if before is None or after is None:
+            continue
         if before.query.shape[1:] == after.query.shape[1:] and before.key.shape[1:] == after.key.shape[1:]:
             for head in range(min(before.num_heads, after.num_heads)):
                 found[layer, head] = _weight_change(before, after, head)

@@ -42,7 +42,7 @@ def reading_directions(
 
     See :meth:`attsvm.inspect.Inspection.reading_directions`.
     """
-    parts = layer.projections
+    parts = layer.weights()
     left, triangle = np.linalg.qr(parts.key[head])
     query = parts.biased_query(head)
     right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))

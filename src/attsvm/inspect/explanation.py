@@ -255,6 +255,7 @@ def explained(
     captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
+    captured.weights()  # refuses layers whose W is not known
     what = "norms of queries and keys" if captured.given is not None else "biases of positions"
     if captured.given is not None or captured.bias is not None:
         raise ProblemError(f"model: {captured.name} has {what}, which are not split by origin")

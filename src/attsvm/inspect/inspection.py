@@ -53,12 +53,13 @@ def inspect(
     Parameters
     ----------
     model : torch.nn.Module
-        With attention of a known family, or of the one given as ``family``. It is left unchanged.
+        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``. It
+        is left unchanged.
     batch : mapping, tuple or Tensor
         The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
         their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
     family : str, Family or subclass of Family, optional
-        How the attention of the model is read: a family's name such as "BERT" or "Llama", an import path
+        How the attention of the model is read: a family's name such as "BERT", an import path
         ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
         tried.
     heads : collection of (layer, head), optional
@@ -95,7 +96,8 @@ def inspect(
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or does not accept the batch, or there is no such device.
+        If the model has no attention of a known family, or some that is not read, or does not accept the batch, or
+        there is no such device.
     MemoryError
         If the memory of the device does not suffice for the model or for a part of the batch.
 
@@ -114,6 +116,9 @@ def inspect(
     satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
     Frobenius norm measures how close W is to the direction that training to the limit, on these tokens alone, converges
     to.
+
+    With rotary positions, with norms of queries and keys, or if the weights of queries and keys are not known, the
+    tokens are the keys of a head, the queries are its queries, and W = I/√d_h.
 
     Biases that are added to the logits for each pair of positions, as in T5 and ALiBi, are written as a part of W: each
     token has its position as additional one-hot coordinates, each query has the biases of its row, and the block of W
@@ -186,7 +191,7 @@ class _Work:
             model=type(source.model).__name__,
             family=source.layers[0].family.name,
             layer_names=[layer.name for layer in source.layers],
-            num_sequences=len(first.tokens),
+            num_sequences=len(first.allowed),
             num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
             num_queries=int(np.count_nonzero(first.positions >= 0)),
             sampled=source.sampler.sampled,
@@ -195,7 +200,7 @@ class _Work:
             positions=first.positions,
             gap=self.gap,
             seed=source.sampler.seed,
-            special_known=self.special is not None or source.layers[0].family.first_is_special,
+            special_known=self.special is not None or source.layers[0].class_token,
             interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
             view=self.view,
             supports=dict(self.supports),
@@ -223,28 +228,31 @@ class _Work:
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""
         special = self.special
-        if special is not None and special.shape != layer.tokens.shape[:2]:
+        shape = layer.allowed.shape[::2]
+        if special is not None and special.shape != shape:
             special = None  # it is of texts, and this layer sees pictures
-        if special is None and self.source.layers[index].family.first_is_special:
-            special = np.zeros(layer.tokens.shape[:2], bool)
+        if special is None and self.source.layers[index].class_token:
+            special = np.zeros(shape, bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
         tokens = self.source.tokens
-        if tokens is not None and tokens.shape != layer.tokens.shape[:2]:
+        if tokens is not None and tokens.shape != shape:
             tokens = None  # other layers may see pictures
         ahead: dict[str, float | None] = {} if self.solves is None else {"margin_ratio": None}
         status = Status.FINISHED if self.solves is None else Status.INTERRUPTED
         for head in chosen:
             with threads_for(0):  # many small products
-                attention = attention_of(layer.head(head), layer.allowed, special, own, tokens)
-                rank = float(effective_rank(singular_values(layer.projections, head)))
+                attention = attention_of(layer.probabilities(head), layer.allowed, special, own, tokens)
+                known = layer.projections is not None
+                rank = float(effective_rank(singular_values(layer.weights(), head))) if known else None
                 numbers = {**attention.numbers, "effective_rank": rank, **ahead}
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:
-        view = view_head(self.source.captured(index), index, head, self.solves)
-        so_far = self.inspection()
-        view = replace(view, directions=so_far.reading_directions(index, head))
+        layer, so_far = self.source.captured(index), self.inspection()
+        view = view_head(layer, index, head, self.solves)
+        if layer.projections is not None:
+            view = replace(view, directions=so_far.reading_directions(index, head))
         if view.interval is not None:
             self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
         try:

@@ -1,21 +1,79 @@
-"""The attention layers of a model."""
+"""The attention layers of a model, and how one call of a layer is read."""
 
+import inspect as signatures
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.projection_search import Recipe, Rotation, Sources, find_recipe
 from attsvm.inspect.families.registry import FAMILIES, find_family
+from attsvm.inspect.families.transformers import Transformers
+from attsvm.inspect.weights import Projections
+
+CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
+"""Names of the parameter that models of pictures put before the patches."""
 
 
 @dataclass(frozen=True)
+class LayerInputs:
+    """What one call of an attention layer computed its logits from."""
+
+    call: AttentionCall
+    # shapes (b, Q, d_q) and (b, T, d), the tokens that enter the layer; d = 0 if it is not known how queries and keys
+    # are made from them
+    queries: Tensor
+    keys: Tensor
+    is_self: bool  # whether queries and keys are made from the same tokens
+    rotation: Rotation | None  # of rotary positions that queries and keys have
+    given: bool  # whether the queries and keys of the call replace projections of the tokens
+
+
+@dataclass
 class AttentionLayer:
     """An attention layer of a model: its name there, its module, and how it is read."""
 
     name: str
     module: nn.Module
     family: Family
+    class_token: bool = False  # whether the first token is a class token, which no tokenizer marks as special
+    recipe: Recipe | None = None  # how queries and keys are made from tokens, once a call was read and if it is found
+
+    def read(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any, seen: AttentionCall | None
+    ) -> LayerInputs:
+        """What a call of the module with these arguments and this output computed its logits from.
+
+        ``seen``: what the module passed to an attention function.
+        """
+        bound = signatures.signature(self.module.forward).bind(*arguments, **keywords)
+        named = {key: value for key, value in bound.arguments.items() if key not in ("args", "kwargs")}
+        named |= bound.arguments.get("kwargs", {})
+        call = self.family.call(self.module, named, output, seen)
+        tokens = self.family.tokens(self.module, named)
+        Q, T = call.query.shape[-2], call.key.shape[-2]
+        rotation = self.family.rotation(self.module, named, T)
+        with torch.no_grad():
+            found = find_recipe(call, Sources(self.family.linears(self.module), _norms(self.module), tokens, rotation))
+        if found is None:
+            self.recipe = None
+            queries, keys = call.query.new_zeros(len(call.query), Q, 0), call.key.new_zeros(len(call.key), T, 0)
+            is_self = Q == T and len({id(one) for one in tokens if one.shape[:2] == keys.shape[:2]}) < 2
+            return LayerInputs(call, queries, keys, is_self, rotation=None, given=True)
+        self.recipe, queries, keys = found
+        sides = self.recipe.query, self.recipe.key
+        given = sides[0].rotated != sides[1].rotated or any(side.norm is not None for side in sides)
+        turned = rotation if sides[0].rotated and not given else None
+        return LayerInputs(call, queries, keys, queries is keys, turned, given)
+
+    def projections(self) -> Projections | None:
+        """The present query and key weights of every head; None if no call was read, or they were not found."""
+        return None if self.recipe is None else self.recipe.projections(self.family.linears(self.module))
 
 
 def attention_layers(model: nn.Module, family: str | Family | type[Family] | None = None) -> list[AttentionLayer]:
@@ -23,34 +81,51 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
 
     ``family``: how they are read; by default every family of :data:`FAMILIES` is tried.
 
-    Raises ProblemError if there is no such family, or the model has no layer of it.
+    Raises ProblemError if there is no such family, the model has no layer of it, or without a family the model has
+    attention of another kind as well.
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    families = list(FAMILIES) if family is None else [find_family(family)]
-    found = [
-        AttentionLayer(name or type(module).__name__, module, one)
-        for name, module in model.named_modules()
-        for one in families
-        if one.matches(name, module)
-    ]
+    families = sorted(FAMILIES, key=_is_general) if family is None else [find_family(family)]
+    class_token = any(name.split(".")[-1] in CLASS_TOKENS for name, _ in model.named_parameters())
+    found = []
+    for name, module in model.named_modules():
+        one = next((one for one in families if one.matches(name, module)), None)
+        if one is not None:
+            pictures = getattr(getattr(module, "config", None), "patch_size", None) is not None
+            found.append(AttentionLayer(name or type(module).__name__, module, one, class_token and pictures))
+    if family is not None and not found:
+        raise ProblemError(_nothing_found(model, families[0]))
+    known, unread = ", ".join(FAMILIES.names()), sorted({type(module).__name__ for module in _unread(model, found)})
+    if unread and family is None:
+        raise ProblemError(
+            f"model: expected attention of a known family ({known}), got {', '.join(unread)} in {type(model).__name__};"
+            " family= can read it, or leave it out"
+        )
     if not found:
-        raise ProblemError(_nothing_found(model, None if family is None else families[0]))
+        raise ProblemError(f"model: {type(model).__name__} has no attention layer of a known family ({known})")
     return found
 
 
-def _nothing_found(model: nn.Module, family: Family | None) -> str:
+def _unread(model: nn.Module, found: list[AttentionLayer]) -> Iterator[nn.Module]:
+    """The modules that are called attention, are not read, and neither contain nor belong to one that is read."""
+    read = {id(part) for layer in found for part in layer.module.modules()}
+    for module in model.modules():
+        named = "attention" in type(module).__name__.lower() and next(module.parameters(), None) is not None
+        if named and not any(id(part) in read for part in module.modules()):
+            yield module
+
+
+def _is_general(family: Family) -> bool:
+    return type(family) is Transformers
+
+
+def _norms(module: nn.Module) -> list[nn.Module]:
+    return [part for part in module.modules() if "norm" in type(part).__name__.lower()]
+
+
+def _nothing_found(model: nn.Module, family: Family) -> str:
     name = type(model).__name__
-    similar = sorted(
-        {type(module).__name__ for module in model.modules() if "attention" in type(module).__name__.lower()}
-    )
-    if family is not None:
-        has = f"; it has {', '.join(similar)}" if similar else ""
-        return f"family: {name} has no attention layer that {family} matches{has}"
-    known = ", ".join(FAMILIES.names())
-    if similar:
-        return (
-            f"model: expected attention of a known family ({known}), got {', '.join(similar)} in {name};"
-            " other models need family="
-        )
-    return f"model: {name} has no attention layer of a known family ({known})"
+    similar = sorted({type(module).__name__ for module in _unread(model, [])})
+    has = f"; it has {', '.join(similar)}" if similar else ""
+    return f"family: {name} has no attention layer that {family} matches{has}"

@@ -82,10 +82,10 @@ def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None)
     )
     keys, queries = zip(constant, *centred.values(), strict=True)
     whole = layer.projected(head, layer.tokens, layer.queries)
-    logits = layer.projections.scale * (whole[1] @ whole[0].mT)
+    logits = layer.scale * (whole[1] @ whole[0].mT)
     selected, runner_up = decisions(logits, layer.allowed, follows)
     split = LogitSplit(
-        head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
+        head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.scale, selected, runner_up, 0.0
     )
     differences = np.where(layer.allowed, split.logits() - logits, 0.0)
     return replace(split, error=float(np.abs(differences).max()))

@@ -6,9 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm._utils.linear_algebra import softmax
-from attsvm.svm.margin_interval import HeadProblem
-
 Pattern = Bool[np.ndarray, "n Q T"]
 
 
@@ -135,7 +132,7 @@ class Attention(NamedTuple):
 
 
 def attention_of(
-    problem: HeadProblem,
+    probabilities: Float[np.ndarray, "n Q T"],
     allowed: Bool[np.ndarray, "n Q T"],
     special: Bool[np.ndarray, "n T"] | None,
     own: Int[np.ndarray, "n Q"] | None,
@@ -149,11 +146,11 @@ def attention_of(
 
     Means are taken over the queries that may attend to at least two tokens.
     """
-    probabilities = softmax(problem.logits(), allowed)
     choosing = np.count_nonzero(allowed, axis=-1) > 1
     selected = np.where(allowed.any(axis=-1), probabilities.argmax(axis=-1), -1)
     some = probabilities[choosing]
-    logs = np.log(some, out=np.zeros_like(some), where=some > 0)
+    shares = some / some.sum(axis=-1, keepdims=True)  # less than 1 in all where a sink takes a part
+    logs = np.log(shares, out=np.zeros_like(some), where=some > 0)
     first = np.zeros(allowed.shape[::2], bool)
     present = allowed.any(axis=1)
     first[np.arange(len(first)), present.argmax(axis=-1)] = True
@@ -175,7 +172,7 @@ def attention_of(
         to_own = _mean(np.take_along_axis(probabilities, at, axis=-1)[..., 0][choosing])
     numbers = {
         "largest_probability": _mean(some.max(axis=-1, initial=0.0)),
-        "effective_tokens": _mean(np.exp(-(some * logs).sum(axis=-1))),
+        "effective_tokens": _mean(np.exp(-(shares * logs).sum(axis=-1))),
         "special_share": share(special),
         "first_share": share(first),
         "own_share": to_own,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import FUSED_ARGUMENTS, FusedCalls
-from attsvm.inspect.families.fused import FusedCall
+from attsvm.inspect.attention_calls import SDPA_ARGUMENTS, AttentionCalls
+from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
@@ -125,23 +125,19 @@ def _together(pieces: list[Parts]) -> Parts:
     return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
 
 
-class _OtherQueriesAndKeys(FusedCalls):
+class _OtherQueriesAndKeys(AttentionCalls):
     """Calls scaled_dot_product_attention with other queries and keys for some heads, and keeps all calls."""
 
     def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
         super().__init__()
         self.heads, self.query, self.key = list(heads), query, key
-        self.calls: list[FusedCall] = []
-
-    def keep(self, call: FusedCall) -> None:
-        self.calls.append(call)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is not functional.scaled_dot_product_attention:
             return super().__torch_function__(func, types, args, kwargs)
-        given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **(kwargs or {})}
+        given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
         repeats = given["query"].shape[1] // given["key"].shape[1]
         for name in ("key", "value"):  # heads that share keys get their own
             given[name] = given[name].repeat_interleave(repeats, 1)
@@ -154,18 +150,20 @@ class _OtherQueriesAndKeys(FusedCalls):
 
 
 @contextlib.contextmanager
-def other_streams(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
+def other_streams(
+    module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool
+) -> Iterator[list[AttentionCall]]:
     """Let a module make the queries and the keys of some heads from other streams; yields its calls.
 
     If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
     """
     forward = module.forward
-    found: list[FusedCall] = []
+    found: list[AttentionCall] = []
 
     def run(*arguments: Any, **keywords: Any) -> Any:
         like = arguments[0] if arguments else keywords["hidden_states"]
 
-        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
+        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, AttentionCall]:
             """One run of the module, with these queries and keys of the heads if they are given."""
             states = states.to(like)
             with _OtherQueriesAndKeys(heads, query, key) as mode:

@@ -53,7 +53,7 @@ class Inspection(Result):
     sampled : bool
         Whether ``num_queries`` are only some of the queries.
     rotary : bool
-        Whether W is I/√d_h over rotated keys and queries.
+        Whether W is I/√d_h over the keys and queries of each head.
     positions : int ndarray, shape (n, Q)
         Positions of the queries in their padded sequences, in the first layer that was inspected; −1 where there is no
         query.
@@ -204,9 +204,9 @@ class Inspection(Result):
         ------
         ProblemError
             If the inspection was loaded from a file, the family of the model does not describe its residual stream
-            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys, no
-            query decides for a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights
-            in bfloat16.
+            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
+            their W is not known, no query decides for a token of the pattern, or the model rounds the stream by more
+            than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----

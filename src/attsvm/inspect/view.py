@@ -25,7 +25,8 @@ class HeadView:
     layer: int
     head: int
     norm: float  # ‖W‖_F
-    singular_values: Float[np.ndarray, " d_h"]  # singular values of W; with rotary positions those before the rotation
+    # singular values of W; with rotary positions those before the rotation, and of I/√d_h if W is not known
+    singular_values: Float[np.ndarray, " d_h"]
     probabilities: Float[np.ndarray, "n Q T"]  # the attention of every query
     allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to
     # selected, positions: the token with the largest probability, and the position of the query. −1 where there is no
@@ -68,7 +69,7 @@ def view_head(layer: Layer, index: int, head: int, solves: SolveSettings | None)
     are solved; None leaves out the solve for the best margin.
     """
     problem = layer.head(head)
-    attention = attention_of(problem, layer.allowed, None, None)
+    attention = attention_of(layer.probabilities(head), layer.allowed, None, None)
     interval, solved = None, None
     if solves is not None:
         gap = min(VIEW_GAP, solves.gap)
@@ -78,7 +79,9 @@ def view_head(layer: Layer, index: int, head: int, solves: SolveSettings | None)
         layer=index,
         head=head,
         norm=float(np.linalg.norm(problem.weights)),
-        singular_values=singular_values(layer.projections, head),
+        singular_values=np.linalg.svd(problem.weights, compute_uv=False)
+        if layer.projections is None
+        else singular_values(layer.projections, head),
         probabilities=attention.probabilities,
         allowed=layer.allowed,
         selected=attention.selected,
@@ -86,7 +89,7 @@ def view_head(layer: Layer, index: int, head: int, solves: SolveSettings | None)
         support=None if solved is None else solved > 0,
         reasons=None if solved is None else reasons_of(problem, layer.allowed, attention.selected, solved),
         interval=interval,
-        factor_change=factor_change(*problem[:2], layer.projections, head, layer.allowed, attention.selected)
+        factor_change=factor_change(*problem[:2], layer.weights(), head, layer.allowed, attention.selected)
         if layer.shares_tokens
         else None,
     )

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import expit, logsumexp
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.svm.margin_interval import HeadProblem
 
@@ -40,11 +42,14 @@ class Layer:
     queries: Float[np.ndarray, "n Q d_q"]  # in self-attention the tokens at ``positions``
     allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to; False where there is no query
     positions: Int[np.ndarray, "n Q"]  # positions of the queries in their sequence, −1 where there is no query
-    projections: Projections
+    projections: Projections | None  # None if the weights that make queries and keys are not known
+    scale: float  # factor of the logits
     rotation: tuple[np.ndarray, np.ndarray] | None  # cosines and sines (n, T, d_h) of the tokens' rotary positions
     # keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module computed them, if they replace the projections
     given: tuple[np.ndarray, np.ndarray] | None
     bias: Float[np.ndarray, "n H Q T"] | None  # added to the logits of each pair of positions
+    softcap: float | None  # c, where the logits s become c tanh(s/c)
+    sink: Float[np.ndarray, " H"] | None  # a logit of each head that takes attention and belongs to no token
     is_self: bool  # whether queries and tokens are the same
     # largest difference between the model's own attention probabilities and those computed from tokens and W
     rebuilt_error: Float[np.ndarray, " H"]
@@ -81,7 +86,7 @@ class Layer:
 
     @property
     def num_heads(self) -> int:
-        return self.projections.num_heads
+        return len(self.rebuilt_error)
 
     @property
     def nbytes(self) -> int:
@@ -99,8 +104,39 @@ class Layer:
         """Whether the problems of all heads have the same keys and queries."""
         return not self.is_rotary and self.bias is None
 
+    def weights(self) -> Projections:
+        """The query and key weights.
+
+        Raises ProblemError if they are not known.
+        """
+        if self.projections is None:
+            raise ProblemError(
+                f"model: the linear layers that make the queries and keys of {self.name} are not known, so that W is"
+                " not; selections, concentration and margins are"
+            )
+        return self.projections
+
+    def probabilities(self, head: int) -> Float[np.ndarray, "n Q T"]:
+        """The attention of one head, 0 where a query may not attend; less than 1 in all where there is a sink."""
+        logits, allowed = self._logits(head), self.allowed
+        if self.softcap is not None:
+            logits = self.softcap * np.tanh(logits / self.softcap)
+        probabilities = softmax(logits, allowed)
+        if self.sink is None:
+            return probabilities
+        total = logsumexp(np.where(allowed, logits, -np.inf), axis=-1, keepdims=True)
+        return np.asarray(probabilities * expit(total - self.sink[head]))
+
+    def _logits(self, head: int) -> Float[np.ndarray, "n Q T"]:
+        """The logits up to a constant for each query; by keys and queries where that is faster than by W."""
+        if not self.shares_tokens:
+            return self.head(head).logits()
+        keys, queries = self.projected(head, self.tokens, self.queries)
+        logits: np.ndarray = self.scale * (queries @ keys.mT)
+        return logits
+
     def head(self, head: int) -> HeadProblem:
-        """The problem of one head."""
+        """The problem of one head. A soft cap and a sink change no selection, and are not part of it."""
         problem = self._unbiased(head)
         return problem if self.bias is None else _with_positions(problem, self.bias[:, head])
 
@@ -108,12 +144,12 @@ class Layer:
         rotation = self.rotation
         if self.given is not None:
             keys, queries = self.given[0][:, head], self.given[1][:, head]
-            return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.projections.scale)
+            return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
         if rotation is None:
             return self._unrotated(head)
         # rotary positions rotate keys and queries by angles that grow with the position, which no single W does
         keys, queries = self.projected(head, self.tokens, self.queries)
-        return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.projections.scale)
+        return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
 
     def projected(
         self, head: int, tokens: Tokens, queries: Float[np.ndarray, "n Q d_q"], biases: bool = True
@@ -122,7 +158,7 @@ class Layer:
 
         ``tokens``: shape (n, T, d). ``biases``: whether the biases of the projections are added.
         """
-        parts = self.projections
+        parts = self.weights()
         keys = tokens @ parts.key[head] + biases * parts.key_bias[head]
         made = queries @ parts.query[head] + biases * parts.query_bias[head]
         if self.rotation is None:
@@ -154,7 +190,7 @@ class Layer:
         The bias of the keys adds the same number to all logits of a query. It does not change the attention and is not
         part of W.
         """
-        parts = self.projections
+        parts = self.weights()
         weights = parts.scale * (parts.key[head] @ parts.biased_query(head).T)
         constant = np.ones((*self.queries.shape[:-1], 1), self.queries.dtype)
         return HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)

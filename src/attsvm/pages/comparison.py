@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 import numpy as np
 
-from attsvm._utils.linear_algebra import softmax
 from attsvm._utils.progress import counted
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.inspection import REBUILT
@@ -141,7 +140,7 @@ def _head(
     queries = np.flatnonzero(places >= 0)
     squares: list[tuple[str, dict[str, Any]]] = []
     for name, layer, inspection in zip((ends[0], ends[-1]), (before, after), series.ends, strict=True):
-        probabilities = softmax(layer.head(change.head).logits(), layer.allowed)[at]
+        probabilities = layer.probabilities(change.head)[at]
         selected = next(
             one.selected[at] for one in inspection.heads if (one.layer, one.head) == (change.layer, change.head)
         )

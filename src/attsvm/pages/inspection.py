@@ -187,8 +187,8 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
     found = [sets_words(inspection)]
     if inspection.rotary:
         found.append(
-            "Positions are rotary: each head has its own rotated keys and queries, and W is I/√d_h. It is compared with"
-            " the best matrix of size d_h × d_h."
+            "Queries and keys are more than linear in the tokens, as with rotary positions: each head has its own keys"
+            " and queries, and W is I/√d_h. It is compared with the best matrix of size d_h × d_h."
         )
     if inspection.biased:
         found.append(

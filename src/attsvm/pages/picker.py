@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attsvm._utils.linear_algebra import softmax
 from attsvm.pages.plain import jsonable
 from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
     from attsvm.inspect.heads import Head
-    from attsvm.inspect.weights import Layer
 
 MOST_BYTES = 200_000
 """Limit for the probabilities on the page: one byte for each pair of a query and a token."""
@@ -56,7 +54,7 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
             some[places] = True
         for one in (one for one in heads if one.layer == index):
             with threads_for(0):  # many small products
-                probabilities = softmax(_logits(layer, one.head), layer.allowed)
+                probabilities = layer.probabilities(one.head)
             maps[index, one.head] = [
                 _rounded(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
             ]
@@ -72,15 +70,6 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
         for at, of_head in maps.items()
     }
     return AttentionMaps(shown, kept, {layer: _among(kept, places) for layer, places in queries.items()}, found)
-
-
-def _logits(layer: "Layer", head: int) -> np.ndarray:
-    """The logits of a head, up to a constant for each query; by keys and queries where that is faster than by W."""
-    if not layer.shares_tokens:
-        return layer.head(head).logits()
-    keys, queries = layer.projected(head, layer.tokens, layer.queries)
-    logits: np.ndarray = layer.projections.scale * (queries @ keys.mT)
-    return logits
 
 
 def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]]) -> dict[str, Any]:

@@ -1,35 +1,31 @@
-"""Families of transformers whose attention ``attsvm inspect`` can read, one file each.
+"""Families of transformers whose attention ``attsvm inspect`` can read.
 
-A family is a subclass of :class:`Family`; :class:`HuggingFace` is a base for models of the ``transformers`` package. A
-new family is one new file, in this package or outside it. :class:`Layout` describes an attention module by the names of
-its layers, without a new class.
+A family is a subclass of :class:`Family`. :class:`Transformers` reads any model of the ``transformers`` package that
+calls its attention functions; :class:`Layout` names the attention modules of other models. A new family is one new
+file, in this package or outside it, for modules that compute their attention themselves, or whose residual stream is
+described.
 """
 
-from attsvm.inspect.families.base import Family, LayerInputs
-from attsvm.inspect.families.fused import FusedCall
-from attsvm.inspect.families.huggingface import HuggingFace
+from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.layout import Layout
-from attsvm.inspect.families.masks import allowed_tokens
-from attsvm.inspect.families.matrices import projections_of
 from attsvm.inspect.families.registry import FAMILIES, find_family
 from attsvm.inspect.families.stream import Adds, AddsHeads, Norms, Step, find_module, normed
+from attsvm.inspect.families.transformers import Transformers
 
 __all__ = [
     "FAMILIES",
     "Adds",
     "AddsHeads",
+    "AttentionCall",
     "Family",
-    "FusedCall",
-    "HuggingFace",
-    "LayerInputs",
     "Layout",
     "Norms",
     "Step",
-    "allowed_tokens",
+    "Transformers",
     "find_family",
     "find_module",
     "normed",
-    "projections_of",
 ]
 
 

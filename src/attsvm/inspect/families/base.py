@@ -1,84 +1,39 @@
 """The base class of families of transformers: how attention modules are recognised and read."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.fused import FusedCall
+from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.matrices import Linear
+from attsvm.inspect.families.projection_search import Rotation
 from attsvm.inspect.families.stream import Step
-from attsvm.inspect.weights import Projections
-
-
-@dataclass(frozen=True)
-class LayerInputs:
-    """What one call of an attention module computed its logits from, batch first.
-
-    Attributes
-    ----------
-    keys : Tensor, shape (b, T, d)
-        Tokens from which the keys are made.
-    queries : Tensor, shape (b, Q, d_q)
-        Tokens from which the queries are made; ``keys`` itself in self-attention.
-    allowed : Tensor of bool, shape (b, Q, T)
-        Which tokens each query may attend to.
-    rotation : (Tensor, Tensor), optional
-        Cosines and sines (b, T, d_h) of rotary positions.
-    projected : (Tensor, Tensor), optional
-        Keys and queries (b, H, T, d_h) as the module computed them. They replace the projections of the tokens.
-    bias : Tensor, shape (b, H, Q, T), optional
-        What the module adds to the logits of each pair of positions, as ALiBi and T5 do.
-    scale : float, optional
-        Factor of the logits, if it is known from the call only; by default that of the projections.
-    """
-
-    keys: Tensor
-    queries: Tensor
-    allowed: Tensor
-    rotation: tuple[Tensor, Tensor] | None = None
-    projected: tuple[Tensor, Tensor] | None = None
-    bias: Tensor | None = None
-    scale: float | None = None
-
-    @property
-    def is_self(self) -> bool:
-        """Whether keys and queries are made from the same tokens."""
-        return self.keys is self.queries
 
 
 class Family(ABC):
     """How the attention modules of one family of transformers are recognised and read.
 
-    A subclass provides ``name``, :meth:`matches`, :meth:`projections` and :meth:`inputs`. It provides
-    :meth:`attention`, too, unless its modules call ``torch.nn.functional.scaled_dot_product_attention``. One call of a
-    module is read at a time: :meth:`prepared` sees its arguments before it runs, :meth:`inputs` and :meth:`attention`
-    after.
+    A subclass provides ``name`` and :meth:`matches`. It provides :meth:`call`, too, if its modules call neither
+    ``torch.nn.functional.scaled_dot_product_attention`` nor an attention function of the ``transformers`` package.
+
+    The linear layers that make queries and keys are found by comparing what they make with the call. Without them
+    everything is known that follows from queries and keys: selections, concentration, and margins.
 
     See Also
     --------
-    attsvm.inspect.Layout : Most families are one.
+    attsvm.inspect.Layout : Modules that are described by their names.
     attsvm.inspect.inspect
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What the family is called, in the registry and on pages; a class attribute ``name = "..."`` is enough."""
-
-    @property
-    def first_is_special(self) -> bool:
-        """Whether the first token is a class token that no tokenizer marks as special."""
-        return False
+    name: ClassVar[str]
+    """What the family is called, in the registry and on pages."""
 
     @abstractmethod
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether a module, given with its name in the model, is an attention layer of this family."""
-
-    @abstractmethod
-    def projections(self, module: Any) -> Projections:
-        """Query and key weights of every head, and the scale of the logits."""
 
     def prepared(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the module with; by default those of the model.
@@ -87,61 +42,58 @@ class Family(ABC):
         """
         return arguments, keywords
 
-    @abstractmethod
-    def inputs(
-        self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], call: FusedCall | None
-    ) -> LayerInputs:
-        """Tokens, queries and mask of one call.
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """The queries, keys and mask of one call of a module.
 
         Parameters
         ----------
         module : Module
-        arguments, keywords
-            Of the call, from :meth:`prepared`.
-        call : FusedCall or None
-            What the module passed to ``scaled_dot_product_attention``; None if it did not call it.
+        arguments : dict
+            Of the call, by name.
+        output
+            What the module returned.
+        seen : AttentionCall or None
+            What the module passed to an attention function; None if it called none.
 
         Raises
         ------
         ProblemError
-            If the call cannot be read.
+            By default if it called none.
         """
+        if seen is None:
+            raise ProblemError(
+                f"model: {type(module).__name__} does not call scaled_dot_product_attention or an attention function of"
+                f" transformers, and the family {self} has no method call"
+            )
+        return seen
 
-    def attention(self, module: Any, output: Any, call: FusedCall | None) -> Tensor | None:
-        """The attention that the model itself computed.
+    def rotation(self, module: Any, arguments: dict[str, Any], num_tokens: int) -> Rotation | None:
+        """Cosines and sines (b or 1, T, d_r) of rotary positions; by default the argument ``position_embeddings``.
 
-        It is compared with the attention that is rebuilt from tokens and W.
-
-        Parameters
-        ----------
-        module : Module
-        output
-            What the module returned.
-        call : FusedCall or None
-            As for :meth:`inputs`. By default the attention is computed from it.
-
-        Returns
-        -------
-        Tensor, shape (b, H, Q, T), or None
-            None if the module does not show its attention; such a model cannot be inspected.
+        The coordinates i and i + d_r/2 of each head are rotated together.
         """
-        return None if call is None else call.attention()
+        found = arguments.get("position_embeddings")
+        if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
+            return None
+        # tokens before the first that has a position, such as a class token, are not rotated
+        before = (0, 0, num_tokens - found[0].shape[-2], 0)
+        cosine, sine = (part if part.ndim == 3 else part[None] for part in found)
+        return functional.pad(cosine, before, value=1.0), functional.pad(sine, before)
 
-    def rebuilt_call(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> FusedCall | None:
-        """The call of ``scaled_dot_product_attention`` that does what a module does by itself.
+    def linears(self, module: Any) -> dict[str, Linear]:
+        """Weight (rows, d) and bias of each linear layer that may make queries or keys, by name."""
+        found = {}
+        for name, layer in module.named_modules():
+            weight = getattr(layer, "weight", None)
+            if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(layer, nn.Embedding):
+                # Conv1D of transformers holds the transpose of what nn.Linear holds
+                found[name] = (weight.T if type(layer).__name__ == "Conv1D" else weight, layer.bias)
+        return found
 
-        Parameters
-        ----------
-        module : Module
-        arguments, keywords
-            Of its call.
-
-        Returns
-        -------
-        FusedCall or None
-            By default None: a monitor needs modules that call it.
-        """
-        return None
+    def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:
+        """The tokens (b, T, d) from which queries or keys may be made: by default every argument of that kind."""
+        tensors = (one for one in arguments.values() if isinstance(one, Tensor))
+        return [one for one in tensors if one.ndim == 3 and one.is_floating_point()]
 
     def stream(self, model: nn.Module) -> list[Step]:
         """What adds to the residual stream of a model, in order; :meth:`attsvm.inspect.Inspection.explain` needs it.
@@ -155,7 +107,8 @@ class Family(ABC):
             By default: the stream of this family is not described.
         """
         raise ProblemError(
-            f"family: {self.name} has no method stream, which describes the residual stream that explain needs"
+            f"family: the residual stream of {type(model).__name__}, which explain needs, is not described by a method"
+            f" stream of {self.name}"
         )
 
     def longest(self, config: Any) -> int | None:

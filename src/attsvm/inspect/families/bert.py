@@ -1,32 +1,20 @@
-"""BERT."""
+"""BERT and RoBERTa."""
 
 from typing import Any, ClassVar
 
 from torch import nn
 
-from attsvm.inspect.families.huggingface import HuggingFace
-from attsvm.inspect.families.matrices import projections_of
 from attsvm.inspect.families.registry import FAMILIES
 from attsvm.inspect.families.stream import Adds, AddsHeads, Norms, Step, find_module
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.families.transformers import Transformers
 
 
-class Bert(HuggingFace):
-    """Self-attention of BERT: separate layers ``query`` and ``key``."""
+class Bert(Transformers):
+    """Self-attention of BERT."""
 
     name = "BERT"
     modules = ("BertSelfAttention",)
     parts: ClassVar[tuple[str, str]] = ("BertEmbeddings", "BertEncoder")
-
-    def projections(self, module: Any) -> Projections:
-        """Query and key weights of every head."""
-        query, key = module.query, module.key
-        return projections_of(
-            (query.weight, query.bias),
-            (key.weight, key.bias),
-            heads=module.num_attention_heads,
-            scale=module.scaling,
-        )
 
     def stream(self, model: nn.Module) -> list[Step]:
         """Embeddings and layers; each sum is normalised."""
@@ -44,4 +32,19 @@ class Bert(HuggingFace):
         return steps
 
 
-FAMILIES.register(Bert.name, Bert())
+class Roberta(Bert):
+    """Self-attention of RoBERTa, which has the layers of BERT."""
+
+    name = "RoBERTa"
+    modules = ("RobertaSelfAttention",)
+    parts = ("RobertaEmbeddings", "RobertaEncoder")
+
+    def longest(self, config: Any) -> int | None:
+        """The length of the table of positions, less the positions that precede the first token."""
+        table = super().longest(config)
+        # RoBERTa counts its positions from behind that of the padding
+        return None if table is None else table - (config.pad_token_id + 1)
+
+
+for family in (Bert(), Roberta()):
+    FAMILIES.register(family.name, family)

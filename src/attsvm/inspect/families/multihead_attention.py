@@ -1,20 +1,18 @@
 """``torch.nn.MultiheadAttention``."""
 
+import inspect as signatures
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import Family, LayerInputs
-from attsvm.inspect.families.fused import FusedCall
-from attsvm.inspect.families.masks import LOWEST, allowed_tokens
-from attsvm.inspect.families.matrices import projections_of
+from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.masks import joined_masks
+from attsvm.inspect.families.matrices import Linear
 from attsvm.inspect.families.registry import FAMILIES
-from attsvm.inspect.weights import Projections
-
-ARGUMENTS = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
-"""Of ``nn.MultiheadAttention.forward``, in order."""
 
 
 class MultiheadAttention(Family):
@@ -26,47 +24,48 @@ class MultiheadAttention(Family):
         """Whether the module is an ``nn.MultiheadAttention``."""
         return isinstance(module, nn.MultiheadAttention)
 
-    def projections(self, module: Any) -> Projections:
-        """Query and key weights of every head, from one matrix or from three."""
-        if module.bias_k is not None or module.add_zero_attn:
-            raise ProblemError("model: nn.MultiheadAttention with add_bias_kv or add_zero_attn cannot be inspected")
-        size = module.embed_dim
-        if module.in_proj_weight is not None:
-            query, key = module.in_proj_weight[:size], module.in_proj_weight[size : 2 * size]
-        else:
-            query, key = module.q_proj_weight, module.k_proj_weight
-        bias = module.in_proj_bias
-        query_bias, key_bias = (None, None) if bias is None else (bias[:size], bias[size : 2 * size])
-        return projections_of((query, query_bias), (key, key_bias), heads=module.num_heads, scale=module.head_dim**-0.5)
-
     def prepared(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same arguments by name, with the attention of every head requested."""
-        named = dict(zip(ARGUMENTS, arguments, strict=False))
-        return (), {**named, **keywords, "need_weights": True, "average_attn_weights": False}
+        _, *names = signatures.signature(nn.MultiheadAttention.forward).parameters
+        named = {**dict(zip(names, arguments, strict=False)), **keywords}
+        return (), {**named, "need_weights": True, "average_attn_weights": False}
 
-    def inputs(
-        self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], call: FusedCall | None
-    ) -> LayerInputs:
-        """Tokens of keys and of queries, batch first, and what the two masks allow."""
-        query = _batch_first(module, keywords["query"])
-        key = query if keywords["query"] is keywords["key"] else _batch_first(module, keywords["key"])
-        b, Q, T = len(query), query.shape[1], key.shape[1]
-        mask = keywords.get("attn_mask")
-        if mask is not None:
-            if mask.ndim == 3:
-                mask = mask.reshape(b, -1, Q, T)
-            mask = ~mask if mask.dtype == torch.bool else mask
-        allowed = allowed_tokens(mask, b, Q, T)
-        padding = keywords.get("key_padding_mask")
-        if padding is not None:
-            padding = padding if padding.dtype == torch.bool else padding < LOWEST
-            allowed = allowed & ~padding.reshape(b, 1, T)
-        return LayerInputs(key, query, allowed)
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """Queries and keys of every head, and one mask from both masks."""
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ProblemError("model: nn.MultiheadAttention with add_bias_kv or add_zero_attn cannot be inspected")
+        tokens = self.tokens(module, arguments)
+        query, key = (
+            functional.linear(of_side, *linear).reshape(*of_side.shape[:2], module.num_heads, -1).transpose(1, 2)
+            for of_side, linear in zip(tokens, self.linears(module).values(), strict=True)
+        )
+        b, Q, T = len(query), query.shape[-2], key.shape[-2]
+        mask, padding = (
+            ~given if given is not None and given.dtype == torch.bool else given
+            for given in (arguments.get("attn_mask"), arguments.get("key_padding_mask"))
+        )
+        if mask is not None and mask.ndim == 3:
+            mask = mask.reshape(b, -1, Q, T)
+        padding = None if padding is None else padding.reshape(b, 1, 1, T)
+        own = output[1][None] if output[1].ndim == 3 else output[1]
+        return AttentionCall(query, key, joined_masks(mask, padding), module.head_dim**-0.5, own=own)
 
-    def attention(self, module: Any, output: Any, call: FusedCall | None) -> Tensor | None:
-        """The second value that the module returns, with a batch axis."""
-        attention: Tensor = output[1]
-        return attention[None] if attention.ndim == 3 else attention
+    def linears(self, module: Any) -> dict[str, Linear]:
+        """The parts of one matrix for queries and keys, or two matrices."""
+        size = module.embed_dim
+        if module.in_proj_weight is not None:
+            weights = module.in_proj_weight[:size], module.in_proj_weight[size : 2 * size]
+        else:
+            weights = module.q_proj_weight, module.k_proj_weight
+        bias = module.in_proj_bias
+        biases = (None, None) if bias is None else (bias[:size], bias[size : 2 * size])
+        return dict(zip(("query", "key"), zip(weights, biases, strict=True), strict=True))
+
+    def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:
+        """The tokens of the queries and those of the keys, batch first."""
+        query = _batch_first(module, arguments["query"])
+        same = arguments["query"] is arguments["key"]
+        return [query, query if same else _batch_first(module, arguments["key"])]
 
 
 def _batch_first(module: Any, states: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class AttentionMonitor:
     Parameters
     ----------
     model : torch.nn.Module
-        With attention of a known family, which calls ``scaled_dot_product_attention``. The queries and keys of a model
-        of ``transformers`` that does not, as with eager attention or in BLOOM, are computed a second time.
+        As for :func:`attsvm.inspect.inspect`. Queries and keys of a model that computes its attention itself, as BLOOM,
+        are computed a second time.
     every : int
         Steps from one record to the next.
     log : str, Path, Log or SummaryWriter, optional
@@ -63,15 +63,15 @@ class AttentionMonitor:
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
         to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
         ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; ``margin_lower`` and
-        ``margin_upper``, the interval of the margin ratio after the step. NaN where a pass did not use the layer.
+        ``margin_upper``, the interval of the margin ratio after the step. NaN where a pass did not use the layer,
+        or W is not known.
     seconds : float
         Spent in records.
 
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or, at a record, an attention layer of another model than
-        those of ``transformers`` does not call ``scaled_dot_product_attention``.
+        If the model has no attention of a known family, or, at a record, the attention of a layer cannot be read.
 
     Warns
     -----

@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.errors import ProblemError
-from attsvm.inspect.attention_functions import attention_functions
-from attsvm.inspect.capture import FusedCalls
-from attsvm.inspect.families.fused import FusedCall
-from attsvm.inspect.families.masks import allowed_entries
+from attsvm.inspect.attention_calls import AttentionCalls
+from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.weights import Projections, effective_rank, triangular_product
 
@@ -39,7 +36,7 @@ class PassReader:
     def __init__(self, model: nn.Module, layers: list[AttentionLayer], is_due: Callable[[], bool]) -> None:
         self.layers, self.is_due = layers, is_due
         self.seconds = 0.0  # spent in reading
-        self._calls: FusedCalls | None = None
+        self._calls: AttentionCalls | None = None
         self._reading: dict[str, Measured] = {}  # of the pass that runs
         self._read: dict[str, Measured] = {}  # of one that has finished
         self._stack = contextlib.ExitStack()
@@ -69,8 +66,8 @@ class PassReader:
         self._reading = {}
         if not self.is_due() or self._read or not model.training:
             return
-        self._calls = self._stack.enter_context(FusedCalls())
-        self._stack.enter_context(attention_functions(model, self._calls.keep))
+        self._calls = self._stack.enter_context(AttentionCalls())
+        self._stack.enter_context(self._calls.with_interface())
         for layer in self.layers:
             hook = layer.module.register_forward_pre_hook(self._forget)
             self._stack.callback(hook.remove)
@@ -88,26 +85,21 @@ class PassReader:
 
     def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         assert self._calls is not None
-        self._calls.last = None
+        self._calls.calls.clear()
 
     def _reader(self, layer: AttentionLayer) -> Any:
         def read(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
             start = time.perf_counter()
-            call = None if self._calls is None else self._calls.last
+            seen = None if self._calls is None else self._calls.take(layer.name)
             with torch.no_grad():
-                call = call or layer.family.rebuilt_call(module, arguments, keywords)
-                if call is None:
-                    raise ProblemError(
-                        f"model: {layer.name} does not call scaled_dot_product_attention, and {layer.family} does not "
-                        "rebuild its attention"
-                    )
-                self._reading[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
+                call = layer.read(arguments, keywords, output, seen).call
+                self._reading[layer.name] = of_call(call), of_weights(layer.projections(), call.query.shape[1])
             self.seconds += time.perf_counter() - start
 
         return read
 
 
-def of_call(call: FusedCall) -> Tensor:
+def of_call(call: AttentionCall) -> Tensor:
     """The measures :data:`OF_CALLS` of each head, shape (measures, H).
 
     The largest logit is the largest one over all sampled queries; the others are means over them. Padding is no query.
@@ -115,39 +107,38 @@ def of_call(call: FusedCall) -> Tensor:
     sequences, places = (
         _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
     )
-    query = call.query[sequences][:, :, places]
-    key = call.key[sequences].repeat_interleave(call.query.shape[1] // call.key.shape[1], 1)
-    logits = ((query @ key.mT) * call.scale).float()
-    mask = call.effective_mask
-    if mask is not None:
-        mask = mask.expand(*call.query.shape[:3], call.key.shape[-2])[sequences][:, :, places]
-        biases = 0.0 if mask.dtype == torch.bool else mask.float()
-        queries = _are_queries(call)[sequences][:, :, places, None]
-        logits = (logits + biases).masked_fill(~(allowed_entries(mask) & queries), -torch.inf)
+    logits = call.part(sequences, places).logits().float()
+    logits = logits.masked_fill(~_are_queries(call)[sequences][:, :, places, None], -torch.inf)
     logs = logits.log_softmax(-1)
     asked = logs.isfinite().any(dim=-1)
     probabilities = logs.exp().nan_to_num()
     entropy = -(probabilities * logs.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
-    first = probabilities[..., 0]
+    shares = probabilities * call.token_share(logits)
+    first = shares[..., 0]
     count = asked.sum(dim=(0, 2)).clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
         return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
 
-    return torch.stack([logits.amax(dim=(0, 2, 3)), mean(probabilities.amax(dim=-1)), mean(entropy), mean(first)])
+    return torch.stack([logits.amax(dim=(0, 2, 3)), mean(shares.amax(dim=-1)), mean(entropy), mean(first)])
 
 
-def _are_queries(call: FusedCall) -> Tensor:
+def _are_queries(call: AttentionCall) -> Tensor:
     """Which places of a call are queries, shape (b, H, Q). In self-attention a token that no query sees is padding."""
     b, H, Q = call.query.shape[:3]
-    mask = call.effective_mask
-    if mask is None or call.key.shape[-2] != Q:
+    allowed = call.allowed
+    if allowed is None or call.key.shape[-2] != Q:
         return torch.ones(b, H, Q, dtype=torch.bool, device=call.query.device)
-    return allowed_entries(mask).any(dim=-2).expand(b, H, Q)
+    return allowed.any(dim=-2).expand(b, H, Q)
 
 
-def of_weights(projections: Projections) -> np.ndarray:
-    """The measures :data:`OF_WEIGHTS` of W = W_K W_Q'/√d_h of each head without biases, shape (measures, H)."""
+def of_weights(projections: Projections | None, num_heads: int) -> np.ndarray:
+    """The measures :data:`OF_WEIGHTS` of W = W_K W_Q'/√d_h of each head without biases, shape (measures, H).
+
+    NaN if W is not known.
+    """
+    if projections is None:
+        return np.full((len(OF_WEIGHTS), num_heads), np.nan)
     product = triangular_product(projections.key, projections.query)
     values = projections.scale * np.linalg.svd(product, compute_uv=False)
     return np.stack([values.max(axis=-1), np.sqrt((values**2).sum(axis=-1)), effective_rank(values)])

@@ -1,0 +1,80 @@
+"""BLOOM, Falcon and MPT, which compute their attention themselves and may add ALiBi to the logits.
+
+ALiBi is a bias that grows with the position of the token.
+
+References: Press, Smith and Lewis (2022), *Train Short, Test Long: Attention with Linear Biases Enables Input Length
+Extrapolation*.
+"""
+
+from typing import Any
+
+from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.masks import joined_masks
+from attsvm.inspect.families.projection_search import rotated
+from attsvm.inspect.families.registry import FAMILIES
+from attsvm.inspect.families.transformers import Transformers
+
+
+class Bloom(Transformers):
+    """Self-attention of BLOOM."""
+
+    name = "BLOOM"
+    modules = ("BloomAttention",)
+
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
+        query, key, _ = module._reshape(module.query_key_value(arguments["hidden_states"]))
+        alibi = arguments["alibi"].unflatten(0, (-1, module.num_heads))
+        mask = joined_masks(arguments.get("attention_mask"), alibi)
+        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1])
+
+
+class Falcon(Transformers):
+    """Self-attention of Falcon, with ALiBi or with rotary positions."""
+
+    name = "Falcon"
+    modules = ("FalconAttention",)
+
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
+        if seen is not None:
+            return seen
+        query, key, _ = (
+            part.transpose(1, 2) for part in module._split_heads(module.query_key_value(arguments["hidden_states"]))
+        )
+        alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
+        if alibi is None:
+            cosine, sine = arguments["position_embeddings"]
+            query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
+        else:
+            mask = joined_masks(mask, module.inv_norm_factor * alibi.reshape(len(query), module.num_heads, 1, -1))
+        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1])
+
+
+class Mpt(Transformers):
+    """Self-attention of MPT, which may clip its queries and keys."""
+
+    name = "MPT"
+    modules = ("MptAttention",)
+
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
+        mixed = module.Wqkv(arguments["hidden_states"])
+        if module.clip_qkv:
+            mixed = mixed.clamp(-module.clip_qkv, module.clip_qkv)
+        query, key, _ = (part.unflatten(-1, (module.n_heads, -1)).transpose(1, 2) for part in mixed.chunk(3, dim=-1))
+        excluded, alibi = arguments.get("attention_mask"), arguments.get("position_bias")
+        T = key.shape[-2]
+        mask = joined_masks(
+            None if excluded is None else ~excluded, None if alibi is None else alibi[None, :, -T:, -T:]
+        )
+        return AttentionCall(query, key, mask, module.softmax_scale, own=output[1])
+
+    def longest(self, config: Any) -> int | None:
+        """The length for which the model computes ALiBi."""
+        length: int | None = getattr(config, "max_seq_len", None)
+        return length
+
+
+for family in (Bloom(), Falcon(), Mpt()):
+    FAMILIES.register(family.name, family)

@@ -1,0 +1,168 @@
+"""The linear layers that make the queries and the keys of a call, found by comparing what they make with the call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.matrices import Linear, projections_of
+from attsvm.inspect.weights import Projections
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines (b, T, d_r) of rotary positions, for the first d_r coordinates of each head."""
+
+
+class Side(NamedTuple):
+    """How the queries, or the keys, of a call are made from tokens."""
+
+    linear: str  # name of the layer
+    rows: Tensor  # its rows, head by head
+    heads: int
+    norm: nn.Module | None  # of each head, or of all together
+    rotated: bool
+    factor: float  # by which the result is multiplied
+
+    def made(self, linears: dict[str, Linear], tokens: Tensor, rotation: Rotation | None) -> Tensor:
+        """Queries or keys (b, heads, T, d_h) from tokens (b, T, d)."""
+        weight, bias = linears[self.linear]
+        rows = self.rows.to(weight.device)
+        flat: Tensor = functional.linear(tokens, weight[rows], None if bias is None else bias[rows])
+        if self.norm is not None and _size(self.norm) == flat.shape[-1]:
+            flat = self.norm(flat)
+        vectors: Tensor = flat.reshape(*flat.shape[:-1], self.heads, -1).transpose(1, 2)
+        if self.norm is not None and _size(self.norm) != flat.shape[-1]:
+            vectors = self.norm(vectors)
+        if self.rotated and rotation is not None:
+            vectors = rotated(vectors, *rotation)
+        return self.factor * vectors
+
+    def weights(self, linears: dict[str, Linear]) -> Linear:
+        """Weight and bias of its rows, with the factor and the gains of the norm."""
+        weight, bias = linears[self.linear]
+        weight, bias = weight[self.rows].double(), torch.zeros(()) if bias is None else bias[self.rows].double()
+        gain: Tensor | float = self.factor
+        if self.norm is not None:
+            ones = torch.ones(_size(self.norm), dtype=next(self.norm.parameters()).dtype, device=weight.device)
+            gain = self.factor * self.norm(ones).double().repeat(len(weight) // len(ones))
+        return (weight.T * gain).T, (bias * gain).expand(len(weight))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How queries and keys are made from tokens."""
+
+    query: Side
+    key: Side
+    scale: float  # of the logits
+
+    @property
+    def normed(self) -> bool:
+        """Whether queries or keys have norms, whose scale depends on the token."""
+        return not (self.query.norm is None and self.key.norm is None)
+
+    def projections(self, linears: dict[str, Linear]) -> Projections:
+        """The present weights."""
+        sides = self.query.weights(linears), self.key.weights(linears)
+        return projections_of(*sides, heads=self.query.heads, key_heads=self.key.heads, scale=self.scale)
+
+
+class Sources(NamedTuple):
+    """What a recipe can start from: tokens (b, T, d) of the arguments of a call, and rotary positions."""
+
+    linears: dict[str, Linear]
+    norms: Sequence[nn.Module]
+    tokens: Sequence[Tensor]
+    rotation: Rotation | None
+
+
+def find_recipe(call: AttentionCall, sources: Sources) -> tuple[Recipe, Tensor, Tensor] | None:
+    """How the queries and keys of a call are made, and the tokens they are made from; None if it is not found.
+
+    Each linear layer of the module is tried, with the rows of queries and keys one after the other or head by head,
+    with the norms of the module and with rotary positions. What a recipe makes of the first sequence must equal the
+    queries and keys of the call.
+    """
+    key = call.key[:, :: _repeats(call.key)]
+    heads, groups = call.query.shape[1], key.shape[1]
+    query_side = _find(call.query, lambda rows: _query_rows(rows, heads, groups, call.query.shape[-1]), sources)
+    key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, key.shape[-1]), sources)
+    if query_side is None or key_side is None:
+        return None
+    return Recipe(query_side[0], key_side[0], call.scale), query_side[1], key_side[1]
+
+
+def _find(target: Tensor, layouts: Callable[[int], Iterator[Tensor]], sources: Sources) -> tuple[Side, Tensor] | None:
+    """The first way to make queries or keys (b, heads, T, d_h), and the tokens it starts from."""
+    heads, size = target.shape[1], target.shape[-1]
+    norms = [None, *(norm for norm in sources.norms if _size(norm) in (size, heads * size))]
+    rotation, target_of_first = _first(sources.rotation), target[:1].detach()
+    for tokens in sources.tokens:
+        for name, (weight, _) in sources.linears.items():
+            if tokens.shape[:2] != target.shape[::2] or tokens.shape[-1] != weight.shape[1]:
+                continue
+            for rows in layouts(len(weight)):
+                for norm in norms:
+                    for turned in (False, True)[: 1 + (rotation is not None)]:
+                        side = Side(name, rows, heads, norm, turned, 1.0)
+                        made = side.made(sources.linears, tokens[:1].detach(), rotation)
+                        square = made.double().square().sum()
+                        factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0
+                        factor = 1.0 if abs(factor - 1) < 1e-3 else factor
+                        if _equal(factor * made, target_of_first):
+                            return side._replace(factor=factor), tokens
+    return None
+
+
+def _query_rows(rows: int, heads: int, groups: int, size: int) -> Iterator[Tensor]:
+    """Places of the queries in a layer of so many rows: first, or before the key and the value of their group."""
+    at = torch.arange(rows)
+    if rows >= heads * size:
+        yield at[: heads * size]
+    if rows == (heads + 2 * groups) * size:
+        yield at.view(groups, -1, size)[:, :-2].reshape(-1)
+
+
+def _key_rows(rows: int, heads: int, groups: int, size: int) -> Iterator[Tensor]:
+    """Places of the keys: in a layer of their own, behind the queries, or behind the queries of their group."""
+    at = torch.arange(rows)
+    if rows == groups * size:
+        yield at
+    if rows >= (heads + groups) * size:
+        yield at[heads * size : (heads + groups) * size]
+    if rows == (heads + 2 * groups) * size:
+        yield at.view(groups, -1, size)[:, -2].reshape(-1)
+
+
+def _equal(made: Tensor, target: Tensor) -> bool:
+    """Whether two tensors are equal up to rounding."""
+    largest = float(target.abs().max())
+    eps = max(torch.finfo(made.dtype).eps, torch.finfo(target.dtype).eps)
+    return largest > 0 and float((made - target).abs().max()) <= max(1e-5, 16 * eps) * largest
+
+
+def _repeats(key: Tensor) -> int:
+    """How often each key head is repeated."""
+    first, count = key[:1], key.shape[1]
+    divisors = (r for r in range(count, 1, -1) if count % r == 0)
+    return next((r for r in divisors if torch.equal(first, first[:, ::r].repeat_interleave(r, 1))), 1)
+
+
+def _first(rotation: Rotation | None) -> Rotation | None:
+    return None if rotation is None else (rotation[0][:1], rotation[1][:1])
+
+
+def _size(norm: nn.Module) -> int:
+    return sum(weight.numel() for weight in list(norm.parameters())[:1])
+
+
+def rotated(vectors: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Vectors (b, H, T, d_h) with their first coordinates rotated by the angles (b, T, ...) of their positions."""
+    size = cosine.shape[-1]
+    turning, rest = vectors[..., :size], vectors[..., size:]
+    first, second = turning.chunk(2, dim=-1)
+    turned = turning * cosine[:, None] + torch.cat([-second, first], dim=-1) * sine[:, None]
+    return torch.cat([turned, rest], dim=-1)
