@@ -19,7 +19,7 @@ VIOLATION_ALLOWED = 1e-9
 """Largest violation of a constraint by an optimal answer, relative to ‖row‖ ‖W‖."""
 
 RIGID = VIOLATION_ALLOWED / 5
-"""The same of equalities and rows with right side 0 in the methods, which scaling cannot repair."""
+"""The same of equalities and rows with right side 0 or less in the methods, which scaling cannot repair."""
 
 UNIT = float(np.finfo(float).epsneg)
 """Relative error of one rounded operation."""
@@ -82,9 +82,9 @@ def certify(
 ) -> Certified:
     """Make weights and multipliers feasible, and bound the optimum by them from both sides.
 
-    The weights are projected on the equalities and divided by their smallest margin over the rows with b = 1; the
+    The weights are projected on the equalities and divided by their smallest A(W)/b over the rows with b > 0; the
     multipliers are clipped at 0, except those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W), up to
-    violations of rows with b = 0, which scaling cannot repair; the field ``violation`` reports them.
+    violations of rows with b ≤ 0, which scaling cannot repair; the field ``violation`` reports them.
 
     With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). Where these bounds
     are larger than what is allowed, doubles cannot decide whether the answer is optimal, and it is not called so.
@@ -95,17 +95,18 @@ def certify(
     ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0. Bounds that contradict each other,
     as with a wrong dual norm, have their distance as gap.
     """
-    flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
     dual, size = _feasible_multipliers(constraints, norm, multipliers)
     divisor = size + (size == 0)
     dual = dual / divisor[..., None, None, None]
 
     weights = constraints.project(weights)
-    smallest = np.minimum.reduce(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
+    smallest = constraints.smallest_margin(weights)
     scale, usual = smallest, asks_margin & (smallest > 0)
     if np.count_nonzero(usual) < usual.size:
         scale = np.where(usual, smallest, np.where(asks_margin, 1.0, np.inf))  # 0 is the least norm without a margin
+    if constraints.center_length is not None and tol is not None:
+        scale = np.where(asks_margin, 1.0, np.inf)  # scaled and repaired already
     weights = weights / scale[..., None, None]
     if tol is None:
         return _bounded(constraints, norm, weights, dual, size / divisor, 0.0)
@@ -145,9 +146,18 @@ def _bounded(
     value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     # scaling by the smallest margin makes the weights feasible, and scaling by N*(A*(λ)) the multipliers
-    lowest = slack - error
-    smallest = 1.0 + np.minimum.reduce(lowest, axis=-1, where=asked, initial=0.0)
-    bound = np.vecdot(flat(dual), flat(constraints.right)) / (size + (size == 0))
+    lowest = short = slack - error
+    total = np.vecdot(flat(dual), flat(constraints.right))
+    if constraints.center_length is not None:
+        # h = b − A(W_0) has rounding errors, b = 1 has none
+        center = constraints.center_length[..., None]
+        of_right = rounding * (flat(constraints.sizes) * center + flat(abs(constraints.right)))
+        lowest = lowest - of_right
+        short = lowest / np.where(asked, flat(constraints.right), 1.0)
+        total = total - np.vecdot(flat(dual), of_right)
+        room = np.where(room > 0, room, flat(constraints.norms) * center)  # W = 0 is compared with W_0
+    smallest = 1.0 + np.minimum.reduce(short, axis=-1, where=asked, initial=0.0)
+    bound = total / (size + (size == 0))
     apart, margin = 1.0 - bound * smallest / positive, smallest / positive
     gap = np.maximum(apart, 0.0)
     usual = asks_margin & (smallest > 0) & (apart >= -CONTRADICTION)
@@ -155,6 +165,9 @@ def _bounded(
         gap = np.where(apart < -CONTRADICTION, -apart, gap)
         gap = np.where(asks_margin, np.where(smallest > 0, gap, np.inf), 0.0)
         margin = np.where(asks_margin, margin, np.nan)
+    if constraints.center_length is not None:
+        margin = np.minimum.reduce(slack, axis=-1, where=flat(constraints.inequality), initial=np.inf)
+        margin = np.where(np.isfinite(margin), margin, np.nan)
 
     lacking = np.maximum(-lowest, 0.0)
     if constraints.equality is not None:
@@ -175,19 +188,25 @@ def _bounded(
 def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
     """Multipliers normalised to b'λ = 1, and the bound on N(W) that they prove on unit rows with b = 1.
 
-    Returns ``dual`` and ``bound`` (Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a
-    row of zeros).
+    Returns ``dual`` and ``bound``: Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a
+    row of zeros. For right sides of any sign, it is in units of their mean Σ λ|b| / Σ μ over the rows with b ≠ 0.
     """
     dual, size = _feasible_multipliers(constraints, norm, multipliers)
     size_error = _rounding_of_size(constraints, norm, dual)
     right, norms = constraints.flat(constraints.right), constraints.flat(constraints.norms)
     total = np.vecdot(constraints.flat(dual), right)
-    total = total + (total == 0)
+    proves = total > 0
+    total = np.where(proves, total, 1.0)
     dual, size, size_error = dual / total[..., None, None, None], size / total, size_error / total
     # on unit rows the multipliers are λ‖row‖; a row of zeros keeps its own
-    weight = np.vecdot(constraints.flat(dual) * (norms + (norms == 0)), right)
+    own = constraints.flat(dual)
+    weight = np.vecdot(own * (norms + (norms == 0)), (right != 0).astype(np.float64))
+    if constraints.center_length is not None:
+        mean, of_center = np.vecdot(own, abs(right)), np.vecdot(own, constraints.flat(constraints.sizes))
+        rounding = rounding_of_margins(constraints) * (mean + of_center * constraints.center_length)
+        weight = weight * (1.0 - rounding) / (mean + (mean == 0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        bound = np.where(weight > 0, weight / (size + size_error), 0.0)
+        bound = np.where(proves & (weight > 0), weight / (size + size_error), 0.0)
     return dual, bound
 
 
@@ -196,7 +215,7 @@ def is_frobenius(norm: Norm) -> bool:
 
 
 def unattainable(constraints: Constraints) -> TokenMask:
-    """Rows of zeros that require a margin of 1, from duplicate tokens or a query that is zero."""
+    """Rows of zeros that require a positive margin, from duplicate tokens or a query that is zero."""
     return np.asarray(constraints.margin_mask & (constraints.norms == 0))
 
 

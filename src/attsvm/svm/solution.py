@@ -23,24 +23,25 @@ class Solution(Result):
         ``optimal``: gap ≤ tol and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``.
         ``inaccurate``: neither; ``gap`` and ``violation`` say how far the answer is from optimal.
     direction : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
-        The optimum itself: N(direction) = value. NaN where infeasible. If N is a norm of all attention heads together,
-        their axis follows the batch axes, here and in ``dual`` and ``support``.
+        The optimum itself, W. NaN where infeasible. If N is a norm of all attention heads together, their axis follows
+        the batch axes, here and in ``dual`` and ``support``.
     value : float
-        N(direction); NaN where infeasible.
+        N(W), or N(W − center); NaN where infeasible.
     margin : float
-        min A(W) / N(W) over the rows with b = 1; NaN where there is none, or where infeasible.
+        min A(W) / N(W) over the rows with b = 1; NaN where there is none, or where infeasible. With ``required`` or
+        ``center``: min A(W) − b over all rows.
     dual : ndarray, shape (*batch_shape, n[, Q], T)
-        λ with N*(A*(λ)) = 1, so that b'λ ≤ optimum; zero at masked and reference tokens. For a set the reference is
-        its first token, and its other slots hold the free multipliers of (k_ref − k_t)'Wz = 0. Where infeasible: the
-        Farkas multipliers, b'λ = 1. With slack: 0 ≤ λ ≤ C and W = A*(λ).
+        λ with N*(A*(λ)) = 1, so that b'λ ≤ optimum, or (b − A(center))'λ ≤ optimum; zero at masked and reference
+        tokens. For a set the reference is its first token, and its other slots hold the free multipliers of
+        (k_ref − k_t)'Wz = 0. Where infeasible: the Farkas multipliers, b'λ = 1. With slack: 0 ≤ λ ≤ C and W = A*(λ).
     support : bool ndarray, shape (*batch_shape, n[, Q], T)
         The support tokens: constraints that hold with equality, slack ≤ 1e-6 ‖row‖ ‖W‖. With slack: λ > 0.
     gap : float
         Relative distance between the two bounds on the optimum, N(W) divided by the smallest margin and b'λ; NaN where
-        infeasible. It contains a bound on the rounding errors of A(W) and A*(λ).
+        infeasible. It contains a bound on the rounding errors of A(W) and A*(λ), and of A(center).
     violation : float
-        Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖ (Frobenius norms), with a
-        bound on the rounding errors of A(W). ∞ where infeasible.
+        Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖, or ‖row‖ ‖W − center‖
+        (Frobenius norms), with a bound on the rounding errors of A(W). ∞ where infeasible.
     raw_violation : float
         The same, not divided.
     bound : float
@@ -50,6 +51,10 @@ class Solution(Result):
     selected : ndarray
         As it was passed.
     norm : Norm
+    required : ndarray or None
+        As it was passed.
+    center : ndarray or None
+        As it was passed.
     relaxed : bool ndarray or None
         As it was passed.
     slack : float or None
@@ -91,6 +96,8 @@ class Solution(Result):
     objective: float | np.ndarray = per_trial()
     selected: np.ndarray = per_trial()
     norm: Norm = shared(Lp(2.0), write=written_norm, read=read_norm)
+    required: np.ndarray | None = per_trial(None)
+    center: np.ndarray | None = per_trial(None)
     relaxed: np.ndarray | None = per_trial(None)
     slack: float | None = shared(None)
     rank: int | None = shared(None)

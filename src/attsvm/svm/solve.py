@@ -23,6 +23,7 @@ from attsvm.svm.constraints.attention_heads import stacked_heads
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_lengths, check_relaxed
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
+from attsvm.svm.right_sides import check_center, check_required, measured_from, repaired, with_margins
 from attsvm.svm.solution import Solution
 from attsvm.svm.threads import threads_for
 from attsvm.svm.variants.rank import check_rank, solve_rank
@@ -40,6 +41,8 @@ def solve_svm(
     selected: Any,
     norm: str | float | Norm = "frobenius",
     *,
+    required: Any = None,
+    center: Any = None,
     relaxed: Any = None,
     slack: float | None = None,
     rank: int | None = None,
@@ -55,6 +58,9 @@ def solve_svm(
     Minimise N(W) subject to (k_iα − k_it)' W z_i ≥ 1 for every query i, its selected token α and every other token t
     that it may attend to. For a prompt, W is the vector p and there is no z.
 
+    With ``required`` and ``center``, minimise N(W − W_0) subject to (k_iα − k_it)' W z_i ≥ b_it: the smallest change of
+    the weights W_0 that gives these margins.
+
     Parameters
     ----------
     problem : Problem
@@ -67,6 +73,12 @@ def solve_svm(
         ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``. With several attention heads,
         each head is a problem of its own in the batch, unless the norm is a :class:`attsvm.norms.JointNorm` of all
         heads: the heads are then one problem, whose ``direction`` and ``dual`` have the axis of heads.
+    required : array, shape (*batch, n[, Q], T), optional
+        The margins b_it, of any sign; NaN where nothing is required. By default 1. Entries of selected and masked
+        tokens do not matter.
+    center : ndarray of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt; or Run, Solution, optional
+        W_0. By default 0. Neither ``required`` nor ``center`` can be used with ``relaxed``, ``slack``, ``rank`` or sets
+        of tokens.
     relaxed : bool array, shape (*batch, n[, Q]), optional
         Queries that need only a margin of 0.
     slack : float, optional
@@ -131,12 +143,20 @@ def solve_svm(
     array([0.5, 0. ])
     >>> solution.value, solution.status
     (0.5, <Status.OPTIMAL: 'optimal'>)
+
+    The smallest change of the weights (1, 1) for which the first token leads the second by 3, and the third by −1 at
+    most:
+
+    >>> change = attsvm.solve_svm(problem, [0], required=[[0.0, 3.0, -1.0]], center=[1.0, 1.0])
+    >>> change.direction, round(change.value, 12)
+    (array([1.5, 1. ]), 0.5)
     """
     check_is_problem(problem)
     check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
-    options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
+    options = _Options(parse_norm(norm), required, center, relaxed, slack, rank, tol, max_steps, callback, method)
+    _check_combination(options)
     # the certificate detects overflow
     with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
         return _solve(problem, selection_of(selected), options, warm_start)
@@ -159,6 +179,8 @@ def _multiplications(problem: Problem) -> int:
 
 class _Options(NamedTuple):
     norm: Norm
+    required: Any
+    center: Any
     relaxed: Any
     slack: float | None
     rank: int | None
@@ -168,8 +190,16 @@ class _Options(NamedTuple):
     method: str | None
 
 
+def _check_combination(options: _Options) -> None:
+    """Check that nothing is combined with margins or a centre that they exclude."""
+    given = next((name for name in ("required", "center") if getattr(options, name) is not None), None)
+    other = next((name for name in ("relaxed", "slack", "rank") if getattr(options, name) is not None), None)
+    if given and other:
+        raise ProblemError(f"{other}: expected None with {given}, got {getattr(options, other)!r}")
+
+
 def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start: Any) -> Solution:
-    norm, relaxed, slack, rank, tol, max_steps, callback, method = options
+    norm, required, center, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
     if rank is not None:
         rank = check_rank(rank, norm, problem.has_queries)
@@ -177,14 +207,20 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
     check_lengths(constraints)
+    origin = check_center(problem, center, batch)
+    if required is not None or origin is not None:
+        constraints = with_margins(constraints, check_required(problem, required, batch))
     # several heads are one problem whose keys are block-diagonal
     own_norm = for_heads(norm, problem.num_heads)
     if head_axes(own_norm):
         constraints = stacked_heads(constraints)
+    whole = constraints
+    if origin is not None:
+        constraints = measured_from(origin.reshape(whole.batch_shape + whole.weights_shape), whole)
     settings = Settings(
         tol,
         max_steps,
-        _initial_weights(problem, batch, warm_start, constraints),
+        _initial_weights(problem, batch, warm_start, constraints, origin),
         _report(callback, max_steps, start),
         _initial_multipliers(constraints, warm_start),
     )
@@ -198,8 +234,9 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         candidate = find_candidate(constraints, own_norm, settings, method)
         if rank is not None:
             candidate = solve_rank(constraints, rank, settings, candidate)
+        candidate = repaired(constraints, candidate)
         # second decision: the status
-        done, status, bound = _certified(constraints, own_norm, candidate, tol)
+        done, status, bound = _certified(constraints, whole, own_norm, candidate, tol)
         objective = done.value
     else:
         slack = check_slack(slack, own_norm is FROBENIUS, constraints, relaxed)
@@ -210,13 +247,16 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
     own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    weights = done.weights.reshape(batch + own_shape)
+    if origin is not None:
+        weights = weights + origin.reshape(batch + own_shape)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
         return array.reshape(sets.shape if problem.has_query_axis else (*sets.shape[:-2], sets.shape[-1]))
 
     return Solution(
         status=plain_status(status),
-        direction=done.weights.reshape(batch + own_shape),
+        direction=weights,
         value=plain(done.value),
         margin=plain(done.margin),
         dual=own_axes(done.dual),
@@ -226,9 +266,11 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         raw_violation=plain(done.raw_violation),
         bound=plain(bound),
         objective=plain(objective),
-        selected=_with_batch_axes(selected, problem, batch, sets=True),
+        selected=_with_batch_axes(selected, problem, batch, tokens=selected.dtype == bool),
         norm=norm,
-        relaxed=None if relaxed is None else _with_batch_axes(relaxed, problem, batch, sets=False),
+        required=None if required is None else _with_batch_axes(required, problem, batch, tokens=True),
+        center=None if origin is None else origin.reshape(batch + own_shape).copy(),
+        relaxed=None if relaxed is None else _with_batch_axes(relaxed, problem, batch),
         slack=slack,
         rank=rank,
         stats={
@@ -251,22 +293,30 @@ def _report(callback: Callback | None, max_steps: int | None, start: float) -> R
 
 
 def _certified(
-    constraints: Constraints, norm: Norm, candidate: Candidate, tol: float
+    constraints: Constraints, whole: Constraints, norm: Norm, candidate: Candidate, tol: float
 ) -> tuple[Certified, np.ndarray, np.ndarray]:
-    """What the candidate proves; the status of each problem, and its Farkas bound."""
-    norm = candidate.norm or norm
-    done = certify(constraints, norm, candidate.weights, candidate.multipliers, tol)
+    """What the candidate proves; the status of each problem, and its Farkas bound.
+
+    ``whole``: the constraints on W itself, if those are on W − W_0.
+    """
+    norm, ray, multipliers = candidate.norm or norm, candidate.ray, candidate.multipliers
+    done = certify(constraints, norm, candidate.weights, multipliers, tol)
     status = np.where(is_optimal(done, tol), OPTIMAL, INACCURATE)
-    impossible = unattainable(constraints)
-    if not (np.count_nonzero(candidate.ray) or np.count_nonzero(impossible)):
+    if whole is not constraints and (status == INACCURATE).any():
+        # whether there are weights does not depend on the centre, whose margins cost digits
+        found = find_candidate(whole, FROBENIUS, Settings())
+        missed = found.ray & (status == INACCURATE)
+        ray, multipliers = ray | missed, np.where(missed[..., None, None, None], found.multipliers, multipliers)
+    impossible = unattainable(whole)
+    if not (np.count_nonzero(ray) or np.count_nonzero(impossible)):
         return done, status, np.zeros(constraints.batch_shape)
     # a row of zeros that asks for a margin is a ray by itself
-    suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
-    multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)
-    dual, bound = farkas(constraints, norm, multipliers)
+    suspect = ray | impossible.any(axis=ALL_TOKENS)
+    multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, multipliers)
+    dual, bound = farkas(whole, norm, multipliers)
     infeasible = suspect & (bound > FARKAS_BOUND)
     if (suspect & ~infeasible).any():  # whether there are weights does not depend on the norm, nor on its scale
-        infeasible = suspect & (np.maximum(bound, farkas(constraints, FROBENIUS, multipliers)[1]) > FARKAS_BOUND)
+        infeasible = suspect & (np.maximum(bound, farkas(whole, FROBENIUS, multipliers)[1]) > FARKAS_BOUND)
 
     def where_infeasible(this: Any, otherwise: np.ndarray) -> np.ndarray:
         return np.where(
@@ -286,11 +336,11 @@ def _certified(
     return done, where_infeasible(INFEASIBLE, status), np.where(infeasible, bound, 0.0)
 
 
-def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], sets: bool) -> np.ndarray:
+def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], tokens: bool = False) -> np.ndarray:
     """A copy of an argument with all batch axes, so that it is indexed like the solution."""
     array = np.asarray(array)
     own = problem.query_shape[len(problem.batch_shape) :]
-    if sets and array.dtype == bool:
+    if tokens:
         own = (*own, problem.num_tokens)
     return np.array(array) if array.shape == batch + own else np.broadcast_to(array, batch + own).copy()
 
@@ -300,6 +350,7 @@ def _initial_weights(
     batch: tuple[int, ...],
     warm_start: Any,
     constraints: Constraints,
+    origin: np.ndarray | None,
 ) -> np.ndarray | None:
     """The warm start as weights of the constraints, with 0 in place of numbers that are not finite."""
     if warm_start is None:
@@ -311,7 +362,7 @@ def _initial_weights(
     if not problem.has_queries:
         weights = weights[..., None]
     whole = np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim))
-    finite: np.ndarray = np.nan_to_num(whole)
+    finite: np.ndarray = np.nan_to_num(whole if origin is None else whole - origin)
     return finite.reshape(constraints.batch_shape + constraints.weights_shape)
 
 

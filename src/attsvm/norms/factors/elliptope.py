@@ -149,6 +149,10 @@ def largest_margin(
     References: Helmberg, Rendl, Vanderbei and Wolkowicz (1996), *An interior-point method for semidefinite
     programming*.
     """
+    # b'λ = 1, for which the multipliers of negative right sides must not be too large
+    gain = rows.right * multipliers
+    above, below = gain[gain > 0].sum(), -gain[gain < 0].sum()
+    multipliers = np.where(gain < 0, multipliers * min(1.0, 0.5 * above / (below or 1.0)), multipliers)
     multipliers = multipliers / (rows.right @ multipliers)
     lifted = lift(rows.adjoint(multipliers))
     # above the sums of the rows, the diagonal makes Z positive definite

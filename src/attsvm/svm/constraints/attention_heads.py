@@ -25,6 +25,7 @@ def stacked_heads(constraints: Constraints) -> Constraints:
         _joined(constraints.inequality),
         None if equality is None else _joined(equality),
         _joined(constraints.right),
+        None if constraints.center_length is None else np.linalg.norm(constraints.center_length, axis=-1),
     )
 
 
@@ -37,7 +38,7 @@ def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
         blocks = blocks.reshape(*blocks.shape[:-1], num_heads, -1)
         return np.stack([blocks[..., h, :, :, h, :] for h in range(num_heads)], axis=-4)
 
-    references, equality = constraints.references, constraints.equality
+    references, equality, length = constraints.references, constraints.equality, constraints.center_length
     return replace(
         constraints,
         keys=own_block(constraints.keys),
@@ -46,6 +47,7 @@ def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
         inequality=_apart(constraints.inequality, num_heads),
         equality=None if equality is None else _apart(equality, num_heads),
         right=_apart(constraints.right, num_heads),
+        center_length=None if length is None else np.repeat(length[..., None], num_heads, axis=-1),
     )
 
 

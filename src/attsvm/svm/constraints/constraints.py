@@ -60,7 +60,9 @@ class Constraints:
     references: Float[np.ndarray, "*batch n Q d_k"] | None  # the (shifted) reference keys; None where they are zero
     inequality: TokenMask  # inequality, equality: ``equality`` is None where every set has a single token
     equality: TokenMask | None
-    right: TokenValues  # b: 1 where a margin of 1 is required, else 0
+    right: TokenValues  # b: 1 where a margin of 1 is required, else 0; or h = b − A(W_0) of any sign
+    # ‖W_0‖_F of the centre from which weights are measured, in which h has rounding errors; None if b is 0 or 1
+    center_length: Float[np.ndarray, "*batch"] | None = None
 
     @classmethod
     def of(
@@ -112,18 +114,18 @@ class Constraints:
 
     @cached_property
     def margin_mask(self) -> TokenMask:
-        """Where a margin of 1 is required."""
+        """Where a positive margin is required."""
         return self.right > 0
 
     @cached_property
     def asks_margin(self) -> Bool[np.ndarray, "*batch"]:
-        """Which problems have a row that requires a margin of 1."""
+        """Which problems have a row that requires a positive margin; the solution of the others is 0."""
         return np.asarray(np.logical_or.reduce(self.flat(self.margin_mask), axis=-1))
 
     @cached_property
     def has_relaxed(self) -> bool:
-        """Whether any inequality has right side 0."""
-        return bool(np.count_nonzero(self.right) < np.count_nonzero(self.inequality))
+        """Whether any inequality requires no positive margin."""
+        return bool(np.count_nonzero(self.margin_mask) < np.count_nonzero(self.inequality))
 
     @cached_property
     def most_rows(self) -> int:
@@ -176,6 +178,16 @@ class Constraints:
             sums += multipliers.sum(axis=-1)[..., None] * self.references
         return np.asarray(sums)
 
+    def smallest_margin(self, weights: Weights, where: TokenMask | None = None) -> Float[np.ndarray, "*batch"]:
+        """The smallest A(W)/b over the rows with b > 0, or over some of them; ∞ without any.
+
+        Divided by it, the weights keep these rows.
+        """
+        margins, asked = self.apply(weights), self.margin_mask if where is None else self.margin_mask & where
+        if self.center_length is not None:
+            margins = margins / np.where(asked, self.right, 1.0)
+        return np.asarray(np.minimum.reduce(self.flat(margins), axis=-1, where=self.flat(asked), initial=np.inf))
+
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""
         return array.reshape(*self.batch_shape, -1)
@@ -198,6 +210,7 @@ class Constraints:
                 joined(self.inequality),
                 None if self.equality is None else joined(self.equality),
                 joined(self.right),
+                None if self.center_length is None else self.center_length.reshape(-1),
             ),
             joined,
         )
@@ -305,6 +318,7 @@ class Constraints:
             self.inequality[index],
             None if self.equality is None else self.equality[index],
             self.right[index],
+            None if self.center_length is None else self.center_length[index],
         )
         return self._with_norms(part, lambda norms: norms[index])
 

@@ -31,7 +31,7 @@ class DualProducts:
 
     right: TokenValues  # b divided by the norms of the rows, scaled so that the largest entry is 1
     scale: float  # what b was divided by
-    # asked, bounded, there: rows with b = 1; inequalities, whose multipliers must not be negative; all rows except rows
+    # asked, bounded, there: rows with b > 0; inequalities, whose multipliers must not be negative; all rows except rows
     # of zeros
     asked: TokenMask
     bounded: TokenMask
@@ -51,6 +51,7 @@ class DualProducts:
         right = constraints.right * self._inverse
         self.scale = float(right.max(initial=0.0)) or 1.0
         self.right = right / self.scale
+        self.has_negative = bool(self.right.min(initial=0.0) < 0)
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
         self._queries = queries
         few = len(queries) <= 2 * queries.shape[1]

@@ -26,6 +26,7 @@ class UnitRows(NamedTuple):
     right: RowVector  # shape (N, m), b divided by the norms of the rows
     equality: Bool[np.ndarray, "N m"]
     norms: RowVector  # shape (N, m), of the original rows; 1 where a problem does not have the row
+    gain: RowVector  # the right sides, 0 where a problem does not have the row: b'λ is the lower bound
     position: Int[np.ndarray, " m"]  # increasing
 
     @classmethod
@@ -43,12 +44,13 @@ class UnitRows(NamedTuple):
         norms = norms.take(position, axis=1)
         there = norms > 0
         norms = np.where(there, norms, 1.0)
-        right = np.where(there, constraints.flat(constraints.right).take(position, axis=1) / norms, -1.0)
+        gain = constraints.flat(constraints.right).take(position, axis=1) / norms
+        right = np.where(there, gain, -1.0)
         if constraints.equality is None:
             equality = np.zeros(there.shape, bool)
         else:
             equality = constraints.flat(constraints.equality)[:, position] & there
-        return cls(there, right, equality, norms, position)
+        return cls(there, right, equality, norms, gain, position)
 
     def spread(self, multipliers: RowVector, shape: tuple[int, ...]) -> TokenValues:
         """Multipliers of the unit rows as multipliers of the original rows, in an array of shape (N, n, Q, T)."""

@@ -143,11 +143,11 @@ def _start(products: DualProducts, settings: Settings) -> tuple[TokenValues, boo
         margins = products.apply(settings.warm_start)
         smallest = np.divide(margins, right, out=np.full(right.shape, np.inf), where=products.asked).min()
         tight = products.bounded & (margins <= smallest * (1 + WARM_SLACK) * right)
-        guess = np.where(tight, right, 0.0) if smallest > 0 else right
+        guess = np.maximum(np.where(tight, right, 0.0) if smallest > 0 else right, 0.0)
     else:
-        return right / products.eigenvalue, False
+        return np.maximum(right, 0.0) / products.eigenvalue, False
     # the minimum of ½t²μ'Kμ − t h'μ over t
     curvature, gain = float(np.vdot(guess, products.times(guess))), float(np.vdot(guess, right))
     if not (curvature > 0 and gain > 0):
-        return right / products.eigenvalue, False
+        return np.maximum(right, 0.0) / products.eigenvalue, False
     return guess * (gain / curvature), True

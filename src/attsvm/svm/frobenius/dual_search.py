@@ -6,8 +6,8 @@ proximal pivoting.
 
 If no W exists, the dual has no minimum. So as long as no margin is positive, the search for W alternates with a search
 for a ray; each turn is as long as all turns before it together. The ray minimises ½‖A'u‖² + ½σ(a'u − 1)² over u ≥ 0,
-with a = 1 on the rows that require a margin. The minimum is 0 exactly if u is a Farkas certificate; otherwise W = A'u
-has positive margins.
+with a = 1 on the rows that require a margin, or a = h if a right side is negative. The minimum is 0 exactly if u is a
+Farkas certificate; otherwise, for a = 1, W = A'u has positive margins.
 """
 
 import math
@@ -126,8 +126,8 @@ class DualSearch:
         """Return multipliers u that may come near a ray, and whether they prove that there are no weights."""
         products = self.products
         # ½‖A'u‖² + ½σ(a'u − 1)² has the matrix K + σaa' and the linear term σa
-        asked = products.asked.astype(np.float64)
-        weight = self.products.eigenvalue / float(asked.sum())  # σ
+        asked = products.right if products.has_negative else products.asked.astype(np.float64)
+        weight = self.products.eigenvalue / float(np.vdot(asked, asked))  # σ
 
         def times(multipliers: TokenValues) -> TokenValues:
             image = products.times(multipliers)
@@ -155,7 +155,8 @@ class DualSearch:
             points = ProximalPivoting(program, block, ROUNDED).points(start, products.asked)
         else:
             # the second term has an eigenvalue as large as the first
-            start = start / (float(np.vdot(asked, start)) or 1.0)
+            total = float(np.vdot(asked, start))
+            start = start / (total if total > 0 else 1.0)
             points = ProjectedGradient(program, 2 * self.products.eigenvalue).points(start)
         method, proof = _Descent(program, points, evaluate, start), 0.5 / FARKAS_BOUND
         found = iterate(method, method.start(), Stop(proof, self.limit, small=0.0), report)
@@ -175,7 +176,9 @@ class DualSearch:
         short = float(np.divide(slack, products.right, out=np.zeros(slack.shape), where=products.asked).min())
         if not short > -1:
             return math.inf, value
-        lacking = -float(slack.min(where=products.there & ~products.asked, initial=0.0))
+        # after scaling, the others need h (1 + short)
+        rest = slack - short * products.right
+        lacking = -float(rest.min(where=products.there & ~products.asked, initial=0.0))
         if products.has_equalities:
             equality = products.there & ~products.bounded
             lacking = max(lacking, float(np.abs(slack).max(where=equality, initial=0.0)))

@@ -29,6 +29,9 @@ PADDING, ROUNDING = 32 * EPS, 16 * EPS
 """Rounding error of a margin, relative to ‖w‖, that is added to the right sides; and one that no method would improve.
 Without the padding, rows of very different lengths end with margins that are too small."""
 
+FAR = 100.0
+"""Rows with right sides below minus this, times the largest, are left out at first. They would cost digits."""
+
 
 class LeastDistance(NamedTuple):
     """The direction of the nearest point, and of its multipliers; or a ray, μ ≥ 0 with G'μ ≈ 0 and h'μ > 0."""
@@ -79,7 +82,7 @@ def solve_rows(rows: Rows) -> LeastDistance:
 def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> LeastDistance:
     """Find the point of least ‖w‖ with Gw ≥ h.
 
-    ``G``: rows of unit norm. ``h``: not negative.
+    ``G``: rows of unit norm. ``h``: of any sign; 0 is the point if no entry is positive.
 
     References: Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithms NNLS and LDP.
     """
@@ -88,6 +91,13 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     largest = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
         return nothing
+    near = h >= -FAR * largest
+    if np.count_nonzero(near) < m:
+        found = least_distance(G[near], h[near])
+        if found.is_ray or (G[~near] @ found.point >= h[~near]).all():
+            whole = np.zeros(m)
+            whole[near] = found.multipliers
+            return found._replace(multipliers=whole)
     # K = GG' is definite as a rule, and pivoting takes a few Cholesky factorisations
     if m <= D:
         multipliers = block_pivoting(G @ G.T, h / largest)
@@ -104,7 +114,7 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
         return nothing
     # the residual is 1/√(1 + ‖w‖²): from the root of the bound on, w may be a rounding error of no w at all
     if residual <= 1 / math.sqrt(FARKAS_BOUND):
-        ray = _ray(G, h > 0)
+        ray = _ray(G, h / largest)
         if ray is not None:
             return LeastDistance(np.zeros(D), ray, True)
     candidates = ((_gap(G, h, *answer), answer) for answer in _answers(G, h, u))
@@ -112,12 +122,13 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     return LeastDistance(*answer, False)
 
 
-def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
-    """Find multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows ``asked`` has no solution of reasonable size, or None.
+def _ray(G: np.ndarray, h: np.ndarray) -> np.ndarray | None:
+    """Find multipliers μ ≥ 0 which prove that Gw ≥ h has no solution of reasonable size, or None.
 
-    Infeasibility does not depend on the sizes of the right sides, and equal ones lose the fewest digits.
+    If no right side is negative, infeasibility does not depend on their sizes, and equal ones lose the fewest digits.
     """
-    # min ‖G'μ‖² + (Σ μ − 1)² over μ ≥ 0, with the sum over the rows that ask for a margin: 0 for a ray
+    asked = h if (h < 0).any() else h > 0
+    # min ‖G'μ‖² + (h'μ − 1)² over μ ≥ 0: 0 for a ray
     system = np.vstack([G.T, asked])
     target = np.zeros(len(system))
     target[-1] = 1.0
@@ -140,7 +151,7 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
     if np.count_nonzero((slack > allowed) & (multipliers > 0)):
         return False
     most = np.minimum(allowed, FINEST * h)
-    np.copyto(most, allowed, where=h == 0)
+    np.copyto(most, allowed, where=h <= 0)
     return bool(np.count_nonzero(slack >= -most) == len(h))  # False for NaN
 
 
@@ -172,13 +183,14 @@ def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None,
 
 
 def _gap(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> float:
-    """Compute the relative gap after scaling, plus the violation of rows with h = 0; ∞ without a positive margin."""
+    """Compute the relative gap after scaling, plus the violation of rows with h ≤ 0; ∞ without a positive margin."""
     slack = G @ point - h
     pull = multipliers @ G
     size, pulled = math.sqrt(point @ point), math.sqrt(pull @ pull)
     # the largest violation of a row, relative to its right side
-    short = (slack / (h + (h == 0))).min(where=h > 0, initial=0.0)
+    asked = h > 0
+    short = (slack / np.where(asked, h, 1.0)).min(where=asked, initial=0.0)
     if not (short > -1 and size > 0 and pulled > 0):
         return math.inf
-    lacking = -slack.min(where=h == 0, initial=0.0) / size
+    lacking = -(slack - short * h).min(where=~asked, initial=0.0) / size
     return float(abs(1.0 - (h @ multipliers) * (1 + short) / (pulled * size)) + lacking)

@@ -12,6 +12,7 @@ from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.methods.registry import Candidate, Settings, find_candidate, solver, solver_of
+from attsvm.svm.right_sides import repaired
 
 
 def _methods(norm: Norm) -> Sequence[str]:
@@ -63,7 +64,7 @@ def _solve_heads(
         warm_multipliers=None if multipliers is None else multipliers.reshape(heads.right.shape),
     )
     # the constraints of the heads share no weights, so each head is least by itself
-    found = find_candidate(heads, norm.of, own, method)
+    found = repaired(heads, find_candidate(heads, norm.of, own, method))
     of = found.norm or norm.of
     done = certify(heads, of, found.weights, found.multipliers)
     impossible = np.asarray(found.ray.any(axis=-1))

@@ -57,10 +57,9 @@ def growing_rows(
 
     def slack(weights: Weights, rows: TokenMask) -> tuple[TokenValues, float]:
         """Slack of the unit rows for weights scaled to a margin of 1 over ``rows``, and the length of these weights."""
-        images = constraints.apply(weights)
-        margin = images.min(where=rows & constraints.margin_mask, initial=np.inf)
+        margin = float(constraints.smallest_margin(weights, rows)[0])
         margin = margin if 0 < margin < np.inf else 1.0
-        return (images / margin - right) / unit, float(np.linalg.norm(weights) / margin)
+        return (constraints.apply(weights) / margin - right) / unit, float(np.linalg.norm(weights) / margin)
 
     likely = watched & (multipliers > 0)
     room, _ = slack(weights, watched)

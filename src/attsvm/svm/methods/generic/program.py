@@ -59,7 +59,7 @@ class Program:
 
     @cached_property
     def has_rigid(self) -> bool:
-        """Return whether there are rows that scaling cannot repair: equalities, and rows with right side 0."""
+        """Return whether there are rows that scaling cannot repair: equalities, and rows with right side 0 or less."""
         return not self.asked.all()
 
     @cached_property
@@ -110,28 +110,35 @@ class Program:
         return np.where(self.equality, multipliers, np.maximum(multipliers, 0.0))
 
     def repaired(self, weights: Matrix) -> Matrix:
-        """Project the weights on the equalities, and on the rows with right side 0 that they violate."""
+        """Project the weights on the equalities, and on the rows with right side 0 or less that they violate."""
         if not self.has_rigid:
             return weights
         held = self.equality
         for _ in range(REPAIRS):
             image = self.apply(weights)
-            held = held | (~self.asked & (image < 0))
+            # the right sides of these weights before they are divided by their margin
+            short = self.right * max(0.0, self._smallest(image)) - image
+            held = held | (~self.asked & (short > 0))
             if not held.any():
                 break
-            # the least change A*(move) of W with A(W) = 0 on the held rows
+            # the least change A*(move) of W with A(W) = b on the held rows
             move = np.zeros(len(held))
-            move[held] = np.linalg.lstsq(self.gram[np.ix_(held, held)], image[held], rcond=DEPENDENT)[0]
-            weights = weights - self.adjoint(move)
+            move[held] = np.linalg.lstsq(self.gram[np.ix_(held, held)], short[held], rcond=DEPENDENT)[0]
+            weights = weights + self.adjoint(move)
         return weights
 
     def margin(self, weights: Matrix) -> float:
         """Return the smallest margin over its right side; −∞ where a row is violated that scaling cannot repair."""
         image = self.apply(weights)
+        margin = self._smallest(image)
         if self.has_rigid:
-            lacking = np.where(self.equality, np.abs(image), np.where(self.asked, 0.0, -image)).max()
+            short = self.right * max(0.0, margin) - image
+            lacking = np.where(self.equality, np.abs(image), np.where(self.asked, 0.0, short)).max()
             if not lacking <= RIGID * np.linalg.norm(weights):
                 return -np.inf
+        return margin
+
+    def _smallest(self, image: Vector) -> float:
         return float((image[self.asked] / self.right[self.asked]).min())
 
 

@@ -85,8 +85,10 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     steps = np.zeros(len(weights), dtype=int)
     watch = Watch(settings.report)
     used, why = names[0], "the answer in the Frobenius norm is already optimal or infeasible"
+    # weights of 0 are the answer in the Frobenius norm where it was not found
+    to_solve = undecided(flat) & weights.any(axis=(-2, -1)) & ~frobenius.ray.reshape(-1)
     # the problems share nothing, so each has its own number of steps
-    for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
+    for k in np.flatnonzero(to_solve):
         if watch.stopped:
             break
         own = settings.of_problem(int(k), constraints.batch_shape)

@@ -52,7 +52,7 @@ def interior_point(
     orthogonal factors, which take several times as long, for problems near infeasibility. Dense rows only.
     """
     size = lp_norm(weights, problems.p)  # the value becomes about 1
-    problems = problems._replace(right=problems.right / size)
+    problems = problems.divided(size)
     state = _start(problems, weights / size, multipliers)
     path = _CentralPath(problems, state, careful)
     best = iterate(path, Point.unsolved(state.w, state.multipliers), stop, report)
@@ -118,7 +118,7 @@ class _CentralPath(Iteration, Generic[R]):
 
 def _start(problems: Problems[R], w: Vector, multipliers: RowVector) -> State:
     """A point well inside all bounds: sizes from w and the multipliers, but at least a fraction of the largest one."""
-    rows, right, equality, p = problems
+    rows, right, gain, equality, p = problems
     u = np.maximum(1.1 * np.abs(w), (0.1 if p <= 2 else 0.3) * np.max(np.abs(w), axis=-1, keepdims=True))
     if p <= 2:
         total = _curve(u, p).value
@@ -131,7 +131,7 @@ def _start(problems: Problems[R], w: Vector, multipliers: RowVector) -> State:
     slack = np.maximum(rows.apply(w) - right, 0.1 * largest)
     floor = 0.05 * _dot(total, u) / (right.shape[-1] * largest)
     # the objective and the dual agree at the optimum: b'λ = ‖w‖ ‖A'λ‖
-    known = np.maximum(_dot(right * (right > 0), multipliers), np.finfo(float).tiny)
+    known = np.maximum(_dot(gain, multipliers), np.finfo(float).tiny)
     scaled = multipliers * (np.maximum(_dot(y[:, 0] - y[:, 1], w), 0) / known)
     multipliers = np.where(equality, scaled, np.maximum(scaled, floor))
     return State(w, u, _bounds(w, u), y, multipliers, np.where(equality, 0.0, slack))

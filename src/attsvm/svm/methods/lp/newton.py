@@ -109,11 +109,11 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
 
     Both models are homogeneous. They are scaled to ‖w‖_p = 1 or ‖g‖_q = 1, so that powers do not over- or underflow.
     """
-    rows, right, _, p = problems
+    rows, right, gain, _, p = problems
     if p >= 2:
         weights = weights / lp_norm(weights, p)
         margin = np.min(np.where(right > 0, rows.apply(weights) / right, np.inf), axis=-1, keepdims=True)
-        goal = np.where(right >= 0, right * margin, -1.0)
+        goal = right * margin
         # d = |w|^{1−p/2}, c = (p−2)/(p−1) w
         spread = np.maximum(np.abs(weights) ** (p - 2), FLAT) ** -0.5
         return _Model(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
@@ -121,8 +121,7 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
     gradient = rows.adjoint(multipliers)
     size = lp_norm(gradient, q)
     multipliers, gradient = multipliers / size, gradient / size
-    total = np.vecdot(np.maximum(right, 0), multipliers)[:, None]
-    goal = np.where(right >= 0, right / total, -1.0)
+    goal = right / np.vecdot(gain, multipliers)[:, None]
     # d² = (q−1)|g|^{q−2}, c = ψ(g) − d² g = (2−q) ψ(g)
     power = np.abs(gradient) ** (q - 2)
     spread = np.sqrt(np.maximum((q - 1) * power, FLAT))

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.rows import Chosen, RowProducts, RowVector, Vector
+from attsvm.svm.constraints.rows import Chosen, RowProducts, RowVector, UnitRows, Vector
 
 R = TypeVar("R", bound=RowProducts)
 
@@ -28,22 +28,31 @@ class Problems(NamedTuple, Generic[R]):
 
     rows: R  # A, of unit norm
     right: RowVector
+    gain: RowVector  # the right sides, 0 where a problem does not have the row
     equality: Bool[np.ndarray, "N m"]
     p: float
+
+    @classmethod
+    def of(cls, rows: R, unit: UnitRows, p: float) -> "Problems[R]":
+        return cls(rows, unit.right, unit.gain, unit.equality, p)
+
+    def divided(self, size: Vector) -> "Problems[R]":
+        """Return the problems with right sides divided by a number of each."""
+        return self._replace(right=self.right / size, gain=self.gain / size)
 
     def select(self, some: Chosen) -> "Problems[R]":
         """Return some of the problems; all of them without a copy of the rows."""
         if len(some) == len(self.right) and some.dtype != bool:
             return self
-        return Problems(self.rows.keep(some), self.right[some], self.equality[some], self.p)
+        return Problems(self.rows.keep(some), self.right[some], self.gain[some], self.equality[some], self.p)
 
     def gap(
         self, weights: Vector, multipliers: RowVector, image: RowVector, gradient: Vector
     ) -> Float[np.ndarray, " N"]:
         """Estimate the relative gap after scaling; ∞ while a margin is not positive.
 
-        The violations of equalities and rows with right side 0, which scaling cannot repair, are added. ``image``,
-        ``gradient``: Aw and A'λ; the multipliers of inequalities are not negative.
+        The violations of equalities and rows with right side 0 or less, which scaling cannot repair, are added.
+        ``image``, ``gradient``: Aw and A'λ; the multipliers of inequalities are not negative.
         """
         right = self.right
         with np.errstate(all="ignore"):
@@ -51,11 +60,11 @@ class Problems(NamedTuple, Generic[R]):
             # w/margin is feasible, and λ/‖A'λ‖_q has the dual norm 1
             margin = np.min(np.where(asked, image / right, np.inf), axis=-1, keepdims=True)
             value = lp_norm(weights, self.p) / margin
-            bound = np.vecdot(right * asked, multipliers)[..., None] / lp_norm(gradient, dual_exponent(self.p))
+            bound = np.vecdot(self.gain, multipliers)[..., None] / lp_norm(gradient, dual_exponent(self.p))
             error = np.abs(value - bound) / value
-            rigid = right == 0
+            rigid = ~asked & (right == self.gain)
             if rigid.any():
-                lacking = np.where(self.equality, np.abs(image), np.maximum(-image, 0)) * rigid
+                lacking = np.where(self.equality, np.abs(image), np.maximum(right * margin - image, 0)) * rigid
                 error += np.max(lacking, axis=-1, keepdims=True) / np.sqrt(np.vecdot(weights, weights))[..., None]
             error = np.where(margin > 0, error, np.inf)
         return np.where(np.isfinite(error), error, np.inf)[..., 0]

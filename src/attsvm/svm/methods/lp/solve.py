@@ -94,8 +94,7 @@ def _start(constraints: Constraints, weights: Vector, multipliers: TokenValues, 
 
 def _at_margin_one(constraints: Constraints, weights: Vector) -> tuple[Vector, Bool[np.ndarray, " N"]]:
     """Weights divided by their smallest margin, and whether that margin is positive."""
-    images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
-    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=ALL_TOKENS)
+    smallest = constraints.smallest_margin(weights.reshape(-1, *constraints.weights_shape))
     positive = (smallest > 0) & np.isfinite(smallest)
     return weights / np.where(positive, smallest, 1.0)[:, None], positive
 
@@ -124,7 +123,7 @@ class _Task(NamedTuple):
                 return point, INTERIOR_POINT, "many rows: a growing set of them"
         # all rows, by one method after the other
         rows, unit = dense_selection(constraints)
-        problems, start = Problems(rows, unit.right, unit.equality, self.p), unit.gather(multipliers)
+        problems, start = Problems.of(rows, unit, self.p), unit.gather(multipliers)
         stop = Stop(FINEST) if settings.max_steps is None else Stop(FINEST, settings.max_steps)
         first, *others = self._attempts(len(weights), numbers, bool(unit.equality.any()))
         best, used, why = first.solve(problems, weights, start, stop, watch), first.method, first.why
@@ -163,7 +162,7 @@ class _Task(NamedTuple):
 
         def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
             rows, unit = factored_selection(some)
-            problems = Problems(rows, unit.right, unit.equality, self.p)
+            problems = Problems.of(rows, unit, self.p)
             stop = Stop(tol) if limit is None else Stop(tol, limit)
             point = interior_point(problems, weights, unit.gather(multipliers), stop, self.watch)
             return point._replace(
@@ -189,10 +188,12 @@ def linear_programs(
     weights is taken as the unit.
     """
     size = lp_norm(weights, problems.p)
-    right = problems.right / size
+    problems = problems.divided(size)
     best = Point.unsolved(weights / size, np.zeros_like(multipliers))
     dim = weights.shape[1]
-    for k, (matrix, b, equality) in enumerate(zip(problems.rows.matrix, right, problems.equality, strict=True)):
+    for k, (matrix, b, equality) in enumerate(
+        zip(problems.rows.matrix, problems.right, problems.equality, strict=True)
+    ):
         # min 1'(w⁺ + w⁻) with (A, −A)(w⁺, w⁻) ≥ b
         objective, split, side = np.ones(2 * dim), np.hstack([matrix, -matrix]), b
         bounds: Any = (0, None)
@@ -219,7 +220,5 @@ def linear_programs(
         best.multipliers[k, equality] = found.eqlin.marginals
         best.gap[k] = 0.0
     rows = problems.rows
-    gap = problems._replace(right=right).gap(
-        best.weights, best.multipliers, rows.apply(best.weights), rows.adjoint(best.multipliers)
-    )
+    gap = problems.gap(best.weights, best.multipliers, rows.apply(best.weights), rows.adjoint(best.multipliers))
     return best._replace(weights=best.weights * size, gap=np.where(best.gap == 0, gap, np.inf))

@@ -174,8 +174,9 @@ class _Task(NamedTuple):
             known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
         sizes = np.where(np.isfinite(sizes), sizes, 1.0)
         # the value becomes about 1
-        right = np.where(reduced.unit.right > 0, reduced.unit.right / sizes[:, None], reduced.unit.right)
-        problems = Problems(reduced.rows, right, reduced.unit.equality)
+        gain = reduced.unit.gain / sizes[:, None]
+        right = np.where(reduced.unit.there, gain, -1.0)
+        problems = Problems(reduced.rows, right, gain, reduced.unit.equality)
         cone = self.cone(reduced.rows.left.shape[-1])
         best = Point.unsolved(np.zeros_like(known), own_multipliers)
         target = max(0.2 * settings.tol, ROUNDED)
@@ -219,7 +220,7 @@ def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: 
     short = best.gap > tol
     if not np.count_nonzero(short):
         return
-    rigid = np.any(reduced.unit.equality | (reduced.unit.right == 0), axis=-1)
+    rigid = np.any(reduced.unit.there & (reduced.unit.right <= 0), axis=-1)
     better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
     best.weights[better] = known[better]
 

@@ -91,7 +91,7 @@ class _CentralPath(Iteration):
         weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
         # λ/max λ > s/max s
         held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
-        held = (held & (own.right >= 0)) | own.equality
+        held = (held & own.there) | own.equality
         return solve_on_face(cone.face, own, weights, multipliers, held, cone.value(state)[some], self.target)
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:

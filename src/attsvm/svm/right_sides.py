@@ -1,0 +1,131 @@
+"""Right sides of any sign, and weights that are measured from a centre: checks, and weights that keep all rows.
+
+With W = W_0 + V, the least N(W − W_0) under A(W) ≥ b is the least N(V) under A(V) ≥ h with h = b − A(W_0). The methods
+solve it as they solve b = 1. Dividing V by its smallest A(V)/h over the rows with h > 0 keeps these rows, but it may
+violate the others by a little. V is therefore moved to the nearest weights that keep all of them.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm._utils.checks import weights_of
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.svm.certificate import length_of, rounding_of_margins
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues, Weights
+from attsvm.svm.frobenius.choice import solve_frobenius
+from attsvm.svm.methods.registry import Candidate, Settings
+
+PADDINGS = 2.0, 0.0
+"""Rounding errors by which weights are moved inside the rows; none if there is no room inside."""
+
+
+def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> Float[np.ndarray, "*batch n Q T"] | None:
+    """The margins that are required, with all batch axes and a Q axis; NaN where nothing is.
+
+    Raises ProblemError if the shape does not fit, or an entry is infinite.
+    """
+    if required is None:
+        return None
+    try:
+        array = np.asarray(required, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ProblemError("required: expected numbers, NaN where no margin is required") from None
+    own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
+    if array.shape not in (own, problem.batch_shape + own, batch + own):
+        raise ProblemError(f"required: expected shape {batch + own}, got {array.shape}")
+    if np.isinf(array).any():
+        raise ProblemError("required: expected finite numbers, or NaN where no margin is required, got an infinite one")
+    array = np.broadcast_to(array, batch + own)
+    return array if problem.has_query_axis else array[..., None, :]
+
+
+def check_center(problem: Problem, center: Any, batch: tuple[int, ...]) -> Weights | None:
+    """The centre, with all batch axes and two of its own.
+
+    Raises ProblemError if the shape does not fit, or a number is not finite.
+    """
+    if center is None:
+        return None
+    weights = weights_of(center, "center")
+    own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    if weights.shape not in (own, batch + own):
+        raise ProblemError(f"center: expected shape {batch + own}, got {weights.shape}")
+    if not np.isfinite(weights).all():
+        raise ProblemError("center: expected finite numbers")
+    return np.broadcast_to(weights if problem.has_queries else weights[..., None], (*batch, *_two_axes(problem)))
+
+
+def _two_axes(problem: Problem) -> tuple[int, int]:
+    return problem.key_dim, problem.query_dim if problem.has_queries else 1
+
+
+def with_margins(constraints: Constraints, required: TokenValues | None) -> Constraints:
+    """The constraints A(W) ≥ b, from those with right side 1; the latter if no margins are given.
+
+    Raises ProblemError if there are sets of tokens.
+    """
+    if constraints.equality is not None:
+        raise ProblemError("selected: expected one token for each query with required or center, got sets of tokens")
+    inequality, right = constraints.inequality, constraints.right
+    if required is not None:
+        required = required.reshape(inequality.shape)
+        inequality = inequality & ~np.isnan(required)
+        right = np.where(inequality, required, 0.0)
+    return replace(constraints, inequality=inequality, right=right, center_length=np.zeros(constraints.batch_shape))
+
+
+def measured_from(center: Weights, constraints: Constraints) -> Constraints:
+    """The constraints A(V) ≥ b − A(W_0) on V = W − W_0.
+
+    Raises ProblemError if a margin of the centre overflows.
+    """
+    length = length_of(center)
+    right = constraints.right - constraints.apply(center)
+    if not np.isfinite(right).all():
+        raise ProblemError("center: expected weights with finite margins; scale the centre or the problem")
+    # a margin that the centre has up to rounding asks for no change of it
+    error = constraints.sizes * length[..., None, None, None] + abs(constraints.right)
+    right = np.where(abs(right) <= rounding_of_margins(constraints) * error, 0.0, right)
+    return replace(constraints, right=right, center_length=length)
+
+
+def repaired(constraints: Constraints, candidate: Candidate) -> Candidate:
+    """The candidate with weights that keep all rows, rounding errors included, if the nearest such weights are near.
+
+    A move D of least ‖D‖_F with A(D) ≥ h − A(V) + padding is a problem of the same kind, in the Frobenius norm.
+    """
+    if constraints.center_length is None:
+        return candidate
+    flat = constraints.with_one_axis()
+    weights = _scaled(flat, np.asarray(candidate.weights).reshape(flat.batch_shape + flat.weights_shape))
+    left = flat.asks_margin & ~candidate.ray.reshape(-1) & np.isfinite(weights).all(axis=(-2, -1))
+    for padding in PADDINGS:
+        index = np.flatnonzero(left)
+        if len(index) == 0:
+            break
+        some = flat[index]
+        length = length_of(weights[index]) + some.center_length
+        room = rounding_of_margins(some) * (some.sizes * length[:, None, None, None] + abs(some.right))
+        short = np.where(some.inequality, some.right - some.apply(weights[index]) + padding * room, 0.0)
+        lacking = short.max(axis=ALL_TOKENS, initial=0.0) > 0
+        index, short = index[lacking], short[lacking]
+        if len(index) == 0:
+            break
+        violated = replace(flat[index], right=short)
+        moved = solve_frobenius(violated, Settings())
+        after = weights[index] + _scaled(violated, moved.weights)
+        now = np.where(flat.inequality[index], flat.right[index] - flat[index].apply(after), 0.0)
+        better = ~moved.ray & (now.max(axis=ALL_TOKENS) < np.maximum(short.max(axis=ALL_TOKENS), 0.0))
+        weights[index[better]] = after[better]
+        left[index[better]] = False
+    return candidate._replace(weights=weights.reshape(candidate.weights.shape))
+
+
+def _scaled(constraints: Constraints, weights: Weights) -> Weights:
+    """Weights divided by their smallest A(V)/h, if that is positive: candidates have any scale."""
+    smallest = constraints.smallest_margin(weights)
+    return np.asarray(weights / np.where((smallest > 0) & np.isfinite(smallest), smallest, 1.0)[:, None, None])
