@@ -13,7 +13,7 @@ from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.potential import MirrorOf, Potential, RelativeToMirror, read_potential
+from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Tree, read_number, read_scope, subtree
@@ -124,7 +124,7 @@ def mirror_descent(
     scope : {"all", "each"}
         One ℓq norm over all parameters, or one for each.
     relative : bool
-        Whether η is multiplied by ‖∇ψ(θ)‖_q. Steps cannot leave θ = 0.
+        With p, whether η is multiplied by ‖∇ψ(θ)‖_q. Steps cannot leave θ = 0.
 
     Raises
     ------
@@ -153,10 +153,11 @@ def mirror_descent(
     if potential is not None:
         if p is not None:
             raise ProblemError(f"potential: expected either potential or p, got both (p = {p!r})")
+        if relative:
+            raise ProblemError("relative: expected False with a potential, got True")
         of_potential = MirrorOf(read_potential(potential))
         return chain(
             *([Normalize(scope, of_potential.gradient_norm)] if normalize else []),
-            *([RelativeToMirror(of_potential, read_scope(scope))] if relative else []),
             LearningRate(learning_rate),
             of_potential,
             name="mirror_descent",

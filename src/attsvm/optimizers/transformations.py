@@ -1,6 +1,6 @@
 """Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, momentum."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -205,20 +205,15 @@ class Relative(SizeOfWeights):
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
         """Multiply each group by the size of its weights, or of all weights."""
-
-        def size(names: Iterable[str]) -> Array:
-            return power(norm_of(parse_norm(self.by), subtree(params, names)), self.power)
-
-        return multiplied_by_size(updates, self.scope, size), state
-
-
-def multiplied_by_size(updates: Scaled, scope: Scope, size: Callable[[Iterable[str]], Array]) -> Scaled:
-    """Multiply the gradients by the size of some weights, from their names: of all weights, or of each group's."""
-    gradient, scales = updates
-    if scope == "each" and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
-        gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
-    groups = (group.times(size(group.names if scope == "each" else tuple(gradient))) for group in scales.groups)
-    return Scaled(gradient, Scales(tuple(groups)))
+        gradient, scales = updates
+        each, norm = self.scope == "each", parse_norm(self.by)
+        if each and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
+            gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
+        groups = []
+        for group in scales.groups:
+            weights = subtree(params, group.names if each else gradient)
+            groups.append(group.times(power(norm_of(norm, weights), self.power)))
+        return Scaled(gradient, Scales(tuple(groups))), state
 
 
 class SumState(NamedTuple):
