@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
@@ -16,7 +17,7 @@ from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, read_number, read_scope, subtree
+from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
 from attsvm.optimizers.sizes import signed_power
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
@@ -54,7 +55,7 @@ class Mirror(Rule):
     on_each_head = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", read_number("p", self.p, "1 < p < inf", lambda x: 1 < x < np.inf))
+        object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
         self._check_digits(np.dtype(np.float64))
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
 from attsvm.optimizers.rule import SizeOfWeights, Transformation
@@ -16,7 +17,6 @@ from attsvm.optimizers.scales import (
     Scales,
     Scope,
     Tree,
-    read_number,
     read_scope,
     regrouped,
     rescaled,
@@ -67,7 +67,7 @@ class Decaying:
 
     def __post_init__(self) -> None:
         for name in ("rate", "steps", "power"):
-            object.__setattr__(self, name, read_number(name, getattr(self, name), "a positive number"))
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
@@ -101,7 +101,7 @@ class LearningRate(Transformation):
 
     def __post_init__(self) -> None:
         if not callable(self.rate):
-            rate = read_number("learning_rate", self.rate, "a positive number or a schedule")
+            rate = check_number("learning_rate", self.rate, "a positive number or a schedule", lambda x: x > 0)
             object.__setattr__(self, "rate", rate)
         object.__setattr__(self, "schedule", self.rate if callable(self.rate) else None)
 
@@ -244,7 +244,7 @@ class DecayingSum(Transformation):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", read_number("decay", self.decay, "0 <= decay < 1", lambda x: 0 <= x < 1))
+        object.__setattr__(self, "decay", check_number("decay", self.decay, "0 <= decay < 1", lambda x: 0 <= x < 1))
 
     @property
     def numbers(self) -> Mapping[str, float]:
