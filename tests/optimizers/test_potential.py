@@ -110,6 +110,7 @@ class Falling(Hypentropy):
     [
         ({}, "p: expected a value for mirror_descent, got none"),
         ({"p": 2, "potential": OURS}, "potential: expected either potential or p, got both"),
+        ({"potential": OURS, "relative": True}, "relative: expected False with a potential, got True"),
         ({"potential": NotInverse()}, r"potential: NotInverse: expected inverse\(gradient\(x\)\) = x"),
         ({"potential": Falling()}, "potential: Falling: expected the gradient of a strictly convex function"),
         ({"potential": 3}, "potential: expected a Potential"),

@@ -15,25 +15,6 @@ margin is a :class:`Loss`; a plain function of the margin also works, but its sl
 from :class:`OutputLoss`.
 """
 
-from attsvm.losses.base import Keeps, Loss, OutputLoss, Outputs, Slope
-from attsvm.losses.cross_entropy import CrossEntropy
-from attsvm.losses.differentiated import Differentiated
-from attsvm.losses.registry import LOSSES, parse_loss
-from attsvm.losses.token import TokenLoss
+import lazy_loader
 
-__all__ = [
-    "LOSSES",
-    "CrossEntropy",
-    "Differentiated",
-    "Keeps",
-    "Loss",
-    "OutputLoss",
-    "Outputs",
-    "Slope",
-    "TokenLoss",
-    "parse_loss",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
@@ -15,7 +16,7 @@ from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer, constant_step
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, read_number, regrouped, subtree
+from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
@@ -170,9 +171,9 @@ class Polyak(Rule):
     on_each_head = False
 
     def __post_init__(self) -> None:
-        target = read_number("target", self.target, "a finite number", lambda x: bool(np.isfinite(x)))
-        object.__setattr__(self, "target", target)
-        object.__setattr__(self, "longest", read_number("longest", self.longest, "a positive number", lambda x: x > 0))
+        object.__setattr__(self, "target", check_number("target", self.target, "a finite number"))
+        longest = self.longest if self.longest == np.inf else check_positive("longest", self.longest)
+        object.__setattr__(self, "longest", float(longest))
 
     @property
     def numbers(self) -> Mapping[str, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attsvm._utils.checks import check_number
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.matrix_directions import (
     Direction,
@@ -17,7 +18,6 @@ from attsvm.optimizers.matrix_steps import ByLogit, MatrixSteps
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, Transformation, WeightDecay
-from attsvm.optimizers.scales import read_number
 from attsvm.optimizers.transformations import (
     Decaying,
     DecayingSum,
@@ -43,8 +43,8 @@ def matrix_descent(
     arguments: Mapping[str, Any],
 ) -> Optimizer:
     """An optimizer whose steps follow a direction; the public factories document its options."""
-    momentum = read_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
-    decay = read_number("weight_decay", weight_decay, "a number >= 0", lambda x: 0 <= x < float("inf"))
+    momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
+    decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     rule: Rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
     if momentum:

@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.checks import check_integer
+from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries
 from attsvm.optimizers.limit import AS_SHIPPED, Limit, Limits, induced, limits_of, of_each_head, on_factors
 from attsvm.optimizers.registry import ARGUMENTS
-from attsvm.optimizers.scales import read_number
 from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
 
 Array = jax.Array
@@ -165,7 +164,7 @@ class NewtonSchulz(PolarFactor):
     def __post_init__(self) -> None:
         if len(self.coefficients) != 3:
             raise ProblemError(f"coefficients: expected three numbers, got {self.coefficients!r}")
-        numbers = tuple(read_number("coefficients", x, "numbers", lambda x: abs(x) < 1e6) for x in self.coefficients)
+        numbers = tuple(check_number("coefficients", x, "numbers", lambda x: abs(x) < 1e6) for x in self.coefficients)
         object.__setattr__(self, "coefficients", numbers)
         check_integer("iterations", self.iterations, 1)
         if self.dtype not in (None, "float64", "float32", "bfloat16"):

@@ -7,16 +7,17 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.potential import MirrorOf, Potential, RelativeToMirror, read_potential
+from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, read_number, read_scope, subtree
+from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
 from attsvm.optimizers.sizes import signed_power
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
@@ -54,7 +55,7 @@ class Mirror(Rule):
     on_each_head = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", read_number("p", self.p, "1 < p < inf", lambda x: 1 < x < np.inf))
+        object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
         self._check_digits(np.dtype(np.float64))
 
     @property
@@ -124,7 +125,7 @@ def mirror_descent(
     scope : {"all", "each"}
         One ℓq norm over all parameters, or one for each.
     relative : bool
-        Whether η is multiplied by ‖∇ψ(θ)‖_q. Steps cannot leave θ = 0.
+        With p, whether η is multiplied by ‖∇ψ(θ)‖_q. Steps cannot leave θ = 0.
 
     Raises
     ------
@@ -153,10 +154,11 @@ def mirror_descent(
     if potential is not None:
         if p is not None:
             raise ProblemError(f"potential: expected either potential or p, got both (p = {p!r})")
+        if relative:
+            raise ProblemError("relative: expected False with a potential, got True")
         of_potential = MirrorOf(read_potential(potential))
         return chain(
             *([Normalize(scope, of_potential.gradient_norm)] if normalize else []),
-            *([RelativeToMirror(of_potential, read_scope(scope))] if relative else []),
             LearningRate(learning_rate),
             of_potential,
             name="mirror_descent",

@@ -1,7 +1,7 @@
 """Mirror descent with any potential: what a potential provides, and the rule."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,9 @@ from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.rule import Rule, SizeOfWeights
-from attsvm.optimizers.scales import Scaled, Scope, Tree, subtree
-from attsvm.optimizers.sizes import dual_in_jax, norm_of, over_trials
-from attsvm.optimizers.transformations import multiplied_by_size
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scaled, Tree, subtree
+from attsvm.optimizers.sizes import dual_in_jax, over_trials
 
 Array = jax.Array
 
@@ -164,27 +163,6 @@ class MirrorOf(Rule):
             mirror |= {name: settle(state[name] - factor * g) for name, g in own.items()}
         moved = {name: over_trials(self.potential.inverse)(z) - params[name] for name, z in mirror.items()}
         return moved, mirror
-
-
-@dataclass(frozen=True)
-class RelativeToMirror(SizeOfWeights):
-    """Multiply the gradient by the size of ∇ψ(θ), in the norm by which gradients are divided.
-
-    ``scope``: one size of all parameters, or one for each.
-    """
-
-    rule: MirrorOf
-    scope: Scope
-
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
-        mirror = self.rule.init(params)
-
-        def size(names: Iterable[str]) -> Array:
-            return norm_of(self.rule.gradient_norm, subtree(mirror, names))
-
-        return multiplied_by_size(updates, self.scope, size), state
 
 
 def read_potential(potential: Any) -> Potential:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.checks import check_positive
 from attsvm.norms import Norm
-from attsvm.optimizers.scales import Scaled, Tree, read_number
+from attsvm.optimizers.scales import Scaled, Tree
 
 Array = jax.Array
 
@@ -171,7 +172,7 @@ class WeightDecay(Rule):
     decay: float = field(compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", read_number("weight_decay", self.decay, "a positive number"))
+        object.__setattr__(self, "decay", check_positive("weight_decay", self.decay))
 
     @property
     def numbers(self) -> Mapping[str, float]:

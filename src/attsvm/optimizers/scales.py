@@ -1,19 +1,17 @@
 """Gradients with a scale taken out of them, and the factors by which they are multiplied in a step.
 
-The trailing axis of each array holds the trials. The numbers of an optimizer are the factors that may change without
-compiling anew, and the names of single attention heads are those of rules that see the heads apart.
+The trailing axis of each array holds the trials. The names of single attention heads are those of rules that see the
+heads apart.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from attsvm._utils.checks import as_number
 from attsvm._utils.contractions import quotient, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
@@ -182,18 +180,6 @@ def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     common = jnp.where(jnp.isneginf(largest), 0.0, largest)
     gradient = {name: g * jnp.exp(scales[name] - common) for name, g in gradient.items()}
     return gradient, Scales.shared(gradient, largest)
-
-
-def _positive(number: float) -> bool:
-    return bool(0 < number < np.inf)
-
-
-def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = _positive) -> float:
-    """Read a number; raise ProblemError if it is not a number, or does not fit."""
-    number = as_number(value)
-    if not fits(number):
-        raise ProblemError(f"{name}: expected {expected}, got {value!r}")
-    return number
 
 
 def read_scope(scope: str) -> Scope:

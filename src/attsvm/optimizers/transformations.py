@@ -1,12 +1,13 @@
 """Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, momentum."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
 from attsvm.optimizers.rule import SizeOfWeights, Transformation
@@ -16,7 +17,6 @@ from attsvm.optimizers.scales import (
     Scales,
     Scope,
     Tree,
-    read_number,
     read_scope,
     regrouped,
     rescaled,
@@ -67,7 +67,7 @@ class Decaying:
 
     def __post_init__(self) -> None:
         for name in ("rate", "steps", "power"):
-            object.__setattr__(self, name, read_number(name, getattr(self, name), "a positive number"))
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
@@ -101,7 +101,7 @@ class LearningRate(Transformation):
 
     def __post_init__(self) -> None:
         if not callable(self.rate):
-            rate = read_number("learning_rate", self.rate, "a positive number or a schedule")
+            rate = check_number("learning_rate", self.rate, "a positive number or a schedule", lambda x: x > 0)
             object.__setattr__(self, "rate", rate)
         object.__setattr__(self, "schedule", self.rate if callable(self.rate) else None)
 
@@ -205,20 +205,15 @@ class Relative(SizeOfWeights):
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Scaled, Any]:
         """Multiply each group by the size of its weights, or of all weights."""
-
-        def size(names: Iterable[str]) -> Array:
-            return power(norm_of(parse_norm(self.by), subtree(params, names)), self.power)
-
-        return multiplied_by_size(updates, self.scope, size), state
-
-
-def multiplied_by_size(updates: Scaled, scope: Scope, size: Callable[[Iterable[str]], Array]) -> Scaled:
-    """Multiply the gradients by the size of some weights, from their names: of all weights, or of each group's."""
-    gradient, scales = updates
-    if scope == "each" and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
-        gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
-    groups = (group.times(size(group.names if scope == "each" else tuple(gradient))) for group in scales.groups)
-    return Scaled(gradient, Scales(tuple(groups)))
+        gradient, scales = updates
+        each, norm = self.scope == "each", parse_norm(self.by)
+        if each and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
+            gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
+        groups = []
+        for group in scales.groups:
+            weights = subtree(params, group.names if each else gradient)
+            groups.append(group.times(power(norm_of(norm, weights), self.power)))
+        return Scaled(gradient, Scales(tuple(groups))), state
 
 
 class SumState(NamedTuple):
@@ -249,7 +244,7 @@ class DecayingSum(Transformation):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", read_number("decay", self.decay, "0 <= decay < 1", lambda x: 0 <= x < 1))
+        object.__setattr__(self, "decay", check_number("decay", self.decay, "0 <= decay < 1", lambda x: 0 <= x < 1))
 
     @property
     def numbers(self) -> Mapping[str, float]:

@@ -11,13 +11,14 @@ from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
 from attsvm.optimizers import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
+from attsvm.regularization.margin_losses import scalar_of
 from attsvm.results import repeated
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.kinds import trial_axes
 from attsvm.theory.loss_level import Level, descent_direction
-from attsvm.theory.smoothness import LossName, extent, lipschitz_of, loss_values, scores_of_queries
+from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
 from attsvm.training.run import Run, optimizer_of
 
 TIED = 1e-12
@@ -249,5 +250,5 @@ def _first_weights(problem: Problem, run: Run, loss: OutputLoss) -> np.ndarray:
 def _mean_loss(problem: Problem, weights: np.ndarray, loss: OutputLoss) -> np.ndarray:
     gamma, active = scores_of_queries(problem), problem.canonical.active
     outputs = np.sum(attention_of(problem, weights) * np.where(np.isfinite(gamma), gamma, 0.0), axis=-1)
-    total = np.sum(np.where(active, loss_values(loss, outputs), 0.0), axis=(-2, -1))
+    total = np.sum(np.where(active, scalar_of(loss).value(outputs), 0.0), axis=(-2, -1))
     return np.asarray(total / active.sum(axis=(-2, -1)))

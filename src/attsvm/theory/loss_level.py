@@ -1,6 +1,6 @@
 """The level of the loss below which every query prefers its optimal token to its second one.
 
-:func:`descent_direction` is that of steepest descent of the loss, however saturated the softmax is.
+:func:`descent_direction` is that of steepest descent of the loss.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,11 @@ from jaxtyping import Bool, Float
 from scipy.special import lambertw
 
 from attsvm.losses import OutputLoss
-from attsvm.measures import attention_of, token_logits
+from attsvm.measures import attention_of
 from attsvm.problem import Problem
-from attsvm.theory.smoothness import Extent, log_slopes, loss_values, scores_of_queries
+from attsvm.regularization.margin_losses import scalar_of
+from attsvm.theory.smoothness import Extent
+from attsvm.training.gradient import LossGradient
 
 DOUBLINGS = 200
 """Steps of the search for a radius that is large enough."""
@@ -27,35 +29,17 @@ def descent_direction(
 ) -> Float[np.ndarray, "*lead"]:
     """−∇L(W)/‖∇L(W)‖ of the mean loss with the linear head; zero where the gradient is zero.
 
-    With the winner * of a query and D_t = γ_* − γ_t, the output is f = γ_* − r for r = Σ a_t D_t, and ∂f/∂s_t =
-    a_t (r − D_t). Over the tokens that are not the winner these are sums of small terms without cancellation; the
-    common factor exp(c) is taken out, so that nothing underflows.
-
     ``problem``: with labels ±1 and a head.
     """
-    keys, queries, allowed, active = problem.canonical
-    logits = np.where(allowed, token_logits(problem, weights), -np.inf)
-    winner = np.argmax(logits, axis=-1)[..., None]
-    largest = np.max(logits, axis=-1, keepdims=True)
-    below = np.where(allowed, logits - np.where(np.isfinite(largest), largest, 0.0), -np.inf)
-    share = np.exp(below)
-    total = np.maximum(share.sum(axis=-1, keepdims=True), 1.0)
-    gamma = np.broadcast_to(np.where(allowed, scores_of_queries(problem), 0.0), logits.shape)
-    won = np.take_along_axis(gamma, winner, axis=-1)
-    lost = np.where(allowed, won - gamma, 0.0)
-    mean_lost = np.sum(share * lost, axis=-1, keepdims=True) / total
-
-    others = allowed & (np.arange(problem.num_tokens) != winner)
-    log_size = np.where(others, below + log_slopes(loss, won - mean_lost), -np.inf)
-    common = np.max(log_size, axis=(-3, -2, -1), keepdims=True, initial=-np.inf)
-    size = np.exp(log_size - np.where(np.isfinite(common), common, 0.0))
-    push = np.where(active[..., None], size * (mean_lost - lost) / total, 0.0)
-    # relative to the winner's key, whose own term is minus the sum of the others
-    of_keys = push - (np.arange(problem.num_tokens) == winner) * push.sum(axis=-1, keepdims=True)
-    direction = np.einsum("...nqt,...ntk,...nqe->...ke", of_keys, keys, queries)
-    length = np.sqrt(np.sum(direction**2, axis=(-2, -1), keepdims=True))
-    unit = direction / np.where(length > 0, length, 1.0)
-    return np.asarray(unit if problem.has_queries else unit[..., 0])
+    axes = 2 if problem.has_queries else 1
+    rows = weights.reshape(-1, *weights.shape[weights.ndim - axes :])
+    gradient, _ = LossGradient(problem, loss=loss, trials=len(rows))({"W" if problem.has_queries else "p": rows})
+    (slope,) = (x.reshape(len(rows), -1) for x in gradient.values())
+    # the squares of a small gradient must not underflow
+    largest = np.abs(slope).max(axis=1, keepdims=True)
+    unit = slope / np.where(largest > 0, largest, 1.0)
+    length = np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.asarray(-(unit / np.where(length > 0, length, 1.0)).reshape(weights.shape))
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class Level:
     @cached_property
     def lowest_loss(self) -> Float[np.ndarray, "*batch n Q"]:
         """The loss of each query at its optimal token."""
-        return loss_values(self.loss, self.found.best)
+        return scalar_of(self.loss).value(self.found.best)
 
     @property
     def score_gap(self) -> Float[np.ndarray, "*batch"]:
@@ -88,14 +72,14 @@ class Level:
     @cached_property
     def threshold(self) -> Float[np.ndarray, "*batch"]:
         """The smallest ℓ(second) − ℓ(best) of a query."""
-        each = loss_values(self.loss, self.second) - self.lowest_loss
+        each = scalar_of(self.loss).value(self.second) - self.lowest_loss
         return np.asarray(np.min(np.where(self.found.compared, each, np.inf), axis=(-2, -1)))
 
     def excess(self, weights: np.ndarray) -> Float[np.ndarray, "*lead"]:
         """Σ_i ℓ(f_i) − ℓ(γ_i,best), over the queries."""
         finite = np.where(np.isfinite(self.gamma), self.gamma, 0.0)
         outputs = np.sum(attention_of(self.problem, weights) * finite, axis=-1)
-        each = loss_values(self.loss, outputs) - self.lowest_loss
+        each = scalar_of(self.loss).value(outputs) - self.lowest_loss
         # the output is a mean of the scores; its rounding can exceed the best one
         return np.asarray(np.sum(np.where(self.found.compared, np.maximum(each, 0.0), 0.0), axis=(-2, -1)))
 
@@ -151,7 +135,7 @@ class Level:
         high = np.broadcast_to(self.found.best, level.shape)
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            above = loss_values(self.loss, middle) > level
+            above = scalar_of(self.loss).value(middle) > level
             low, high = np.where(above, middle, low), np.where(above, high, middle)
         return low
 

@@ -164,48 +164,25 @@ def scores_of_queries(problem: Problem) -> Float[np.ndarray, "*batch n Q T"]:
     return gamma if problem.has_query_axis else gamma[..., None, :]
 
 
-def loss_values(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
-    """Compute ℓ(m) of each margin."""
-    with jax.enable_x64(True):
-        return np.asarray(_programs(loss, default_device()).values(np.asarray(margins, np.float64)))
-
-
-def log_slopes(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
-    """Compute log|ℓ'(m)| of each margin."""
-    with jax.enable_x64(True):
-        return np.asarray(_programs(loss, default_device()).log_slopes(np.asarray(margins, np.float64)))
-
-
 def derivatives(loss: OutputLoss, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ℓ'(m) and ℓ''(m), elementwise."""
     with jax.enable_x64(True):
-        slope, curvature = _programs(loss, default_device()).derivatives(np.asarray(margins, np.float64))
+        slope, curvature = _derivatives(loss, default_device())(np.asarray(margins, np.float64))
         return np.asarray(slope), np.asarray(curvature)
 
 
-class _Programs(NamedTuple):
-    """Functions of the margins, elementwise: ℓ, log|ℓ'|, and ℓ' with ℓ''."""
-
-    values: Callable[[np.ndarray], Any]
-    log_slopes: Callable[[np.ndarray], Any]
-    derivatives: Callable[[np.ndarray], Any]
-
-
 @lru_cache(maxsize=32)
-def _programs(loss: OutputLoss, device: jax.Device) -> _Programs:
+def _derivatives(loss: OutputLoss, device: jax.Device) -> Callable[[np.ndarray], Any]:
     """Those of a loss on a device, compiled for each shape."""
 
     def values(margins: jax.Array) -> jax.Array:
         return loss.values(margins, jnp.ones_like(margins))
 
-    def log_slopes(margins: jax.Array) -> jax.Array:
-        return loss.slope(margins, jnp.ones_like(margins)).log_slope
-
-    def derivatives(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def both(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
         slope = _derivative(values)
         return slope(margins), _derivative(slope)(margins)
 
-    return _Programs(jax.jit(values), jax.jit(log_slopes), jax.jit(derivatives))
+    return jax.jit(both)
 
 
 def _derivative(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:

@@ -32,9 +32,6 @@ class MatrixDescent(MirrorOptimizer):
         Options of :class:`SharedOptions`.
     """
 
-    def __init__(self, params: ParamsT, own: dict[str, Any], shared: SharedOptions) -> None:
-        super().__init__(params, own, shared)
-
     @abstractmethod
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         """D of matrices (k, r, c), whose largest entries are 1 or 0, of gradients that were rounded to a dtype."""

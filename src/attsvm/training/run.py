@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.losses import Keeps
+from attsvm.losses.base import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.limit import Limit, read_limit, written_limit
 from attsvm.optimizers.registry import from_configuration

@@ -1,7 +1,7 @@
 """When a training ends before its last step: its tolerances, and the plateau of the margins."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -49,14 +49,9 @@ class Stopping:
     gradient_tol: float | None = None
 
     def __post_init__(self) -> None:
-        check_at_least_zero("margin_tol", self.margin_tol)
-        check_at_least_zero("gradient_tol", self.gradient_tol)
-
-
-def check_at_least_zero(name: str, number: Any) -> None:
-    """Check an argument that is None or a number >= 0; raise ProblemError for any other."""
-    if number is not None:
-        check_number(name, number, "a number >= 0", lambda x: x >= 0)
+        for name in ("margin_tol", "gradient_tol"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), "a number >= 0", lambda x: x >= 0)
 
 
 class MarginPlateau:

@@ -13,9 +13,11 @@ from attsvm._utils.checks import check_callback, check_flag
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.heads import Head, parse_head
+from attsvm.heads.base import Head
 from attsvm.heads.linear import Linear
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.heads.registry import parse_head
+from attsvm.losses.base import OutputLoss
+from attsvm.losses.registry import parse_loss
 from attsvm.optimizers.chain import rule_of
 from attsvm.optimizers.registry import parse_optimizer
 from attsvm.optimizers.transformations import Schedule

@@ -1,0 +1,10 @@
+from .base import Keeps as Keeps
+from .base import Loss as Loss
+from .base import OutputLoss as OutputLoss
+from .base import Outputs as Outputs
+from .base import Slope as Slope
+from .cross_entropy import CrossEntropy as CrossEntropy
+from .differentiated import Differentiated as Differentiated
+from .registry import LOSSES as LOSSES
+from .registry import parse_loss as parse_loss
+from .token import TokenLoss as TokenLoss
