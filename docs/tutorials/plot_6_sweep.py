@@ -105,7 +105,7 @@ for rate, row in zip(trained.learning_rate.values, trained.kind.values, strict=T
 # What was computed is in the store. The same call continues, and computes only what is missing.
 
 more = {"trials": 200, "fixed": {"num_tokens": 4}, "workers": 0, "store": f"{folder}/long"}
-part = attsvm.sweep({"dim": [2, 4, 6]}, ["feasible"], callback=lambda progress: progress.done >= 200, **more)
+part = attsvm.sweep({"dim": [2, 4, 6]}, ["feasible"], callback=lambda progress: progress.step >= 200, **more)
 print("computed after the interruption:", int((part.feasible >= 0).sum()), "of", part.feasible.size)
 whole = attsvm.sweep({"dim": [2, 4, 6]}, ["feasible"], **more)
 print("computed after the second call: ", int((whole.feasible >= 0).sum()), "of", whole.feasible.size)

@@ -165,7 +165,7 @@ def test_the_same_sweep_computes_what_is_damaged_again_and_nothing_else(whole, t
     assert "(and 2 more like it)" in said
     counts = []
     with pytest.warns(RuntimeWarning, match=r"\(and 2 more like it\); it is computed again"):
-        found = sweep(CHECKED, store=store, workers=0, callback=lambda progress: counts.append(progress.done))
+        found = sweep(CHECKED, store=store, workers=0, callback=lambda progress: counts.append(progress.step))
     assert counts == [40 - 8 * 3, 24, 32, 40]
     for opened in (found, attsvm.open_sweep(store)):
         assert opened.load().identical(whole[1].assign_attrs(command=opened.attrs["command"]))

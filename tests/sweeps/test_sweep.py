@@ -80,7 +80,7 @@ def test_workers_and_chunks_change_no_bit_and_a_killed_worker_loses_nothing(undi
         arguments = {"scheduler": cluster.scheduler_address, "callback": kill_one_worker}
         found = sweep(TRAINED, store=tmp_path / "store", chunk=8, **arguments).load()
     assert_equal_bits(found, undisturbed)
-    assert (seen[-1].done, seen[-1].finished, seen[-1].failed) == (40, 2, 0)
+    assert (seen[-1].step, seen[-1].steps, seen[-1].stage) == (40, 40, "2/2 cells")
     assert found.attrs["chunk"] == 8
     assert undisturbed.attrs["chunk"] == 24
     assert found.attrs["hash"] == undisturbed.attrs["hash"] == TRAINED.hash
@@ -204,7 +204,7 @@ def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_pa
     assert left.attrs["command"].startswith("attsvm sweep --grid dim=1,2,5")
     assert (left.feasible.values[~left.done.values] == -1).any()
     counts = []
-    found = sweep(definition, store=store, workers=0, callback=lambda progress: counts.append(progress.done))
+    found = sweep(definition, store=store, workers=0, callback=lambda progress: counts.append(progress.step))
     assert counts[0] == left.done.sum()
     assert_equal_bits(found, sweep(definition, store=tmp_path / "other", workers=0, chunk=200).load())
 
@@ -275,7 +275,7 @@ def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
     assert "at most 0.1 MB" in printed
     status, printed, said = command("sweep", *options, "--out", tmp_path / "store")
     assert status == 0
-    assert "40/40, 2/2 cells, " in said.splitlines()[-1]
+    assert "2/2 cells, 40/40" in said.splitlines()[-1]
     assert "40 of 40 trials in 2 cells: bound, feasibility_status, feasible, gap" in printed
     status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
     assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)

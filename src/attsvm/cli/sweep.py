@@ -1,23 +1,18 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
 import sys
-from collections.abc import Callable
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from attsvm._utils.interruption import on_interruption
 from attsvm.cli import completion
 from attsvm.cli.exits import INCOMPLETE
-from attsvm.cli.messages import say
 from attsvm.cli.options import Device, Json, named_values
 from attsvm.cli.shared import command_line, progress
 from attsvm.errors import ProblemError
-
-if TYPE_CHECKING:
-    from attsvm.sweeps import SweepProgress
 
 HELP = """
 NAME is a ready sweep of `attsvm sweep --list`, or `package.module:NAME`. Without it, the sweep is described by `--grid`
@@ -111,25 +106,11 @@ def sweep(
             scheduler=scheduler,
             chunk=chunk,
             device=device,
-            callback=_with_dashboard(callback),
+            callback=callback,
             command=command_line(),
         )
     store_page(dataset, store=str(out), command=command_line()).show(json)
     _warn(loads(dataset.attrs["errors"]))
-
-
-def _with_dashboard(callback: Callable[[Any], object]) -> "Callable[[SweepProgress], object]":
-    """The callback, which first says where the dashboard of Dask is."""
-    said = False
-
-    def update(at: "SweepProgress") -> object:
-        nonlocal said
-        if at.dashboard and not said:
-            say(f"dashboard: {at.dashboard}")
-            said = True
-        return callback(at)
-
-    return update
 
 
 def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:

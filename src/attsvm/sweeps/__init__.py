@@ -11,7 +11,7 @@ from attsvm.sweeps.measures import MEASURES
 from attsvm.sweeps.ready import READY
 from attsvm.sweeps.sources import SOURCES, Drawn
 from attsvm.sweeps.store import open_sweep
-from attsvm.sweeps.sweep import SweepProgress, sweep
+from attsvm.sweeps.sweep import sweep
 
 __all__ = [
     "MEASURES",
@@ -22,7 +22,6 @@ __all__ = [
     "Drawn",
     "Measure",
     "Output",
-    "SweepProgress",
     "measured",
     "open_sweep",
     "sweep",

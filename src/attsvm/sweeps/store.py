@@ -7,19 +7,7 @@ Its format::
       errors/       a JSON file for each failed chunk
       lock          held by the client that runs
 
-:func:`attsvm.sweeps.open_sweep` reads it as an ``xarray.Dataset``:
-
-- Dimensions: one for each axis of the grid, in the order of the grid, then ``trial``, then the axes of a measure.
-- Coordinates: the values of the grid (numbers, or strings), and those of the measures' own axes, with ``long_name`` and
-  ``units``.
-- Variables: the outputs of the measures. In float64, NaN means missing: not measured, failed or undefined. In int8 and
-  int32, -1 means missing. ``flag_meanings`` names the codes 0, 1, ... of an output, divided by spaces; a yes-or-no
-  output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers. ``partial`` is true
-  where only some trials have a value by definition.
-- ``done``: whether the chunk of a trial is committed. Use only these trials.
-- Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
-  ``chunk``, ``device`` (empty if not known), ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials",
-  "attempts", "error", "traceback"}``, one for each failed chunk.
+docs/guide/results.md describes the ``xarray.Dataset`` that :func:`attsvm.sweeps.open_sweep` reads from it.
 
 zarr writes each chunk of an array to a file of its own, by a rename, with a checksum (CRC-32C). A chunk of trials is
 committed when ``done`` is written for it, after its outputs.
@@ -86,8 +74,8 @@ class Store:
             found = zarr.open_group(self.path / DATA, mode=mode)
         except Exception as error:  # a damaged file fails in any way
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got a damaged one ({error})") from error
-        if not {"hash", "version", "definition", "chunk"} <= set(found.attrs):
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got another zarr group")
+        if not {"hash", "version", "definition", "chunk", *OUR_ATTRIBUTES} <= set(found.attrs):
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got one of another version")
         return found
 
     @contextlib.contextmanager
@@ -157,6 +145,7 @@ class Store:
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
         with self._writing():
+            (self.path / ERRORS).mkdir(exist_ok=True)
             self._take_back_damaged()
         return int(header["chunk"])
 

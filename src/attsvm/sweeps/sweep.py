@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attsvm._utils.checks import check_callback, check_integer
 from attsvm._utils.extensions import find_named, kind_check
 from attsvm._utils.jax_devices import find_device, on_device
-from attsvm._utils.progress import counted, reports
+from attsvm._utils.progress import Callback, Progress, counted, reports
 from attsvm.errors import ProblemError
 from attsvm.sweeps.compute import Task, check_values, compute, one_thread, tasks
 from attsvm.sweeps.definition import Definition
@@ -39,68 +39,6 @@ MOST_CHUNK = 1024
 """Trials of a chunk by default: seconds of training, and files of kilobytes."""
 
 
-@dataclass(frozen=True)
-class SweepProgress:
-    """What the callback of a sweep receives after each chunk.
-
-    Attributes
-    ----------
-    trials, done : int
-        Trials in total, and those that are committed.
-    cells, finished : int
-        Cells in total, and those whose trials are all committed.
-    failed : int
-        Chunks whose error is recorded.
-    rate : float
-        Trials per second since the first chunk of this call, which includes start and compilation; 0 until the second.
-    seconds_left : float or None
-        None until the second chunk.
-    workers : int
-    dashboard : str
-        Address of the Dask dashboard; "" without Dask.
-
-    See Also
-    --------
-    attsvm.sweep
-
-    Examples
-    --------
-    >>> from attsvm.sweeps import SweepProgress
-    >>> progress = SweepProgress(1000, 250, 10, 2, 0, 125.0, 6.0, 2, "")
-    >>> f"{progress.done / progress.trials:.0%}, {progress.seconds_left:.0f} s left"
-    '25%, 6 s left'
-    """
-
-    trials: int
-    done: int
-    cells: int
-    finished: int
-    failed: int
-    rate: float
-    seconds_left: float | None
-    workers: int
-    dashboard: str
-    stage: None = None
-
-    @property
-    def step(self) -> int:
-        """The number of committed trials."""
-        return self.done
-
-    @property
-    def steps(self) -> int:
-        """The number of all trials."""
-        return self.trials
-
-    def details(self) -> list[str]:
-        """What is known beside the trials, in words."""
-        known = [f"{self.finished:,}/{self.cells:,} cells"]
-        if self.rate:
-            known.append(f"{self.rate:,.0f} trials/s")
-        known.append(counted(self.workers, "worker"))
-        return known + ([f"{counted(self.failed, 'chunk')} failed"] if self.failed else [])
-
-
 @reports("sweep")
 def sweep(
     grid: Mapping[str, Sequence[Any]] | str | Definition,
@@ -111,7 +49,7 @@ def sweep(
     scheduler: str | None = None,
     chunk: int | None = None,
     device: str | None = None,
-    callback: Callable[[SweepProgress], object] | None = None,
+    callback: Callback | None = None,
     progress: bool = False,
     command: str = "attsvm.sweep",
     **options: Any,
@@ -143,8 +81,9 @@ def sweep(
     device : str, optional
         Where each worker trains, as for :func:`attsvm.train`. The Att-SVM solvers run on the CPU.
     callback : callable, optional
-        Called with a :class:`attsvm.sweeps.SweepProgress` before the first chunk and after each chunk. The sweep stops
-        when it returns True.
+        Called with a :class:`attsvm.Progress` before the first chunk and after each chunk. Its steps are trials. Its
+        stage names the finished cells and failed chunks, and at first the dashboard of Dask. The sweep stops when it
+        returns True.
     progress : bool
         Show the progress, as :func:`attsvm.train` does.
     command : str
@@ -209,25 +148,38 @@ def _compute(
     scheduler: str | None,
     workers: int | None,
     device: str | None,
-    callback: Callable[[SweepProgress], object] | None,
+    callback: Callback | None,
 ) -> list[str]:
     """Compute the chunks that are left; return the errors of those that failed."""
-    count = _Count(definition, left)
+    began, trials = time.perf_counter(), definition.num_cells * definition.trials
+    done = trials - sum(task.size for task in left)
+    of_cells = Counter(task.cell for task in left)
     errors: list[str] = []
+
+    def stops(dashboard: str = "") -> bool:
+        """Call the callback; whether it stops the sweep."""
+        finished = definition.num_cells - sum(number > 0 for number in of_cells.values())
+        stage = [f"{finished:,}/{definition.num_cells:,} cells"]
+        stage += [f"{counted(len(errors), 'chunk')} failed"] * bool(errors) + [f"dashboard {dashboard}"] * bool(
+            dashboard
+        )
+        at = Progress(done, trials, time.perf_counter() - began, stage=", ".join(stage))
+        return callback is not None and bool(callback(at))
+
     call = partial(run_chunk, definition, folder.path, chunk, folder.identity(), device)
     with connected(scheduler, number_of_workers(workers, device)) as client:
-        if callback is not None and callback(count.progress(client)):
+        if stops("" if client is None else client.dashboard_link or ""):
             return errors
         for task, failure in outcomes(client, call, left):
             if failure is None:
-                count.commit(task)
+                done += task.size
+                of_cells[task.cell] -= 1
             else:
                 if not errors:
                     _log.warning("%s: chunk %s failed with %s", folder.given, task.name, failure.error)
                 folder.fail(definition, task, failure)
                 errors.append(failure.error)
-                count.failed += 1
-            if callback is not None and callback(count.progress(client)):
+            if stops():
                 break
     return errors
 
@@ -270,39 +222,3 @@ def chunk_size(definition: Definition, chunk: int | None) -> int:
     if check_integer("chunk", chunk, width) % width:
         raise ProblemError(f"chunk: expected a multiple of the block, {width}, got {chunk}")
     return chunk
-
-
-class _Count:
-    """How many trials are committed, and how fast."""
-
-    def __init__(self, definition: Definition, left: list[Task]) -> None:
-        self.cells = definition.num_cells
-        self.trials = definition.num_cells * definition.trials
-        self.done = self.trials - sum(task.size for task in left)
-        self.failed = 0
-        self._left = Counter(task.cell for task in left)
-        self._began, self._new = 0.0, 0
-
-    def commit(self, task: Task) -> None:
-        """Count a chunk that was committed."""
-        if self._began:
-            self._new += task.size
-        else:
-            self._began = time.perf_counter()  # what was before is start and compilation
-        self.done += task.size
-        self._left[task.cell] -= 1
-
-    def progress(self, client: Any) -> SweepProgress:
-        """The state after a chunk. ``client``: of Dask, or None for this process."""
-        rate = self._new / (time.perf_counter() - self._began) if self._new else 0.0
-        return SweepProgress(
-            trials=self.trials,
-            done=self.done,
-            cells=self.cells,
-            finished=self.cells - sum(number > 0 for number in self._left.values()),
-            failed=self.failed,
-            rate=rate,
-            seconds_left=(self.trials - self.done) / rate if rate else None,
-            workers=1 if client is None else sum(client.nthreads().values()),
-            dashboard="" if client is None else client.dashboard_link or "",
-        )
