@@ -37,7 +37,7 @@ class Inspection(Result):
         their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
         column q is the query at ``Inspection.positions[i, q]`` of sequence i.
     numbers : dict of str to ndarray, shape (heads,)
-        The measures of ``MEASURES``; NaN where one is not defined.
+        By the name of the measure, those of ``measures``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
         The attributes of each ``MarginInterval``, NaN where one is None or not solved. None if margins were not
         requested, or none is solved.
@@ -155,8 +155,8 @@ class Inspection(Result):
         Parameters
         ----------
         share : float
-            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has a measure of
-            ``MEASURES``, which says over which queries the mean is taken.
+            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has one of
+            ``measures``, which says over which queries the mean is taken.
 
         Returns
         -------
