@@ -124,7 +124,9 @@ class Trained:
         return nn.functional.binary_cross_entropy_with_logits(outputs, y.expand_as(outputs))
 
     def tensors(self, bags):
-        x, mask = bags.padded()
+        mask = np.arange(bags.lengths.max()) < bags.lengths[:, None]
+        x = np.zeros((*mask.shape, bags.dim))
+        x[mask] = bags.table[bags.ids]
         x = ((x - self.centre) / self.scale * mask[..., None]).astype(np.float32)
         return torch.from_numpy(x), torch.from_numpy(mask)
 

@@ -114,12 +114,14 @@ print(f"separable: {report.separable}; margin ratio {report.margin_ratio:.2g}; c
 #
 # Attention may also learn that some token makes a bag negative. :class:`attsvm.DetectorClassifier` cannot: a further
 # token never lowers its output. That fits these bags, which are positive because of a picture that they contain.
-# ``instance_scores`` of both classifiers scores single pictures, and ``instance_auroc`` says how well the scores
-# separate the nines from the other digits.
+# ``instance_scores`` of both classifiers scores single pictures; the AUROC says how well the scores separate the nines
+# from the other digits.
+
+from sklearn.metrics import roc_auc_score
 
 detectors = attsvm.DetectorClassifier(random_state=0).fit(X, y)
 for name, model in [("attention", classifier), ("detectors", detectors)]:
-    ranked = attsvm.estimator.instance_auroc(bags.test_digits == 9, model.instance_scores(X_test))
+    ranked = roc_auc_score(bags.test_digits == 9, model.instance_scores(X_test))
     print(f"{name:14} accuracy {model.score(X_test, y_test):.3f}, AUROC of single pictures {ranked:.3f}")
 
 # %%

@@ -8,11 +8,10 @@ import sklearn
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
 from attsvm.datasets import Sequences
-from attsvm.estimator import TokenTransformer
 
 pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
 
@@ -105,7 +104,7 @@ def test_polars_tables_and_series(data):
     numbers = (labels == "yes").to_numpy()
     of_list = classifier().fit(arrays, numbers).decision_function(arrays)
     for series in (polars.Series([array.tolist() for array in arrays]), polars.Series(arrays, dtype=polars.Object)):
-        with pytest.raises(ProblemError, match=r"got a?\w*Series; write X\.to_list\(\) or Sequences\.from_arrays\(X\)"):
+        with pytest.raises(ProblemError, match=r"got \w*Series; write Sequences\.from_arrays, "):
             classifier().fit(series, numbers)
         as_list = series.to_list()
         np.testing.assert_allclose(classifier().fit(as_list, numbers).decision_function(as_list), of_list, rtol=1e-9)
@@ -139,9 +138,7 @@ def test_what_does_not_fit_is_refused(data):
         fitted.predict(frame.drop(columns="bag"))
     with pytest.raises(ProblemError, match="expected numbers in column 'a'"):
         classifier().fit(frame.astype({"a": str}), labels, bag="bag")
-    with pytest.raises(
-        ProblemError, match=r"got DataFrameGroupBy; write fit\(table, y, bag=\.\.\.\) or Sequences\.from_table"
-    ):
+    with pytest.raises(ProblemError, match=r"got DataFrameGroupBy; write .* or Sequences\.from_table$"):
         classifier().fit(frame.groupby("bag"), labels)
     with pytest.raises(ProblemError, match="rows without an entry"):
         classifier().fit(frame.assign(bag=[None, *frame["bag"][1:]]), labels, bag="bag")
@@ -203,29 +200,6 @@ def test_missing_values_are_filled_by_a_token_net_and_named_without_one(data):
         model.set_params(token_net=StandardScaler()).fit(holes, labels, bag="bag")
 
 
-def test_a_step_of_a_pipeline_transforms_the_tokens_of_every_form(data):
-    polars = pytest.importorskip("polars", reason="polars (extra `dev`) is not installed")
-    arrays, labels, frame = data
-    mixed = frame.sample(frac=1, random_state=0)
-    reference = AttentionClassifier(max_steps=100, random_state=0, token_net=StandardScaler())
-    for X, y in ((arrays, labels.to_numpy()), (Sequences.from_arrays(arrays), labels.to_numpy())):
-        expected = reference.fit(X, y).decision_function(X)
-        pipeline = make_pipeline(TokenTransformer(StandardScaler()), classifier()).fit(X, y)
-        np.testing.assert_allclose(pipeline.decision_function(X), expected, rtol=1e-9)
-    pipeline = make_pipeline(TokenTransformer(PolynomialFeatures(2), bag="bag"), classifier())
-    reference.set_params(token_net=PolynomialFeatures(2)).fit(mixed, labels, bag="bag")
-    for table, y in ((mixed, labels), (polars.from_pandas(mixed), labels.to_dict())):
-        pipeline.fit(table, y, attentionclassifier__bag="bag")
-        assert list(pipeline[-1].feature_names_in_[:4]) == ["1", "a", "b", "c"]
-        assert pipeline.score(table, y) == reference.score(mixed, labels)
-    shown = pipeline[:-1].transform(mixed)
-    assert shown.index.equals(mixed.index)
-    np.testing.assert_allclose(shown["a c"], mixed["a"] * mixed["c"])
-    # without the step, scikit-learn reads sequences as a matrix
-    with pytest.raises(ProblemError, match=r"TokenTransformer\(StandardScaler\(\)\)"):
-        make_pipeline(StandardScaler(), classifier()).fit(Sequences.from_arrays(arrays), labels)
-
-
 def test_sequences_of_a_table_are_searched_and_know_their_columns(data):
     _, labels, frame = data
     table = frame.assign(y=frame["bag"].map(labels)).sample(frac=1, random_state=3)
@@ -276,7 +250,7 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
     batch = {"X": tokens, "Y": numbers, "mask": mask}
     tensors = {name: torch.tensor(array) for name, array in batch.items()}
     for form in (batch, tensors, tensordict.TensorDict(tensors, batch_size=[60])):
-        with pytest.raises(ProblemError, match=r'got \w+; write Sequences\.from_padded\(X\["X"\], X\["mask"\]\)'):
+        with pytest.raises(ProblemError, match=r"got \w+; write Sequences\.from_arrays, Sequences\.from_padded"):
             classifier().fit(form, numbers)
         sequences = Sequences.from_padded(form["X"], form["mask"])
         found = classifier().fit(sequences, form["Y"])
@@ -287,7 +261,7 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
             fitted.decision_function(tokens, mask=mask.astype(kind)), fitted.decision_function(tokens, mask=mask)
         )
     single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
-    with pytest.raises(ProblemError, match=r'got list; write Sequences\.from_arrays\(\[bag\["X"\] for bag in X\]\)'):
+    with pytest.raises(ProblemError, match=r"got list; write Sequences\.from_arrays, "):
         classifier().fit(single, numbers)
     with pytest.raises(ProblemError, match="mask: expected bool"):
         fitted.predict(tokens, mask=2 * mask)

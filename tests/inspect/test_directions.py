@@ -1,8 +1,7 @@
-"""Minimal sets of triples against NNLS, changes of the factors by trying them out, directions against an SVD."""
+"""Changes of the factors by trying them out, directions against an SVD."""
 
 import numpy as np
 import pytest
-from scipy.optimize import nnls
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
@@ -10,24 +9,8 @@ import torch
 
 import attsvm.torch
 from attsvm.inspect.attention_only import AttentionOnly
-from attsvm.inspect.reasons import factor_change, minimal_set
+from attsvm.inspect.reasons import factor_change
 from attsvm.inspect.weights import Projections
-
-
-@pytest.mark.parametrize(("count", "seed"), [(4, 0), (15, 1), (40, 2)])
-def test_a_minimal_set_has_the_same_combination_and_no_row_too_many(count, seed):
-    generator = np.random.default_rng(seed)
-    differences, queries = generator.standard_normal((count, 2)), generator.standard_normal((count, 3))
-    multipliers = generator.random(count) + 0.1
-    rows = np.einsum("kd,kz->kdz", differences, queries).reshape(count, -1)
-    combined = multipliers @ rows
-    kept = minimal_set(differences, queries, multipliers)
-    assert len(kept) <= 6
-    assert (len(kept) == count) == (count == 4)
-    size = np.linalg.norm(combined)
-    assert nnls(rows[kept].T, combined)[1] < 1e-6 * size
-    for left_out in range(len(kept)):
-        assert nnls(np.delete(rows[kept], left_out, axis=0).T, combined)[1] > 1e-6 * size
 
 
 def factors(seed):
@@ -105,28 +88,3 @@ def test_directions_are_those_of_the_singular_value_decomposition():
     np.testing.assert_array_equal(first.vocabulary_ends[1], np.argsort(along)[:3])
     with pytest.raises(attsvm.ProblemError, match=r"head 0\.2: layer 0 has 2 heads, counted from 0"):
         inspection.reading_directions(0, 2)
-
-
-@pytest.mark.parametrize("distance", [0, 1, 5])
-def test_directions_at_a_distance_give_the_logits_of_rotated_queries(distance):
-    torch.manual_seed(0)
-    model = AttentionOnly(vocabulary=16, length=8, size=8, heads=2, rotary=True).double()
-    tokens = torch.randint(16, (2, 8))
-    inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
-    found = inspection.reading_directions(0, 1, count=4, ends=1, distance=distance)
-    W = sum(one.value * np.outer(one.key, one.query[:-1]) for one in found)
-    layer = inspection.source.captured(0)
-    keys, queries = layer.projected(1, layer.tokens, layer.queries)
-    logits = np.einsum("nth,nqh->nqt", keys, queries) * layer.projections.scale
-    states = model.embedding(tokens).detach().numpy()
-    for q in range(distance, 8):
-        expected = np.einsum("nd,de,ne->n", states[:, q - distance], W, states[:, q])
-        np.testing.assert_allclose(logits[:, q, q - distance], expected, rtol=0, atol=1e-13)
-    with pytest.raises(attsvm.ProblemError, match="distance: expected an integer from -7 to 7, got 8"):
-        inspection.reading_directions(0, 1, distance=8)
-
-
-def test_a_distance_needs_rotary_positions():
-    inspection = attsvm.inspect.inspect(AttentionOnly(), {"input_ids": torch.randint(64, (2, 8))}, margins=False)
-    with pytest.raises(attsvm.ProblemError, match=r"distance: expected None for layers\.0, whose positions are not"):
-        inspection.reading_directions(0, 1, distance=1)

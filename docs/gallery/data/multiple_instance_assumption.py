@@ -40,4 +40,4 @@ axes[1].legend(frameon=False)
 # %%
 # The instance scores of the detectors find the tokens of the concept.
 scores = classifier.instance_scores(test)
-print("instance AUROC", round(attsvm.estimator.instance_auroc(data.test_roles == 1, scores), 3))
+print("instance AUROC", round(roc_auc_score(data.test_roles == 1, scores), 3))

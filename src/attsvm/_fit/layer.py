@@ -9,7 +9,8 @@ from jaxtyping import Int
 from attsvm._fit.evaluation import Evaluation, evaluate
 from attsvm._utils.progress import Callback
 from attsvm.datasets.splits import sequences
-from attsvm.estimator import LEARNING_RATES, AttentionClassifier
+from attsvm.estimator import AttentionClassifier
+from attsvm.estimator.settings import LEARNING_RATES
 from attsvm.optimizers import Limit, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.training import Run, train

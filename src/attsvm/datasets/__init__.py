@@ -4,23 +4,19 @@ A data source is a subclass of :class:`Source`. The built-in ones are scikit-lea
 in patches, a published random model, and problem files. A new source is one new file, in this package or outside it.
 """
 
-from attsvm.datasets.bags import Bags, digit_bags
-from attsvm.datasets.canvases import Canvases, digit_canvases
+from attsvm.datasets.bags import digit_bags
+from attsvm.datasets.canvases import digit_canvases
 from attsvm.datasets.random import random_problem
 from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.signal_noise import SignalNoise, signal_noise
+from attsvm.datasets.signal_noise import signal_noise
 from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, find_source, option
-from attsvm.datasets.unit_tests import MilUnitTest, mil_unit_tests
+from attsvm.datasets.unit_tests import mil_unit_tests
 
 __all__ = [
     "SOURCES",
-    "Bags",
-    "Canvases",
     "Drawing",
-    "MilUnitTest",
     "Pictures",
     "Sequences",
-    "SignalNoise",
     "Source",
     "digit_bags",
     "digit_canvases",

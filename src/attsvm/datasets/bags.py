@@ -23,18 +23,6 @@ class Bags:
         1 if a bag contains the positive digit, otherwise 0.
     train_digits, test_digits : int ndarray, shape (N,)
         The digit of every token, in the order of ``ids``.
-
-    See Also
-    --------
-    attsvm.datasets.digit_bags : Makes them.
-    attsvm.AttentionClassifier
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> bags = attsvm.datasets.digit_bags(100, 50, seed=0)
-    >>> bags.train.ids.shape, bags.train_labels[:5]
-    ((500,), array([1, 0, 0, 1, 0]))
     """
 
     train: Sequences
@@ -81,7 +69,6 @@ def digit_bags(
 
     See Also
     --------
-    attsvm.datasets.Bags
     attsvm.AttentionClassifier
 
     Examples

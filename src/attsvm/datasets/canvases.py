@@ -31,17 +31,6 @@ class Canvases:
         The place of the picture that decides the label.
     train_digits, test_digits : int ndarray, shape (n, 9)
         The digits on each canvas.
-
-    See Also
-    --------
-    attsvm.datasets.digit_canvases : Makes them.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> canvases = attsvm.datasets.digit_canvases(20, 10, seed=0)
-    >>> canvases.train, canvases.train_digits.shape
-    (Problem(20 sequences × 9 tokens, d = 64; prompt; labels ±1), (20, 9))
     """
 
     train: Problem
@@ -87,7 +76,6 @@ def digit_canvases(
 
     See Also
     --------
-    attsvm.datasets.Canvases : The result.
     attsvm.datasets.digit_bags
 
     References

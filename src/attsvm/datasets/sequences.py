@@ -6,9 +6,8 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_integer
 from attsvm.datasets.tables import Bags, StoredTable, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
 
@@ -218,8 +217,8 @@ class Sequences:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
         raise ProblemError(
-            "Sequences: expected a use by a classifier of sequences, got one as an array; in a pipeline, write "
-            "attsvm.estimator.TokenTransformer(StandardScaler()) in place of StandardScaler()"
+            "Sequences: expected a use by a classifier of sequences, got one as an array; write "
+            "token_net=StandardScaler() in place of a step of a pipeline"
         )
 
     def __repr__(self) -> str:
@@ -239,68 +238,6 @@ class Sequences:
     def shape(self) -> tuple[int]:
         """(n,). Scikit-learn reads the number of samples from it."""
         return (len(self),)
-
-    def padded_ids(
-        self, indices: Any = slice(None), width: int | None = None
-    ) -> tuple[Int[np.ndarray, "b T"], Bool[np.ndarray, "b T"]]:
-        """Token numbers of some sequences, padded to the longest of them or to a ``width`` of at least that.
-
-        Returns
-        -------
-        ids : int32 ndarray, shape (b, T)
-            0 in padded places.
-        mask : bool ndarray, shape (b, T)
-
-        Raises
-        ------
-        ProblemError
-            If a sequence is longer than ``width``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm.datasets import Sequences
-        >>> Sequences(np.eye(3), [2, 0, 1], [0, 1, 3]).padded_ids()[0].tolist()
-        [[2, 0], [0, 1]]
-        """
-        chosen = np.arange(len(self))[indices]
-        lengths = self.lengths[chosen]
-        longest = int(lengths.max(initial=0))
-        width = longest if width is None else check_integer("width", width, longest)
-        place = np.arange(width)
-        mask = place < lengths[:, None]
-        ids = np.zeros(mask.shape, dtype=np.int32)
-        ids[mask] = self.ids[(self.offsets[chosen][:, None] + place)[mask]]
-        return ids, mask
-
-    def padded(
-        self, indices: Any = slice(None), width: int | None = None
-    ) -> tuple[Float[np.ndarray, "b T d"], Bool[np.ndarray, "b T"]]:
-        """Tokens of some sequences, padded to the longest of them or to a ``width`` of at least that.
-
-        Returns
-        -------
-        tokens : ndarray, shape (b, T, d)
-            Zero in padded places.
-        mask : bool ndarray, shape (b, T)
-
-        Raises
-        ------
-        ProblemError
-            If a sequence is longer than ``width``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm.datasets import Sequences
-        >>> tokens, mask = Sequences(np.eye(3), [2, 0, 1], [0, 1, 3]).padded()
-        >>> tokens.shape, mask.tolist()
-        ((2, 2, 3), [[True, False], [True, True]])
-        """
-        ids, mask = self.padded_ids(indices, width)
-        tokens = np.zeros((*mask.shape, self.dim), dtype=self.table.dtype)
-        tokens[mask] = self.table[ids[mask]]
-        return tokens, mask
 
 
 def _real(given: Any) -> np.ndarray:

@@ -29,17 +29,6 @@ class SignalNoise:
         Whose label of ``train`` is flipped.
     noise_tokens : bool ndarray, shape (T,)
         Tokens without signal, in every sequence.
-
-    See Also
-    --------
-    attsvm.datasets.signal_noise : Makes one.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> drawn = attsvm.datasets.signal_noise(20, 5, 50, seed=0)
-    >>> drawn.train, int(drawn.noise_tokens.sum())
-    (Problem(20 sequences × 5 tokens, d = 50; prompt; labels ±1; head), 2)
     """
 
     train: Problem
@@ -96,7 +85,6 @@ def signal_noise(
 
     See Also
     --------
-    attsvm.datasets.SignalNoise : The result.
     attsvm.datasets.random_problem
 
     References

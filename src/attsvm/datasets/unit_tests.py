@@ -33,17 +33,6 @@ class MilUnitTest:
         0 or 1.
     train_roles, test_roles : int ndarray, shape (N,)
         Of each token: 0 background, 1 and 2 the two concepts, −1 poison.
-
-    See Also
-    --------
-    attsvm.datasets.mil_unit_tests : Makes them.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> data = attsvm.datasets.mil_unit_tests("presence", num_train=20, num_test=10)
-    >>> len(data.train), data.test.dim, data.train_labels.mean()
-    (20, 16, np.float64(0.5))
     """
 
     train: Sequences

@@ -2,10 +2,11 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import optax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
@@ -18,7 +19,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import State, begin, epoch, start, train
-from attsvm.estimator.inputs import Given, Rows, check_finite, read
+from attsvm.estimator.inputs import ROWS, Given, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
@@ -29,22 +30,39 @@ NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
 
 
-class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A network with the conventions of scikit-learn. A subclass adds its parameters, its network and its
-    attributes.
-    """
+class Learned(ClassifierMixin, BaseEstimator, ABC):
+    """What a fit sets, whichever network it trains."""
 
     classes_: np.ndarray
     positive_: Any
-    alpha: float
-    early_stopping: bool
-    validation_fraction: float
-    class_weight: Any
-    positive: Any
-    random_state: Any
-    warm_start: bool
-    scale: str | None
-    token_net: Any
+
+
+@dataclass(eq=False, repr=False)
+class SequenceClassifier(Learned):
+    """A network with the conventions of scikit-learn, and the parameters that all of them have.
+
+    A subclass adds parameters of its own, its network and its attributes.
+    """
+
+    optimizer: str | optax.GradientTransformation = "adam"
+    _: KW_ONLY
+    p: float = 2.0
+    learning_rate: float | None = None
+    alpha: float = 10.0
+    batch_size: int = 256
+    max_steps: int = 5000
+    early_stopping: bool = True
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 500
+    tol: float = 1e-4
+    class_weight: Any = None
+    positive: Any = None
+    random_state: Any = None
+    warm_start: bool = False
+    token_net: Any = None
+    scale: str | None = None
+    device: str | None = None
+    verbose: bool = False
 
     @abstractmethod
     def _network(self) -> Network:
@@ -280,17 +298,14 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ProblemError
             If the class is none of the classes, or required.
 
-        See Also
-        --------
-        attsvm.estimator.instance_auroc : How well they rank labelled tokens.
-
         Examples
         --------
         >>> import attsvm
+        >>> from sklearn.metrics import roc_auc_score
         >>> bags = attsvm.datasets.digit_bags(200, 100, seed=0)
         >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
         >>> scores = classifier.instance_scores(bags.test)
-        >>> attsvm.estimator.instance_auroc(bags.test_digits == 9, scores) > 0.8
+        >>> bool(roc_auc_score(bags.test_digits == 9, scores) > 0.8)
         True
         """
         given, scores = self._scored(X, mask)
@@ -346,7 +361,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
         given = read(self, X, mask, reset=reset, bag=bag)
         y = y if y is None else given.align("y", y)
-        labels = read_labels(y, len(given.sequences), type(self).__name__, isinstance(given, Rows))
+        labels = read_labels(y, len(given.sequences), type(self).__name__, given.form == ROWS)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
     def _read(self, X: Any, mask: Any) -> Given:

@@ -1,9 +1,9 @@
 """Prompt attention as a scikit-learn classifier."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import optax
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.base import SequenceClassifier
@@ -21,6 +21,7 @@ from attsvm.estimator.shared_documentation import document
     "the larger number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.",
     next="attention",
 )
+@dataclass(eq=False, repr=False)
 class AttentionClassifier(SequenceClassifier):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for sequences, bags and sets.
 
@@ -87,47 +88,6 @@ class AttentionClassifier(SequenceClassifier):
     >>> ranked["bag"].shape, bool(ranked["score"][0] >= ranked["score"][1])
     ((3,), True)
     """
-
-    def __init__(
-        self,
-        optimizer: str | optax.GradientTransformation = "adam",
-        *,
-        p: float = 2.0,
-        learning_rate: float | None = None,
-        alpha: float = 10.0,
-        batch_size: int = 256,
-        max_steps: int = 5000,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 500,
-        tol: float = 1e-4,
-        class_weight: Any = None,
-        positive: Any = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        token_net: Any = None,
-        scale: str | None = None,
-        device: str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.optimizer = optimizer
-        self.p = p
-        self.learning_rate = learning_rate
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.positive = positive
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.token_net = token_net
-        self.scale = scale
-        self.device = device
-        self.verbose = verbose
 
     @property
     def path_(self) -> dict[int, Model]:

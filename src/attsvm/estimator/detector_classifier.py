@@ -1,5 +1,6 @@
 """Detectors with non-negative weights as a scikit-learn classifier."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from attsvm.estimator.shared_documentation import document
     "predictions.",
     next="the detectors",
 )
+@dataclass(eq=False, repr=False)
 class DetectorClassifier(SequenceClassifier):
     """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.
 
@@ -77,48 +79,9 @@ class DetectorClassifier(SequenceClassifier):
 
     _learning_rates = {"adam": 0.03}  # noqa: RUF012
 
-    def __init__(
-        self,
-        num_detectors: int = 16,
-        *,
-        optimizer: str | optax.GradientTransformation = "adam",
-        p: float = 2.0,
-        learning_rate: float | None = None,
-        alpha: float = 3.0,
-        batch_size: int = 256,
-        max_steps: int = 5000,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 500,
-        tol: float = 1e-4,
-        class_weight: Any = None,
-        positive: Any = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        token_net: Any = None,
-        scale: str | None = None,
-        device: str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.num_detectors = num_detectors
-        self.optimizer = optimizer
-        self.p = p
-        self.learning_rate = learning_rate
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.positive = positive
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.token_net = token_net
-        self.scale = scale
-        self.device = device
-        self.verbose = verbose
+    num_detectors: int = 16
+    optimizer: str | optax.GradientTransformation = field(default="adam", kw_only=True)
+    alpha: float = field(default=3.0, kw_only=True)
 
     def selected(self, X: Any, *, mask: Any = None) -> np.ndarray:
         """Position of the token that each detector selects in each sequence; the first one on ties.

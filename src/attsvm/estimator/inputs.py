@@ -12,123 +12,74 @@ from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
 
+LIST, PADDED, ROWS = "a list of sequences", "a padded array", "sequences of one token"
+"""Forms of sequences beside ``Sequences`` and tables."""
+
 
 @dataclass(frozen=True)
 class Given:
-    """Sequences that were given as ``Sequences``, and how results are returned. Other forms are subclasses."""
+    """Sequences, and how results are returned in the form in which they were given."""
 
     sequences: Sequences
-    form = "Sequences"  # in error messages
+    form: str = "Sequences"  # in error messages
+    # shape (N,), the row of each token in the input, if tokens are not in its order or some rows are padding
+    places: np.ndarray | None = None
+    shape: tuple[int, ...] | None = None  # of the rows of the input: (n, T) with padding
+    table: Any = None  # with one row for each token, whose column ``bag`` names its bag
+    bags: Bags | None = None
+    bag: str | None = None
 
     @property
     def names(self) -> np.ndarray | None:
         """The name of each sequence, (n,); None for its position."""
-        return None
+        return None if self.bags is None else self.bags.names
 
     @property
     def rows(self) -> np.ndarray | None:
         """The name of each token in its sequence, (N,); None for its position."""
-        return None
+        if self.places is None or self.shape is None:
+            return None
+        if is_pandas_dataframe(self.table):
+            return np.asarray(self.table.index.to_numpy()[self.places])
+        return self.places % self.shape[-1]
 
     def restore(self, values: np.ndarray, names: Any = None) -> Any:
         """Numbers (N,) or (N, C) of the tokens in the form of the input; names of the columns, which tables use."""
-        return values
+        if self.form == LIST:
+            return np.split(values, self.sequences.offsets[1:-1])
+        if self.form == ROWS:
+            return values[:, None]
+        if self.places is None or self.shape is None:
+            return values
+        whole = np.zeros((int(np.prod(self.shape)), *values.shape[1:]), dtype=values.dtype)
+        whole[self.places] = values
+        whole = whole.reshape(*self.shape, *values.shape[1:])
+        return _with_index(whole, self.table.index, names) if is_pandas_dataframe(self.table) else whole
 
     def positions(self, at: np.ndarray) -> np.ndarray:
         """Positions of tokens in their sequences, (n,) or (n, ...), as positions in the input."""
-        return np.array(at)
-
-    def labelled(self, values: np.ndarray, names: Any = None) -> Any:
-        """Results (n,) or (n, C) of the sequences as a table, if the input is one; names of the columns."""
-        return values
-
-    def align(self, argument: str, values: Any) -> Any:
-        """Values for each sequence in the order of the sequences."""
-        return values
-
-
-class Ragged(Given):
-    """A list of matrices (T_i, d)."""
-
-    form = "a list of sequences"
-
-    def restore(self, values: np.ndarray, names: Any = None) -> list[np.ndarray]:
-        return np.split(values, self.sequences.offsets[1:-1])
-
-
-class Rows(Given):
-    """Rows of d numbers as sequences of one token."""
-
-    form = "sequences of one token"
-
-    def restore(self, values: np.ndarray, names: Any = None) -> np.ndarray:
-        return values[:, None]
-
-
-@dataclass(frozen=True)
-class Padded(Given):
-    """An array (n, T, d). Padding may be anywhere in a row."""
-
-    shape: tuple[int, int]
-    places: np.ndarray  # shape (N,), of the tokens in the n·T ones with padding
-
-    @property
-    def rows(self) -> np.ndarray:
-        return self.places % self.shape[1]
-
-    def restore(self, values: np.ndarray, names: Any = None) -> np.ndarray:
-        whole = np.zeros((self.shape[0] * self.shape[1], *values.shape[1:]), dtype=values.dtype)
-        whole[self.places] = values
-        return whole.reshape(*self.shape, *values.shape[1:])
-
-    def positions(self, at: np.ndarray) -> np.ndarray:
+        if self.rows is None or self.table is not None:
+            return np.array(at)
         return np.asarray(self.rows[self.sequences.offsets[:-1].reshape(-1, *[1] * (at.ndim - 1)) + at])
 
-
-@dataclass(frozen=True)
-class Table(Given):
-    """A table with one row for each token and a column that names its bag."""
-
-    table: Any
-    bags: Bags
-    bag: str
-    form = "a table"
-
-    @property
-    def names(self) -> np.ndarray:
-        return self.bags.names
-
-    @property
-    def rows(self) -> np.ndarray:
-        places = self.bags.rows
-        return np.asarray(self.table.index.to_numpy()[places] if is_pandas_dataframe(self.table) else places)
-
-    def restore(self, values: np.ndarray, names: Any = None) -> Any:
-        whole = np.empty_like(values)
-        whole[self.bags.rows] = values
-        return _with_index(whole, self.table.index, names) if is_pandas_dataframe(self.table) else whole
-
     def labelled(self, values: np.ndarray, names: Any = None) -> Any:
-        """With pandas indexed by bag, otherwise with the bags in the first column."""
+        """Results (n,) or (n, C) of the sequences; names of the columns.
+
+        For a table a table: with pandas indexed by bag, otherwise with the bags in the first column.
+        """
+        if self.table is None:
+            return values
         if is_pandas_dataframe(self.table):
             import pandas
 
             return _with_index(values, pandas.Index(self.names, name=self.bag), names)
         columns = {"value": values} if names is None else dict(zip(map(str, names), values.T, strict=True))
         backend = nw.get_native_namespace(self.table)
-        return nw.from_dict({self.bag: self.names, **columns}, backend=backend).to_native()
+        return nw.from_dict({str(self.bag): self.names, **columns}, backend=backend).to_native()
 
-    def align(self, argument: str, values: Any) -> np.ndarray:
-        return self.bags.align(argument, values, self.bag)
-
-    def with_columns(self, names: Any, values: np.ndarray) -> Any:
-        """A table of the bag column and these columns of numbers of the tokens, (N, C)."""
-        frame, whole = frame_of(self.table), np.asarray(self.restore(values))
-        columns = [
-            nw.new_series(str(name), column, backend=frame.implementation)
-            for name, column in zip(names, whole.T, strict=True)
-        ]
-        return frame.select(self.bag).with_columns(*columns).to_native()
+    def align(self, argument: str, values: Any) -> Any:
+        """Values for each sequence in the order of the sequences."""
+        return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
 
 
 def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | None = None) -> Given:
@@ -141,8 +92,8 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
     Raises ProblemError if a sequence is not a matrix, has no token, or its tokens have another number of entries.
     """
     given = _form(X, mask, bag)
-    if mask is not None and not isinstance(given, Padded):
-        form = Rows.form if given is None else given.form
+    if mask is not None and (given is None or given.form != PADDED):
+        form = ROWS if given is None else given.form
         raise ProblemError(f"mask: expected with a padded array of shape (n, T, d) only, got {form}")
     if given is None:
         return _rows(estimator, X, reset)
@@ -176,13 +127,18 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
 
 def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
     """The sequences in their form; None for rows of numbers, which scikit-learn reads."""
-    _check_readable(X)
     if bag is not None:
         bags = Bags.of(X, bag)
         columns = tuple(name for name in bags.frame.columns if name != bag)
-        return Table(Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns), X, bags, bag)
+        sequences = Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
+        return Given(sequences, "a table", bags.rows, (len(bags.rows),), X, bags, bag)
     if isinstance(X, Sequences):
         return Given(X)
+    if is_pandas_series(X) or is_polars_series(X) or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
+        raise ProblemError(
+            f"X: expected arrays, a list of arrays, Sequences or a table with bag=, got {type(X).__name__}; write"
+            " Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"
+        )
     if isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
         if not len(X):
             raise ProblemError("X: expected at least one sequence, got none")
@@ -192,34 +148,18 @@ def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
             raise ProblemError(
                 "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
             ) from None
-        return Ragged(Sequences.from_arrays(X)) if matrices else None
+        return Given(Sequences.from_arrays(X), LIST) if matrices else None
     if getattr(X, "ndim", None) == 3:
         tokens = np.asarray(X)
         sequences = Sequences.from_padded(tokens, mask)
-        return Padded(sequences, tokens.shape[:2], sequences.ids.astype(np.int64))
+        return Given(sequences, PADDED, sequences.ids.astype(np.int64), tokens.shape[:2])
     return None
 
 
-def _check_readable(X: Any) -> None:
-    """Refuse other forms, with the call that makes sequences of them.
-
-    Raises ProblemError.
-    """
+def _has_keys(X: Any) -> bool:
+    """Whether it is a dict or a TensorDict with the tokens under "X", or a list of them."""
     first = X[0] if isinstance(X, list | tuple) and len(X) else X
-    if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
-        call = "fit(table, y, bag=...) or Sequences.from_table(table, bag=...)"
-    elif is_pandas_series(X) or is_polars_series(X):
-        call = "X.to_list() or Sequences.from_arrays(X), and give the labels in the same order"
-    elif is_stored(X):
-        call = "Sequences.from_padded(X, mask), or Sequences(X, ids, offsets) for a table of vectors"
-    elif hasattr(first, "keys") and not is_table(first) and "X" in list(first.keys()):  # a dict or TensorDict
-        padded = 'Sequences.from_padded(X["X"], X["mask"]), and give the labels as y=X["Y"]'
-        call = padded if first is X else 'Sequences.from_arrays([bag["X"] for bag in X])'
-    else:
-        return
-    raise ProblemError(
-        f"X: expected arrays, a list of arrays, Sequences or a table with bag=, got {type(X).__name__}; write {call}"
-    )
+    return hasattr(first, "keys") and not is_table(first) and "X" in list(first.keys())
 
 
 def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]:
@@ -243,7 +183,7 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
     return expected
 
 
-def _rows(estimator: Any, X: Any, reset: bool) -> Rows:
+def _rows(estimator: Any, X: Any, reset: bool) -> Given:
     """Rows of d numbers, read by scikit-learn.
 
     Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
@@ -267,7 +207,7 @@ def _rows(estimator: Any, X: Any, reset: bool) -> Rows:
                 f"one token, got other entries ({error})"
             ) from None
         raise
-    return Rows(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)))
+    return Given(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), ROWS)
 
 
 def check_finite(argument: str, given: Given, columns: Any = None) -> None:

@@ -13,28 +13,20 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     text = "attsvm.inspect needs PyTorch: pip install 'attsvm[inspect]'"
     raise ModuleNotFoundError(text, name=missing.name) from missing
 
-from attsvm.inspect.causal import CausalTest
-from attsvm.inspect.comparison import Comparison, compare
+from attsvm.inspect.comparison import compare
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.families import FAMILIES, Family, Layout
 from attsvm.inspect.inspection import inspect
-from attsvm.inspect.measures import MEASURES, Measure
 from attsvm.inspect.monitoring import AttentionMonitor
-from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
 
 __all__ = [
     "FAMILIES",
-    "MEASURES",
     "AttentionMonitor",
-    "CausalTest",
-    "Comparison",
     "Explanation",
     "Family",
-    "HeadProgress",
     "Inspection",
     "Layout",
-    "Measure",
     "compare",
     "inspect",
 ]

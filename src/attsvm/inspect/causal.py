@@ -63,18 +63,6 @@ class CausalTest:
     control_sufficiency, control_necessity : ndarrays, shape (controls,)
         Sufficiency and necessity of random reasons of equal size that share no origin with this one on the same side. A
         constant side is constant in them, too.
-
-    See Also
-    --------
-    attsvm.inspect.Explanation.test : Makes one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from attsvm.inspect import CausalTest
-    >>> test = CausalTest(["position"], ["position"], 1.0, 0.0, 0.9, 0.2, 0.1, np.array([0.1]), np.array([0.2]))
-    >>> test.sufficiency, test.necessity, test.passed
-    (0.9, 0.8, True)
     """
 
     query: list[str]

@@ -60,10 +60,6 @@ class Comparison:
     Attributes
     ----------
     heads : list of HeadChange
-
-    See Also
-    --------
-    attsvm.inspect.compare : Makes one.
     """
 
     heads: list[HeadChange]

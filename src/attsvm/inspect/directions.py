@@ -11,8 +11,7 @@ from attsvm.inspect.weights import Layer
 class ReadingDirection(NamedTuple):
     """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
 
-    With rotary positions it is W before the rotation, or W_K R (W_Q; b_Q)'/√d_h with the rotation R of a distance
-    between query and key. The sign of the pair is arbitrary. A query with a positive coordinate along v raises the
+    With rotary positions it is W before the rotation. The sign of the pair is arbitrary. A query with a positive coordinate along v raises the
     logits of tokens with a positive coordinate along u, and lowers those with a negative one.
     """
 
@@ -36,7 +35,6 @@ def reading_directions(
     ends: int,
     tokens: Int[np.ndarray, "n T"] | None,
     embeddings: Float[np.ndarray, "vocabulary d"] | None,
-    distance: int | None = None,
 ) -> list[ReadingDirection]:
     """The ``count`` pairs with the largest singular values, with ``ends`` tokens at each end.
 
@@ -44,8 +42,7 @@ def reading_directions(
     """
     parts = layer.weights()
     left, triangle = np.linalg.qr(parts.key[head])
-    query = parts.biased_query(head)
-    right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))
+    right, other = np.linalg.qr(parts.biased_query(head))
     # W = Q_l (R_l R_r') Q_r', so its singular directions are those of the small product, moved by Q_l and Q_r
     inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
     total = float((values**2).sum())

@@ -84,8 +84,9 @@ def inspect(
         Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is.
         It is moved back afterwards. The margins are computed on the CPU.
     callback : callable, optional
-        Called with a :class:`HeadProgress` after each head. If it returns True, or after Ctrl-C, the inspection stops:
-        it has the measures of all heads, and the margins of those that were solved.
+        Called with a :class:`attsvm.Progress` after each head, which has its ``layer`` and ``head``, and in
+        ``inspection()`` the inspection so far. If it returns True, or after Ctrl-C, the inspection stops: it has the
+        measures of all heads, and the margins of those that were solved.
     progress : bool
         Show the progress, as :func:`attsvm.train` does.
 

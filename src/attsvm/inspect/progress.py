@@ -27,17 +27,6 @@ class HeadProgress(Progress):
     inspection : callable
         Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
         not solved yet have the status ``interrupted``.
-
-    See Also
-    --------
-    attsvm.inspect.inspect
-
-    Examples
-    --------
-    >>> from attsvm.inspect import HeadProgress
-    >>> progress = HeadProgress(step=3, steps=12, layer=0, head=2)
-    >>> f"{progress.step} of {progress.steps}: layer {progress.layer}, head {progress.head}"
-    '3 of 12: layer 0, head 2'
     """
 
     layer: int = 0

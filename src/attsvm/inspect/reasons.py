@@ -9,9 +9,6 @@ from jaxtyping import Bool, Float, Int
 from attsvm.inspect.weights import Projections
 from attsvm.svm.margin_interval import HeadProblem
 
-DEPENDENT = 1e-12
-"""Eigenvalues of the Gram matrix of unit rows at most this, relative to the largest, count as 0."""
-
 
 class SmallestChange(NamedTuple):
     """The smallest change of W that makes a query select another token."""
@@ -51,18 +48,9 @@ class Reasons:
     overlap: float  # share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖
     chance: float  # the overlap to expect of k random rows: k over the number of rows
     change: SmallestChange
-    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]  # x_α − x_t and z of each triple
 
     def __repr__(self) -> str:
         return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"
-
-    def minimal(self) -> Int[np.ndarray, "m 3"]:
-        """One minimal set of triples that fixes the direction of W_svm: none of them can be removed.
-
-        There may be other minimal sets. The cost grows like k³ for k triples.
-        """
-        found: np.ndarray = self.triples[minimal_set(*self.rows, self.shares)]
-        return found
 
 
 def reasons_of(
@@ -99,19 +87,13 @@ def reasons_of(
     order = np.argsort(-shares, kind="stable")
     i, q, t = (int(at) for at in np.unravel_index(tightest[0], distances.shape))
     least = float(distances[i, q, t])
-    triples = np.argwhere(support)[order]
-    i_of, q_of, t_of = triples.T
     return Reasons(
-        triples=triples,
+        triples=np.argwhere(support)[order],
         shares=shares[order],
         cosine=float(np.vdot(weights, problem.weights) / (np.linalg.norm(weights) * size)),
         overlap=float(support.reshape(-1)[tightest].mean()),
         chance=count / int(np.count_nonzero(rows)),
         change=SmallestChange(i, q, t, least, least / size),
-        rows=(
-            problem.keys[i_of, selected[i_of, q_of]] - problem.keys[i_of, t_of],
-            problem.queries[i_of, q_of],
-        ),
     )
 
 
@@ -142,41 +124,6 @@ def _combined(
     for keys, queries, of_sequence in zip(problem.keys, problem.queries, coefficients, strict=True):
         combined += keys.T @ (of_sequence.T @ queries)
     return combined
-
-
-def minimal_set(
-    differences: Float[np.ndarray, "k d_k"], queries: Float[np.ndarray, "k d_q"], multipliers: Float[np.ndarray, " k"]
-) -> Int[np.ndarray, " m"]:
-    """Indices of linearly independent rows (x_α − x_t) z' with the same positive combination as all rows.
-
-    ``differences``: x_α − x_t of each row. ``multipliers``: positive.
-
-    All rows have margin 1 at the Att-SVM. Therefore the Att-SVM of a subset of rows is the same if and only if it is in
-    the cone of the subset. While the rows are linearly dependent, moving the multipliers along a dependence until the
-    first one vanishes removes a row (Carathéodory's theorem). The multipliers of independent rows are unique, so none
-    of the rows that are left can be removed. There may be other minimal sets.
-    """
-    norms = np.linalg.norm(differences, axis=1) * np.linalg.norm(queries, axis=1)
-    gram = (differences @ differences.T) * (queries @ queries.T) / np.outer(norms, norms)
-    values, vectors = np.linalg.eigh(gram)
-    dependences = vectors[:, values <= DEPENDENT * values[-1]].T.copy()
-    weights = multipliers * norms
-    kept = np.ones(len(weights), bool)
-    while len(dependences):
-        # the dependence with the largest entry in a row that is still there loses least digits in the elimination
-        size = np.abs(dependences * kept)
-        chosen = int(size.max(axis=1).argmax())
-        line = dependences[chosen] * np.sign(dependences[chosen, size[chosen].argmax()])
-        falling = kept & (line > 1e-12 * size[chosen].max())
-        steps = np.where(falling, weights / np.where(falling, line, 1.0), np.inf)
-        out = int(steps.argmin())
-        weights = np.where(kept, weights - steps[out] * line, 0.0)
-        kept[out] = False
-        others = np.delete(dependences, chosen, axis=0)
-        dependences = others - np.outer(others[:, out] / line[out], line)
-        scale = np.linalg.norm(dependences, axis=1, keepdims=True)
-        dependences /= np.where(scale > 0, scale, 1.0)
-    return np.flatnonzero(kept)
 
 
 def factor_change(

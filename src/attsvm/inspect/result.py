@@ -37,7 +37,7 @@ class Inspection(Result):
         their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
         column q is the query at ``Inspection.positions[i, q]`` of sequence i.
     numbers : dict of str to ndarray, shape (heads,)
-        The measures of ``MEASURES``; NaN where one is not defined.
+        By the name of the measure, those of ``measures``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
         The attributes of each ``MarginInterval``, NaN where one is None or not solved. None if margins were not
         requested, or none is solved.
@@ -155,8 +155,8 @@ class Inspection(Result):
         Parameters
         ----------
         share : float
-            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has a measure of
-            ``MEASURES``, which says over which queries the mean is taken.
+            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has one of
+            ``measures``, which says over which queries the mean is taken.
 
         Returns
         -------
@@ -230,9 +230,7 @@ class Inspection(Result):
         sets.pop("none of these", None)
         return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
 
-    def reading_directions(
-        self, layer: int, head: int, count: int = 3, ends: int = 8, distance: int | None = None
-    ) -> list[ReadingDirection]:
+    def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
 
         Parameters
@@ -243,9 +241,6 @@ class Inspection(Result):
             Number of directions, those with the largest singular values.
         ends : int
             Number of tokens at each end.
-        distance : int, optional
-            For rotary positions: the position of the query minus that of the key. The directions are then those of W at
-            this distance, which gives the logits up to the bias of the keys. By default W is taken before the rotation.
 
         Returns
         -------
@@ -254,8 +249,7 @@ class Inspection(Result):
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, there is no such head, or there is a distance without rotary
-            positions or larger than the sequences are long.
+            If the inspection was loaded from a file, there is no such head, or W is not known.
 
         Examples
         --------
@@ -275,7 +269,7 @@ class Inspection(Result):
             raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
         captured = self.source.captured(layer, head)
         table = self.source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
+        return reading_directions(captured, head, count, ends, self.source.tokens, table)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

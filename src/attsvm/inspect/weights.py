@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit, logsumexp
 
-from attsvm._utils.checks import check_integer
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.svm.margin_interval import HeadProblem
@@ -166,23 +165,6 @@ class Layer:
         at = np.maximum(self.positions, 0)[..., None]
         cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
         return _rotated(keys, *self.rotation), _rotated(made, cosine, sine)
-
-    def turned(self, queries: Float[np.ndarray, "m d_h"], distance: int) -> Float[np.ndarray, "m d_h"]:
-        """Queries rotated by the difference of the angles of two positions, that of the query minus that of the key.
-
-        Raises ProblemError if the positions are not rotary, or no two tokens of the first sequence have this distance.
-        """
-        if self.rotation is None:
-            raise ProblemError(
-                f"distance: expected None for {self.name}, whose positions are not rotary, got {distance}"
-            )
-        cosine, sine = (part[0] for part in self.rotation)
-        last = len(cosine) - 1
-        check_integer("distance", distance, -last, last)
-        # the last tokens, because padding may come first
-        query, key = (last, last - distance) if distance >= 0 else (last + distance, last)
-        turn = cosine[query] * cosine[key] + sine[query] * sine[key]
-        return _rotated(queries, turn, sine[query] * cosine[key] - cosine[query] * sine[key])
 
     def _unrotated(self, head: int) -> HeadProblem:
         """W over the tokens themselves.

@@ -65,19 +65,6 @@ class FiniteMinimiser(Result):
         Newton steps.
     status : Status
         ``converged``, or ``finished`` if a Newton step would still lower the loss by more than rounding.
-
-    See Also
-    --------
-    attsvm.TokenGraph.finite_minimiser
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import attsvm
-    >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [0, 1, 2]], [0, 1, 1])
-    >>> finite = graph.finite_minimiser(np.eye(3))
-    >>> round(finite.loss, 3), finite.status
-    (0.637, <Status.CONVERGED: 'converged'>)
     """
 
     kind: ClassVar[str] = "finite minimiser"

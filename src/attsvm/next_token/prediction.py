@@ -26,18 +26,6 @@ class KeptTokens(Batched):
         does not, the direction of the graph-SVM still does, for this vocabulary.
     status : Status
         ``optimal``, or ``inaccurate`` if the graph-SVM or the finite part is not accurate.
-
-    See Also
-    --------
-    attsvm.TokenGraph.predict
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import attsvm
-    >>> kept = attsvm.token_graph([[0, 1, 2]], [1]).predict([[1, 2], [0, 2]], np.eye(3))
-    >>> kept.probabilities.tolist(), kept.ordered.tolist()
-    ([[1.0, 0.0], [0.5, 0.5]], [True, False])
     """
 
     kind: ClassVar[str] = "kept tokens"

@@ -38,19 +38,6 @@ class TwoPartRun(Result):
     cyclic_gradient_norm : float
         Of the gradient in the cyclic subspace.
     steps : int
-
-    See Also
-    --------
-    attsvm.next_token.two_part_descent
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import attsvm
-    >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [0, 1, 2]], [0, 1, 1])
-    >>> run = attsvm.next_token.two_part_descent(graph, np.eye(3), steps=1000)
-    >>> run.status, round(run.loss, 3)
-    (<Status.FINISHED: 'finished'>, 0.637)
     """
 
     kind: ClassVar[str] = "two-part run"

@@ -14,8 +14,8 @@ from attsvm.plot import style
 from attsvm.plot.canvas import line
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Measure
     from attsvm.inspect.comparison import HeadChange
+    from attsvm.inspect.measures import Measure
     from attsvm.inspect.series import Series
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")

@@ -12,7 +12,8 @@ from attsvm.pages.figure import Drawn, Shown, draw_each
 from attsvm.plot import style
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Inspection, Measure
+    from attsvm.inspect import Inspection
+    from attsvm.inspect.measures import Measure
 
 GREY = "#808080"
 

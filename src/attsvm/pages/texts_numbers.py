@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
+from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
+from attsvm.estimator.settings import LEARNING_RATES
 from attsvm.pages.plain import command_result
 from attsvm.pages.words import saturation_numbers, share_interval
 
