@@ -276,13 +276,6 @@ def bad_file(tmp_path: Path, name: str) -> Path:
     arrays = saturating_problem()
     if name == "nan":
         arrays["tokens"][1, 2, 3] = np.nan
-    elif name == "shape":
-        arrays["labels"] = arrays["labels"][:5]
-    elif name == "label 0":
-        arrays["labels"][4] = 0
-    elif name == "masked":
-        arrays["mask"] = np.ones((12, 4), bool)
-        arrays["mask"][2] = False
     elif name == "unknown name":
         arrays["weights"] = np.zeros(3)
     elif name == "no labels":
@@ -304,9 +297,6 @@ def bad_file(tmp_path: Path, name: str) -> Path:
     ("name", "said"),
     [
         ("nan", r"tokens: .*nan at \(1, 2, 3\)"),
-        ("shape", r"labels: .*\(5,\)"),
-        ("label 0", "labels: expected -1 or 1, got 0"),
-        ("masked", r"mask: query \(2,\) may attend to no token"),
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),
         ("truncated", "not a readable"),
