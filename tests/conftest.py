@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -81,6 +82,18 @@ def command(monkeypatch, capsys):
         return int(ended.value.code or 0), *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def refused(command):
+    """That ``attsvm`` with these arguments ends with one line on stderr, in which a pattern is found."""
+
+    def check(said: str, *arguments: object) -> None:
+        status, out, err = command(*arguments)
+        assert (status, out) == (2, "")
+        assert re.fullmatch(rf"attsvm: .*{said}.*\n", err), err
+
+    return check
 
 
 @pytest.fixture(autouse=True, scope="session")

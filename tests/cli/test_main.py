@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import attsvm
 from attsvm.cli.app import COMMANDS, PANELS, app, load_command
 from attsvm.cli.exits import exit_status
-from attsvm.cli.main import main
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -55,17 +54,10 @@ def test_the_options_of_a_source_are_in_its_own_help():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(command, monkeypatch, tmp_path):
     """The exit status and stderr of a command that is run in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["attsvm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return call
+    return lambda *arguments: command(*arguments)[::2]
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,20 @@ def loads(page: str) -> list[str]:
     return [found[0] for found in _LOADS.finditer(page)]
 
 
-def said(page: str, script: str, folder) -> list[str]:
-    """The text of the elements ``output`` that a script, with the closing tag of the body, adds to a page."""
+def opened(page: str, folder) -> str:
+    """A page after its scripts ran in a browser, without an error."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium to open the page with")
-    (folder / "index.html").write_text(page.replace("</body>", script))
+    (folder / "index.html").write_text(page)
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [f"--user-data-dir={folder}/profile", "--dump-dom", "--virtual-time-budget=1000"]
-    shown = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=True)
+    command += ["--enable-logging=stderr", f"--user-data-dir={folder}/profile", "--dump-dom"]
+    command += ["--virtual-time-budget=1000", f"file://{folder}/index.html"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "CONSOLE" not in shown.stderr
-    return re.findall(r"<output>(.*?)</output>", shown.stdout)
+    return shown.stdout
+
+
+def said(page: str, script: str, folder) -> list[str]:
+    """The text of the elements ``output`` that a script, with the closing tag of the body, adds to a page."""
+    return re.findall(r"<output>(.*?)</output>", opened(page.replace("</body>", script), folder))

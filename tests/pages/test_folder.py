@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import attsvm
 from attsvm import ProblemError
 from attsvm.cli.app import COMMANDS, load_command
-from attsvm.cli.main import main
 from attsvm.pages.experiment_folder import claim_experiment
 from attsvm.pages.folder import claim_folder, claim_updates
 
@@ -197,31 +195,22 @@ def state(folder):
     return {path: (entry.st_ino, entry.st_mode, entry.st_size) for path, entry in found.items()}
 
 
-@pytest.mark.parametrize("command", WRITING)
-def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(command, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", WRITING)
+def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(name, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    arguments = commands(tmp_path)[command]
-    force = [] if command in CONTINUING else ["--force"]
-    for name in things(tmp_path):
+    arguments = commands(tmp_path)[name]
+    force = [] if name in CONTINUING else ["--force"]
+    for thing in things(tmp_path):
         before = state(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", name, *force])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        message = capsys.readouterr().err
-        assert ended.value.code == 2
-        assert message.startswith(f"attsvm: {name}: ")
-        assert message.count("\n") == 1, message
+        refused(f"{thing}: ", *arguments, "--out", thing, *force)
         assert state(tmp_path) == before
 
 
-@pytest.mark.parametrize("command", ["train", "solve", "fit", "fit-text"])
-def test_an_input_is_never_replaced(command, tmp_path, monkeypatch, capsys):
-    arguments = commands(tmp_path)[command]
+@pytest.mark.parametrize("name", ["train", "solve", "fit", "fit-text"])
+def test_an_input_is_never_replaced(name, tmp_path, refused):
+    arguments = commands(tmp_path)[name]
     contents = Path(arguments[1]).read_bytes()
-    monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", arguments[1], "--force"])
-    with pytest.raises(SystemExit):
-        main()
-    assert capsys.readouterr().err.startswith(f"attsvm: {arguments[1]}: expected")
+    refused(f"{arguments[1]}: expected", *arguments, "--out", arguments[1], "--force")
     assert Path(arguments[1]).read_bytes() == contents
 
 

@@ -69,8 +69,8 @@ const tableText = (drawing) => {
 const parsed = (text) => text.split("\n").slice(1, -1).map((line) =>
   [...("," + line).matchAll(/,(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((m) => m[1]?.replaceAll('""', '"') ?? m[2]));
 const short = (text) => text === "" || isNaN(text) ? text : String(+(+text).toPrecision(5));
-for (const links of document.querySelectorAll("p.data")) {
-  const drawing = links.previousElementSibling, file = links.querySelector("a.svg");
+for (const file of document.querySelectorAll("p.data a.svg")) {
+  const drawing = file.closest("p.data").previousElementSibling;
   file.parentElement.hidden = false;
   file.href = "#";
   file.addEventListener("click", () => {
