@@ -127,14 +127,14 @@ def _step(
 
     target = gradient + aim[:, None, None] * metric.gradient
     grams = objective.gram(metric)
-    move = _newton(objective, slopes.curvature, metric, grams, mu, target)
+    move = newton_move(objective, slopes.curvature, metric, grams, mu, target)
     slope = (target * move).sum(axis=(-2, -1))
     unsafe = ~(slope < 0) | cautious
     if unsafe.any():
-        safe = _newton(objective, slopes.safe_curvature, metric, grams, mu, target)
+        safe = newton_move(objective, slopes.safe_curvature, metric, grams, mu, target)
         move = np.where(unsafe[:, None, None], safe, move)
         slope = (target * move).sum(axis=(-2, -1))
-    length = _longest(barrier, weights, move)
+    length = longest_step(barrier, weights, move)
     value = slopes.value + aim * metric.value
     rounding = 1e-13 * (1 + np.abs(value))
     found, left = weights.copy(), np.arange(len(weights))
@@ -151,7 +151,7 @@ def _step(
     return found, aim + (1 - length) * (mu - aim)
 
 
-def _newton(
+def newton_move(
     objective: Objective, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
 ) -> Matrices:
     """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
@@ -176,7 +176,7 @@ def solve_each(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
         return found
 
 
-def _longest(barrier: Barrier, weights: Matrices, move: Matrices) -> Values:
+def longest_step(barrier: Barrier, weights: Matrices, move: Matrices) -> Values:
     """1, or nearly the length at which a step reaches the sphere."""
     low, high = np.zeros(len(weights)), np.ones(len(weights))
     inner, outer = barrier.norm.values(weights), barrier.norm.values(weights + move)

@@ -195,7 +195,12 @@ class StackedExcess(Gaps):
 
     def gradient(self, weights: np.ndarray) -> np.ndarray:
         """The gradient in the weights."""
-        return -self.adjoint(self._derivatives(weights)[1])
+        return -self.adjoint(self.value_and_weight(weights)[1])
+
+    def value_and_weight(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The value, and q = −dF/dy, shape (N, n, T)."""
+        value, q, *_ = self._derivatives(weights)
+        return value, q
 
     def _derivatives(self, weights: np.ndarray) -> tuple[np.ndarray, ...]:
         value, log_attention, shift, scale, rise, drops = self._parts(weights)

@@ -7,11 +7,12 @@ has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` c
 ``conditions`` with their numbers, of which feasibility is the first. ``rates`` measures how fast a run converged, with
 the ``laws`` of convergence. ``ratios`` compares the margin of weights, or of factors of a given size, with the best
 one, and ``kkt`` says whether factors are a KKT point. ``constrained`` computes where training with decoupled weight
-decay ends.
+decay ends, with AdamW's ε in ``adam_points``; ``context`` is what a decay allows.
 """
 
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
+from attsvm.theory.context import ContextLimit, context_limit
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
@@ -30,6 +31,7 @@ __all__ = [
     "Classification",
     "Conditions",
     "ConstrainedLimit",
+    "ContextLimit",
     "Hypothesis",
     "Kind",
     "Law",
@@ -40,6 +42,7 @@ __all__ = [
     "classify",
     "compare_laws",
     "constrained_limit",
+    "context_limit",
     "convergence_rate",
     "factor_ratio",
     "feasibility",

@@ -10,20 +10,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, selection_of, weights_of
+from attsvm._utils.checks import as_array, check_positive, selection_of, weights_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import check_weights
-from attsvm.norms import Norm, parse_norm, read_norm, written_norm
+from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance
+from attsvm.regularization.barrier_balls import minimise_in_balls, start_inside, tolerance
 from attsvm.regularization.barriers import barrier_of
 from attsvm.regularization.interior_point import minimise_stack
 from attsvm.regularization.margin_losses import Scalar, scalar_of
 from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
 from attsvm.results import Result, per_trial, plain, plain_status, shared
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory.adam_points import adam_points
 from attsvm.theory.conditions import is_feasible
 
 FIRST_LOGIT = 0.1
@@ -124,6 +125,7 @@ def constrained_limit(
     start: Any = None,
     attention: str = "combined",
     loss: str = "logistic",
+    epsilon: float | None = None,
 ) -> ConstrainedLimit:
     """Compute where training with decoupled weight decay ends: a stationary point of min L(W) over N(W) ≤ R.
 
@@ -154,6 +156,11 @@ def constrained_limit(
         on KQ': nuclear for Frobenius, spectral for spectral.
     loss : str
         A built-in decreasing loss of the margin.
+    epsilon : float, optional
+        The ε of AdamW on raw gradients, with ``norm="linf"``: the point is stationary for L(W) + (ε/λ) Σ [−λ|w| − log(1 −
+        λ|w|)]. Where λ is small, this is a penalty ½ ελ‖W‖²_F, so that the direction is near the Frobenius Att-SVM.
+        ``gap`` is then the largest entry of |λW + g/(|g| + ε)|, g = ∇L(W). For Muon with the coefficients of optax or
+        PyTorch no such point is known: its runs stay at gaps of .03 to .2.
 
     Returns
     -------
@@ -187,8 +194,20 @@ def constrained_limit(
     """
     setting = _Setting.of(problem, radius, decay, norm, start, attention, loss)
     excess, radii = setting.excess, setting.radii
+    if epsilon is not None:
+        return _adam_limit(setting, epsilon)
     found = minimise_in_balls(problem, excess, setting.start, radii, setting.norm, setting.index)
     return _result(setting, found.weights, found.gap)
+
+
+def _adam_limit(setting: "_Setting", epsilon: float) -> ConstrainedLimit:
+    epsilon = check_positive("epsilon", epsilon)
+    if setting.norm != Lp(np.inf):
+        raise ProblemError(f'norm: expected "linf" with epsilon, which is that of AdamW, got {setting.norm.name}')
+    radii = setting.radii
+    start = start_inside(setting.norm, setting.start, radii) / radii[:, None, None]
+    found = adam_points(setting.excess.scaled(radii), start, 1 / (radii * epsilon))
+    return _result(setting, found.weights * radii[:, None, None], found.residual)
 
 
 class _Setting(NamedTuple):
