@@ -452,10 +452,6 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"radii": []}, "radii: expected shape (L,) with L >= 1, got (0,)"),
         ({"radii": "many"}, "radii: expected an array of numbers, got str"),
         (
-            {"norm": "spectral"},
-            "norm: expected a norm with regularization paths",
-        ),
-        (
             {"norm": 1},
             "norm: expected a norm with regularization paths",
         ),

@@ -1,7 +1,7 @@
 """The balls of attention weights that a path runs over, found by the type of their norm.
 
 An ℓp ball is minimised over on the weights themselves, the nuclear ball through balanced factors W = K Q' with
-‖K‖² + ‖Q‖² ≤ 2R.
+‖K‖² + ‖Q‖² ≤ 2R. Those of ℓ∞ and of the spectral norm are in ``barrier_balls``.
 """
 
 from abc import ABC, abstractmethod
@@ -150,7 +150,7 @@ def no_ball(norm: Norm) -> ProblemError:
     """The error for a norm without a ball."""
     types = ", ".join(sorted(kind.__name__ for kind in ball_of.registry if kind is not object))
     return ProblemError(
-        f"norm: expected a norm with regularization paths ({types}; p of Lp with 1 < p < inf), got {norm.name}"
+        f"norm: expected a norm with regularization paths ({types}; p of Lp with p > 1), got {norm.name}"
     )
 
 
@@ -183,13 +183,6 @@ class LpBall(WeightBall):
         minimum = minimise(tail.dropped, tail.across.T @ start, float(np.sqrt(left)), max_steps=MAX_STEPS)
         residual = max(minimum.residual, tail.residual)
         return Found(tail.fixed + tail.across @ minimum.x, tail.dropped, residual, tail)
-
-
-@ball_of.register
-def _(norm: Lp, shape: tuple[int, int], cone: CircularCone | None = None) -> LpBall:
-    if not 1 < norm.p < np.inf:
-        raise no_ball(norm)
-    return LpBall(shape, norm, cone)
 
 
 MOST_COLUMNS = 12

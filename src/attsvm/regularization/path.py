@@ -82,8 +82,9 @@ def regularization_path(
         Columns of K and Q; d_k by default. With fewer columns than the nuclear Att-SVM needs, ``limit`` is the Att-SVM
         of this rank, and another branch starts from that of the optimal tokens.
     norm : str, float or Norm
-        "frobenius", "nuclear", p of an entrywise ℓp norm with 1 < p < ∞, or a norm whose type is registered with
-        ``attsvm.regularization.ball_of``. For a prompt it is the norm on vectors (``norm.of_vectors``).
+        "frobenius", "nuclear", "spectral", p > 1 of an entrywise ℓp norm, "linf" among them, or a norm whose type is
+        registered with ``attsvm.regularization.ball_of``. For a prompt it is the norm on vectors
+        (``norm.of_vectors``).
     loss : str, OutputLoss or callable
         A decreasing loss of the margin, as for :func:`attsvm.train`. With ``head_radii``: "logistic" or "exponential".
     head : str or Head, optional

@@ -6,11 +6,14 @@ has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` c
 ``local_conditions``, ``joint``, ``landscape`` and ``mixtures`` check the hypotheses of the theorems; each returns the
 ``conditions`` with their numbers, of which feasibility is the first. ``rates`` measures how fast a run converged, with
 the ``laws`` of convergence. ``ratios`` compares the margin of weights, or of factors of a given size, with the best
-one, and ``kkt`` says whether factors are a KKT point. ``mini_batches`` has the limit of steps that are normalised by
-their own mini-batch.
+one, and ``kkt`` says whether factors are a KKT point. ``constrained`` computes where training with decoupled weight
+decay ends, with AdamW's ε in ``adam_points``; ``context`` is what a decay allows. ``mini_batches`` has the limit of
+steps that are normalised by their own mini-batch.
 """
 
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
+from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
+from attsvm.theory.context import ContextLimit, context_limit
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
@@ -29,6 +32,8 @@ from attsvm.theory.standing import Standing
 __all__ = [
     "Classification",
     "Conditions",
+    "ConstrainedLimit",
+    "ContextLimit",
     "Hypothesis",
     "Kind",
     "Law",
@@ -39,6 +44,8 @@ __all__ = [
     "Standing",
     "classify",
     "compare_laws",
+    "constrained_limit",
+    "context_limit",
     "convergence_rate",
     "factor_ratio",
     "feasibility",

@@ -1,0 +1,230 @@
+"""Minima over balls of norms: of one function for paths, and of a stack of problems.
+
+Entrywise ℓ1, ℓ2 and ℓ∞, the spectral and the nuclear norm have a barrier, other ℓp norms the trust-region method of
+``trust_region``. For any other norm with ``steepest`` the ball is approximated from inside by the convex hull of points
+±D at which a linear function is largest; the next point is added where the minimum over the hull is not stationary.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, Spectral
+from attsvm.norms.scaled import Scaled
+from attsvm.problem import Problem
+from attsvm.regularization.balls import Found, LpBall, WeightBall, ball_of, no_ball
+from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values, barrier_of
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.interior_point import Minima, minimise_stack
+from attsvm.regularization.margin_losses import LinearFunction
+from attsvm.regularization.stacked_excess import Slopes, StackedExcess
+from attsvm.regularization.trust_region import CircularCone, Objective
+
+START = 0.9
+"""Starts are moved into the ball of this part of the radius."""
+PATH_GAP = 1e-9
+HULL_GAP = 1e-6
+MOST_POINTS = 100
+UNUSED = 1e-9
+
+
+def tolerance(norm: Norm) -> float:
+    """The relative Frank-Wolfe gap at which a minimum counts as found."""
+    if isinstance(norm, Scaled):
+        return tolerance(norm.of)
+    if isinstance(norm, Lp) and 1 < norm.p < np.inf:
+        return 1e-11
+    return HULL_GAP if barrier_of(norm) is None else 1e-7
+
+
+def start_inside(norm: Norm, weights: Matrices, radii: Values) -> Matrices:
+    """Weights, moved into the ball along the line to zero."""
+    size = norm.values(weights)
+    return weights * np.minimum(1.0, START * radii / np.where(size > 0, size, 1.0))[:, None, None]
+
+
+def minimise_in_balls(
+    problem: Problem, excess: StackedExcess, start: Matrices, radii: Values, norm: Norm, index: np.ndarray
+) -> Minima:
+    """Local minima of a stack of excesses over N(W) ≤ radius.
+
+    ``start``: moved into the ball first. ``index``: of which problem of the flattened batch each excess is.
+    """
+    if isinstance(norm, Scaled):
+        return minimise_in_balls(problem, excess, start, radii / norm.factor, norm.of, index)
+    start = start_inside(norm, start, radii)
+    barrier = barrier_of(norm)
+    if barrier is not None:
+        scale = radii[:, None, None]
+        found = minimise_stack(excess.scaled(radii), start / scale, barrier, tolerance(norm))
+        return found._replace(weights=found.weights * scale)
+    if isinstance(norm, Lp):
+        return _by_trust_region(problem, excess, start, radii, norm, index)
+    if type(norm).steepest is Norm.steepest:
+        norm.steepest(None)  # raises the error that names the missing piece
+    parts = [_over_hull(excess[[k]].scaled(radii[[k]]), start[[k]] / radii[k], norm) for k in range(len(start))]
+    weights, gap, steps = (np.concatenate([getattr(part, name) for part in parts]) for name in Minima._fields)
+    return Minima(weights * radii[:, None, None], gap, steps)
+
+
+def _by_trust_region(
+    problem: Problem, stacked: StackedExcess, start: Matrices, radii: Values, norm: Lp, index: np.ndarray
+) -> Minima:
+    ball = LpBall(start.shape[1:], norm)
+    weights, gap = np.empty_like(start), np.empty(len(start))
+    places = list(np.ndindex(*problem.batch_shape))
+    for k, radius in enumerate(radii):
+        one = problem[places[index[k]]] if problem.batch_shape else problem
+        assert one.head is not None
+        excess = Excess.of(one, LinearFunction(one.head), stacked.loss)
+        begin = start[k].reshape(-1)
+        if not begin.any():
+            begin = radius * START * ball.steepest(excess.expand(begin).gradient)
+        found = ball.minimise(excess, begin, radius)
+        weights[k], gap[k] = found.weights.reshape(ball.shape), found.residual
+    return Minima(weights, gap, np.zeros(len(start), dtype=int))
+
+
+@dataclass(frozen=True, eq=False)
+class _InHull:
+    """A function of W = Σ α_j D_j, as a function of α, shape (1, K, 1)."""
+
+    base: StackedExcess
+    points: Float[np.ndarray, "K k e"]
+
+    def whole(self, alpha: np.ndarray) -> Matrices:
+        return np.einsum("nj,jke->nke", alpha[..., 0], self.points)
+
+    def __getitem__(self, index: np.ndarray) -> "_InHull":
+        return _InHull(self.base[index], self.points)
+
+    def rebased(self, alpha: np.ndarray) -> "_InHull":
+        return _InHull(self.base.rebased(self.whole(alpha)), self.points)
+
+    def value(self, alpha: np.ndarray) -> Values:
+        return self.base.value(self.whole(alpha))
+
+    def gradient(self, alpha: np.ndarray) -> np.ndarray:
+        return self._pulled(self.base.gradient(self.whole(alpha)))
+
+    def slopes(self, alpha: np.ndarray) -> Slopes:
+        slopes = self.base.slopes(self.whole(alpha))
+        return slopes._replace(gradient=self._pulled(slopes.gradient))
+
+    def gaps(self, alpha: np.ndarray) -> np.ndarray:
+        return self.base.gaps(self.whole(alpha))
+
+    def adjoint(self, x: np.ndarray) -> np.ndarray:
+        return self._pulled(self.base.adjoint(x))
+
+    def gram(self, metric: Metric) -> np.ndarray:
+        rows = np.stack([self.base.gaps(point[None])[0].reshape(-1) for point in self.points], axis=-1)
+        return metric.gram(rows[None, None], np.ones((1, 1, 1)))
+
+    def _pulled(self, gradient: Matrices) -> np.ndarray:
+        return np.einsum("nke,jke->nj", gradient, self.points)[..., None]
+
+
+def _over_hull(excess: StackedExcess, start: Matrices, norm: Norm) -> Minima:
+    """A local minimum over the unit ball; ``excess`` holds one problem."""
+    barrier = barrier_of(Lp(1.0))
+    assert barrier is not None
+    points, alpha = [], []
+    if start.any():
+        points, alpha = [start[0] / float(norm.values(start)[0])], [float(norm.values(start)[0])]
+    weights, steps = start, 0
+    best = Minima(start, np.full(1, np.inf), np.zeros(1, dtype=int))
+    while len(points) < MOST_POINTS:
+        gradient = excess.rebased(weights).gradient(weights)
+        farthest = -np.asarray(norm.steepest(gradient[0]), dtype=np.float64)
+        dual = -float((gradient[0] * farthest).sum())
+        gap = max(1 + float((gradient * weights).sum()) / dual, 0.0) if dual > 0 else 0.0
+        if gap < best.gap[0]:
+            best = Minima(weights, np.array([gap]), np.array([steps]))
+        if gap <= HULL_GAP:
+            break
+        points.append(farthest)
+        begin = np.append(np.array(alpha) * START / max(np.abs(alpha).sum(), START) if alpha else [], 0.0)
+        found = minimise_stack(_InHull(excess, np.stack(points)), begin[None, :, None], barrier, HULL_GAP / 10)
+        alpha, steps = list(found.weights[0, :, 0]), steps + int(found.steps[0])
+        used = np.abs(alpha) > UNUSED
+        points, alpha = [p for p, u in zip(points, used, strict=True) if u], list(np.array(alpha)[used])
+        weights = np.einsum("j,jke->ke", alpha, np.stack(points))[None]
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Single:
+    """One function for :func:`minimise_stack`, in weights over the radius; A are the rows of its curvature."""
+
+    base: Objective
+    shape: tuple[int, int]
+    radius: float
+    rows: np.ndarray | None = None
+
+    def flat(self, weights: Matrices) -> np.ndarray:
+        return np.asarray(weights[0].reshape(-1) * self.radius)
+
+    def __getitem__(self, index: np.ndarray) -> "_Single":
+        return self
+
+    def rebased(self, weights: Matrices) -> "_Single":
+        base = self.base.rebased(self.flat(weights))
+        rows = base.expand(self.flat(weights)).curvature.rows * self.radius
+        return _Single(base, self.shape, self.radius, rows.reshape(-1, *self.shape))
+
+    def value(self, weights: Matrices) -> Values:
+        return np.array([self.base.value(self.flat(weights))])
+
+    def gradient(self, weights: Matrices) -> Matrices:
+        return self.slopes(weights).gradient
+
+    def slopes(self, weights: Matrices) -> Slopes:
+        value, gradient, curvature = self.base.expand(self.flat(weights))
+        values, vectors = np.linalg.eigh(curvature.core)
+        safe = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        scaled = gradient.reshape(1, *self.shape) * self.radius
+        return Slopes(np.array([value]), scaled, curvature.core[None], safe[None])
+
+    def gaps(self, weights: Matrices) -> np.ndarray:
+        return np.einsum("mke,nke->nm", self.rows, weights)
+
+    def adjoint(self, x: np.ndarray) -> Matrices:
+        return np.einsum("nm,mke->nke", x, self.rows)
+
+    def gram(self, metric: Metric) -> np.ndarray:
+        assert self.rows is not None
+        solved = metric.solve(self.rows[None])[0]
+        count = len(self.rows)
+        return np.asarray(self.rows.reshape(count, -1) @ solved.reshape(count, -1).T)[None]
+
+
+@dataclass(frozen=True)
+class BarrierBall(WeightBall):
+    """The ball of a norm with a barrier."""
+
+    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+        """A local minimum, by the interior-point method."""
+        barrier = barrier_of(self.norm)
+        assert isinstance(barrier, Barrier)
+        begin = start_inside(self.norm, start.reshape(1, *self.shape) / radius, np.ones(1))
+        found = minimise_stack(_Single(objective, self.shape, radius), begin, barrier, PATH_GAP)
+        return self._found(objective, found.weights.reshape(-1) * radius, radius, 0.0)
+
+
+def _barrier_ball(norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None) -> BarrierBall:
+    if cone is not None:
+        raise ProblemError(f"cone: expected None with the norm {norm.name}, got one")
+    return BarrierBall(shape, norm)
+
+
+ball_of.register(Spectral, _barrier_ball)
+
+
+@ball_of.register
+def _(norm: Lp, shape: tuple[int, int], cone: CircularCone | None = None) -> WeightBall:
+    if norm.p == 1:
+        raise no_ball(norm)
+    return _barrier_ball(norm, shape, cone) if np.isinf(norm.p) else LpBall(shape, norm, cone)

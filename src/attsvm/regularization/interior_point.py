@@ -1,0 +1,196 @@
+"""Minimise the logarithm of an excess over the unit ball of a norm: an interior-point method for stacks of problems.
+
+The minimisers W(μ) of F + μφ, φ the barrier, are the central path, which is nearly linear in μ at its end. A Newton
+step uses the Hessian at the present μ and the gradient at a smaller one, so that it follows the path and corrects at
+once. With the Hessian A*CA of F, C in the gaps of logits, and φ'' inverted in closed form, a step takes equations in as
+many unknowns as there are gaps.
+"""
+
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm._utils.linear_algebra import diagonal_of
+from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
+from attsvm.regularization.stacked_excess import Slopes
+
+MAX_STEPS = 200
+CAUTIOUS = 40
+"""From this step on, every second one uses the curvature that is positive semidefinite."""
+CLOSED = 1e-3
+"""Below this gap, the point on the sphere along the weights is tried, too."""
+INSIDE = 0.9
+"""A step goes at most this part of the way to the sphere."""
+HALVINGS = 40
+NEAR, CLOSE = 0.98, 0.9
+
+FIRST = 0.02, 0.2
+"""Bounds of the relative gap on the central path at the first μ."""
+
+
+class Objective(Protocol):
+    """A stack of functions of the gaps of logits."""
+
+    def __getitem__(self, index: np.ndarray) -> Self:
+        """Those at these places."""
+
+    def rebased(self, weights: Matrices) -> Self:
+        """The same functions up to monotone transformations, with the most accurate digits around the weights."""
+
+    def value(self, weights: Matrices) -> Values:
+        """The values; −∞ where they can only be computed after rebasing."""
+
+    def gradient(self, weights: Matrices) -> Matrices:
+        """The gradients, where the values are finite."""
+
+    def slopes(self, weights: Matrices) -> Slopes:
+        """Values and derivatives, where the values are finite."""
+
+    def gaps(self, weights: Matrices) -> np.ndarray:
+        """A of the weights; the first axis is that of the stack."""
+
+    def adjoint(self, x: np.ndarray) -> Matrices:
+        """The adjoint A*."""
+
+    def gram(self, metric: Metric) -> Float[np.ndarray, "N m m"]:
+        """A H⁻¹ A* for the Hessian H of a barrier."""
+
+
+class Minima(NamedTuple):
+    """Where the minimisation ended, for each problem."""
+
+    weights: Matrices  # of norm at most 1
+    gap: Values  # 1 + ⟨G, W⟩/N*(G)
+    steps: np.ndarray
+
+
+def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol: float) -> Minima:
+    """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
+    count = len(start)
+    best, best_gap, steps = start.copy(), np.full(count, np.inf), np.zeros(count, dtype=int)
+    here, weights, mu = np.arange(count), start, np.full(count, np.nan)
+    for step in range(MAX_STEPS):
+        objective = objective.rebased(weights)
+        slopes = objective.slopes(weights)
+        point, gap = _closed(barrier, weights, slopes.gradient, objective)
+        better = gap < best_gap[here]
+        best[here[better]], best_gap[here[better]] = point[better], gap[better]
+        steps[here] = step
+        going = best_gap[here] > tol
+        if not going.any():
+            break
+        here, weights, objective = here[going], weights[going], objective[going]
+        slopes = Slopes(*(part[going] for part in slopes))
+        cautious = step >= CAUTIOUS and step % 2 == 1
+        weights, mu = _step(objective, slopes, weights, barrier, mu[going], cautious)
+    return Minima(best, best_gap, steps)
+
+
+def relative_gap(barrier: Barrier, weights: Matrices, gradient: Matrices) -> Values:
+    """1 + ⟨G, W⟩/N*(G); 0 where G is."""
+    dual = barrier.norm.dual.values(gradient)
+    inner = (gradient * weights).sum(axis=(-2, -1))
+    return np.where(dual > 0, np.maximum(1 + inner / np.where(dual > 0, dual, 1.0), 0.0), 0.0)
+
+
+def _closed(barrier: Barrier, weights: Matrices, gradient: Matrices, objective: Objective) -> tuple[Matrices, Values]:
+    """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
+    gap = relative_gap(barrier, weights, gradient)
+    near = gap < CLOSED
+    if not near.any():
+        return weights, gap
+    size = np.where(near, barrier.norm.values(weights), 1.0)
+    outer = weights / size[:, None, None]
+    other = relative_gap(barrier, outer, objective.rebased(outer).gradient(outer))
+    use = near & (other < gap)
+    return np.where(use[:, None, None], outer, weights), np.where(use, other, gap)
+
+
+def _step(
+    objective: Objective, slopes: Slopes, weights: Matrices, barrier: Barrier, mu: Values, cautious: bool
+) -> tuple[Matrices, Values]:
+    """The next weights and μ; NaN for the first μ."""
+    gradient, metric = slopes.gradient, barrier.at(weights)
+    # in the metric of the barrier, ‖∇F + μ∇φ‖/μ is the distance from the central path
+    pulled, pushed = metric.solve(gradient), metric.solve(metric.gradient)
+    a, b, c = (
+        (one * other).sum(axis=(-2, -1))
+        for one, other in ((gradient, pulled), (gradient, pushed), (metric.gradient, pushed))
+    )
+    unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+    nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
+    first = np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap)
+    mu = np.where(np.isnan(mu), np.maximum(first, np.finfo(float).tiny), mu)
+    away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
+    aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
+
+    target = gradient + aim[:, None, None] * metric.gradient
+    grams = objective.gram(metric)
+    move = newton_move(objective, slopes.curvature, metric, grams, mu, target)
+    slope = (target * move).sum(axis=(-2, -1))
+    unsafe = ~(slope < 0) | cautious
+    if unsafe.any():
+        safe = newton_move(objective, slopes.safe_curvature, metric, grams, mu, target)
+        move = np.where(unsafe[:, None, None], safe, move)
+        slope = (target * move).sum(axis=(-2, -1))
+    length = longest_step(barrier, weights, move)
+    value = slopes.value + aim * metric.value
+    rounding = 1e-13 * (1 + np.abs(value))
+    found, left = weights.copy(), np.arange(len(weights))
+    for _ in range(HALVINGS):
+        trial = weights[left] + length[left, None, None] * move[left]
+        new = objective[left].value(trial) + aim[left] * barrier.value(trial)
+        enough = new <= value[left] + 1e-4 * length[left] * slope[left] + rounding[left]
+        found[left[enough]] = trial[enough]
+        left = left[~enough]
+        if not len(left):
+            break
+        length[left] *= 0.5
+    length[left] = 0.0
+    return found, aim + (1 - length) * (mu - aim)
+
+
+def newton_move(
+    objective: Objective, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
+) -> Matrices:
+    """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
+    scale = 1 / mu[:, None, None]
+    of_target = objective.gaps(scale * metric.solve(target))
+    matrix = curvature @ (grams * scale)
+    diagonal_of(matrix)[:] += 1
+    right = curvature @ of_target.reshape(len(mu), -1, 1)
+    x = solve_each(matrix, right).reshape(of_target.shape)
+    move = -scale * metric.solve(target - objective.adjoint(x))
+    return np.where(np.isfinite(move).all(axis=(-2, -1), keepdims=True), move, 0.0)
+
+
+def solve_each(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The solutions of linear equations; NaN where a matrix is singular."""
+    try:
+        return np.linalg.solve(matrices, right)
+    except np.linalg.LinAlgError:
+        fine: Bool[np.ndarray, " N"] = np.linalg.slogdet(matrices)[0] != 0
+        found = np.full(right.shape, np.nan)
+        found[fine] = np.linalg.solve(matrices[fine], right[fine])
+        return found
+
+
+def longest_step(barrier: Barrier, weights: Matrices, move: Matrices) -> Values:
+    """1, or nearly the length at which a step reaches the sphere."""
+    low, high = np.zeros(len(weights)), np.ones(len(weights))
+    inner, outer = barrier.norm.values(weights), barrier.norm.values(weights + move)
+    left = np.flatnonzero(outer >= 1)
+    low[outer < 1] = 1.0
+    for _ in range(HALVINGS):
+        if not len(left):
+            break
+        # N(W + tD) is convex in t, so the chord from a point inside to one outside meets the sphere inside the ball
+        chord = low[left] + NEAR * (high[left] - low[left]) * (1 - inner[left]) / (outer[left] - inner[left])
+        middle = np.maximum(chord, 0.5 * (low[left] + high[left]))
+        size = barrier.norm.values(weights[left] + middle[:, None, None] * move[left])
+        inside = size < 1
+        low[left], inner[left] = np.where(inside, middle, low[left]), np.where(inside, size, inner[left])
+        high[left], outer[left] = np.where(inside, high[left], middle), np.where(inside, outer[left], size)
+        left = left[low[left] < CLOSE * high[left]]
+    return np.where(low < 1, INSIDE * low, 1.0)

@@ -1,0 +1,109 @@
+"""Where AdamW ends whose ε is not negligible beside the gradient: minima of the loss plus a barrier of ℓ∞.
+
+With g = ∇L, steps g/(|g| + ε) in each entry and decay λ balance where λw = −g/(|g| + ε). That is g + ε λw/(1 − λ|w|) =
+0, the stationary points of L(w) + (ε/λ) Σ [−λ|w| − log(1 − λ|w|)].
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm._utils.linear_algebra import diagonal_of
+from attsvm.norms import Lp
+from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Values
+from attsvm.regularization.interior_point import longest_step, newton_move
+from attsvm.regularization.stacked_excess import StackedExcess
+
+MAX_STEPS = 300
+HALVINGS = 50
+RESIDUAL = 1e-9
+ALONG = np.geomspace(1e-4, 1.0, 60)
+
+
+class Epsilon(Gauge):
+    """h(u) = Σ [−|u| − log(1 − |u|)], u = λw."""
+
+    order = np.inf
+
+    def complexity(self, number: int) -> float:
+        return 2.0 * number
+
+    def slopes(self, s: Float[np.ndarray, "N m"]) -> Slopes:
+        size = np.abs(s)
+        slack = 1 - size
+        value = -(size + np.log1p(-size)).sum(axis=-1)
+        return Slopes(value, s / slack, 1 / slack**2, np.zeros_like(s), np.zeros(len(s)))
+
+
+BARRIER = Barrier(Epsilon(), False, Lp(np.inf))
+
+
+class Points(NamedTuple):
+    """Weights u = λw, and the largest |u + g/(|g| + ε)| of an entry."""
+
+    weights: Matrices
+    residual: Values
+
+
+def adam_points(excess: StackedExcess, start: Matrices, factor: Values) -> Points:
+    """Stationary points from starts inside the unit ball.
+
+    ``excess``: of the loss as a function of u = λw. ``factor``: λ/ε.
+    """
+    excess, u = excess.over(excess.optimal), _best_along(excess, start, factor)
+    residual = np.full(len(u), np.inf)
+    for _ in range(MAX_STEPS):
+        value, q = excess.value_and_weight(u)
+        pull = factor * np.exp(value)  # of the terms of the loss, over ε/λ
+        gradient = -excess.adjoint(q) * pull[:, None, None]
+        residual = np.abs(u + gradient / (np.abs(gradient) + 1)).max(axis=(-2, -1))
+        going = np.flatnonzero(residual > RESIDUAL)
+        if not len(going):
+            break
+        u[going] = _step(excess[going], u[going], factor[going], pull[going], gradient[going], q[going])
+    return Points(u, residual)
+
+
+def _objective(excess: StackedExcess, u: Matrices, factor: Values) -> Values:
+    return factor * np.exp(excess.value(u)) + BARRIER.value(u)
+
+
+def _best_along(excess: StackedExcess, start: Matrices, factor: Values) -> Matrices:
+    """The best point between zero and the start: where the attention is too saturated, only the barrier is left."""
+    values = np.stack([_objective(excess, t * start, factor) for t in ALONG])
+    return np.asarray(ALONG[np.argmin(values, axis=0)][:, None, None] * start)
+
+
+def _step(
+    excess: StackedExcess, u: Matrices, factor: Values, pull: Values, gradient: Matrices, q: np.ndarray
+) -> Matrices:
+    """A Newton step with a line search."""
+    metric = BARRIER.at(u)
+    target = gradient + metric.gradient
+    slopes, flat = excess.slopes(u), q.reshape(len(q), -1)
+    # ∇²E = E (∇² log E + q q'), and without the softmax's own curvature E diag(q)
+    curvature = pull[:, None, None] * (slopes.curvature + flat[:, :, None] * flat[:, None])
+    safe = np.zeros_like(curvature)
+    diagonal_of(safe)[:] = pull[:, None] * np.abs(flat)
+    grams, one = excess.gram(metric), np.ones(len(u))
+    move = newton_move(excess, curvature, metric, grams, one, target)
+    uphill = ~((target * move).sum(axis=(-2, -1)) < 0)
+    if uphill.any():
+        other = newton_move(excess, safe, metric, grams, one, target)
+        move = np.where(uphill[:, None, None], other, move)
+    slope = (target * move).sum(axis=(-2, -1))
+    length = longest_step(BARRIER, u, move)
+    before = factor * np.exp(slopes.value) + metric.value
+    found, left = u.copy(), np.arange(len(u))
+    for _ in range(HALVINGS):
+        trial = u[left] + length[left, None, None] * move[left]
+        after = _objective(excess[left], trial, factor[left])
+        # rounding of the loss, which is not small beside ε where it stays above its infimum
+        enough = after <= before[left] + 1e-4 * length[left] * slope[left] + 1e-12 * (1 + np.abs(before[left]))
+        found[left[enough]] = trial[enough]
+        left = left[~enough]
+        if not len(left):
+            break
+        length[left] *= 0.5
+    return found

@@ -1,0 +1,95 @@
+"""How long a context a head can serve under a weight decay."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm._utils.checks import check_number, check_positive
+
+
+@dataclass(frozen=True)
+class ContextLimit:
+    """The longest context for a weight decay.
+
+    Attributes
+    ----------
+    value : float
+        V, the value of the Att-SVM.
+    decay : float
+        λ.
+    miss : float
+        ε, the probability that the other tokens may have together.
+    num_tokens : float
+        The longest context; ∞ where it exceeds the floats.
+
+    See Also
+    --------
+    attsvm.theory.context_limit : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.theory import context_limit
+    >>> round(context_limit(3.0, decay=0.1, miss=0.1).largest_decay(1000), 4)
+    0.0367
+    """
+
+    value: float
+    decay: float
+    miss: float
+    num_tokens: float
+
+    def largest_decay(self, num_tokens: float) -> float:
+        """The largest λ for a context of this length, 1/(V log((T − 1)(1 − ε)/ε)); ∞ if a uniform softmax is enough.
+
+        Raises
+        ------
+        ProblemError
+            If it is not a number of at least 2.
+        """
+        number = check_number("num_tokens", num_tokens, "a number >= 2", lambda x: x >= 2)
+        logits = np.log((number - 1) * (1 - self.miss) / self.miss)
+        return float(1 / (self.value * logits)) if logits > 0 else float("inf")
+
+
+def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
+    """Compute the longest context in which a head can give its token the probability 1 − ε under a weight decay.
+
+    The weights stay in the ball N(W) ≤ R = 1/λ, in which no gap of logits that all queries and tokens share exceeds R/V.
+    If T − 1 other tokens have this gap, the selected one has the probability 1/(1 + (T − 1) exp(−R/V)). So T ≤ 1 + ε/(1 −
+    ε) exp(R/V). For T = 2 no weights of the ball do better. For larger T they do if only some tokens are support tokens
+    of the Att-SVM, since the others have larger gaps.
+
+    Parameters
+    ----------
+    value : float
+        V, the value of the Att-SVM of the selected tokens in the norm of the steps.
+    decay : float
+        λ of decoupled weight decay on W; for factors K and Q with decay μ each, μ², with the norm of the product.
+    miss : float
+        0 < ε < 1.
+
+    Returns
+    -------
+    ContextLimit
+
+    Raises
+    ------
+    ProblemError
+        If an argument is out of range.
+
+    See Also
+    --------
+    attsvm.theory.constrained_limit : The weights that a decay leads to, and the probabilities.
+
+    Examples
+    --------
+    >>> from attsvm.theory import context_limit
+    >>> limit = context_limit(3.0, decay=0.05, miss=0.1)
+    >>> int(limit.num_tokens)
+    88
+    """
+    value, decay = check_positive("value", value), check_positive("decay", decay)
+    miss = check_number("miss", miss, "0 < miss < 1", lambda x: 0 < x < 1)
+    with np.errstate(over="ignore"):
+        longest = 1 + miss / (1 - miss) * np.exp(1 / (decay * value))
+    return ContextLimit(value, decay, miss, float(longest))

@@ -1,0 +1,188 @@
+"""Stationary points of the loss over balls of norms: gaps by NumPy alone, bounds by CVXPY and by random weights."""
+
+import cvxpy
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.norms import parse_norm
+from attsvm.optimizers import spectral_descent
+from attsvm.theory import constrained_limit
+
+NORMS = ["frobenius", "linf", "spectral", "nuclear"]
+
+
+def loss_and_gradient(problem, W):
+    """The mean logistic loss, and its gradient relative to the largest term, without cancellation."""
+    logits = np.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries)
+    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
+    attention /= attention.sum(axis=1, keepdims=True)
+    score = problem.labels[:, None] * (problem.tokens @ problem.head)
+    above = np.einsum("nu,ntu->nt", attention, score[:, :, None] - score[:, None])
+    output = (attention * score).sum(axis=1)
+    slope = -attention * above / (1 + np.exp(output))[:, None]
+    gradient = np.einsum("nt,ntd,ne->de", slope / np.abs(slope).max(), problem.tokens, problem.queries)
+    return np.logaddexp(0, -output).mean(), gradient
+
+
+def gap_by_hand(problem, W, radius, name):
+    gradient = loss_and_gradient(problem, W)[1]
+    singular = np.linalg.svd(gradient, compute_uv=False)
+    dual = {
+        "frobenius": np.linalg.norm(gradient),
+        "linf": np.abs(gradient).sum(),
+        "spectral": singular.sum(),
+        "nuclear": singular[0],
+    }[name]
+    return 1 + (gradient * W).sum() / (radius * dual)
+
+
+@pytest.mark.parametrize("size", [(6, 8, 10), (5, 4, 7)])
+@pytest.mark.parametrize("name", NORMS)
+def test_points_are_stationary(name, size):
+    problem = attsvm.datasets.random_problem(*size, seed=11)
+    value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=name).value
+    for ratio in (0.5, 2.0, 8.0, 64.0):
+        limit = constrained_limit(problem, radius=ratio * value, norm=name)
+        assert limit.status == "optimal"
+        assert float(parse_norm(name).value(limit.weights)) <= limit.radius * (1 + 1e-12)
+        # 1e-12 is the rounding of a gradient of saturated attention at 64 logits
+        assert gap_by_hand(problem, limit.weights, limit.radius, name) <= 1e-7 + 1e-12
+        assert limit.loss == pytest.approx(loss_and_gradient(problem, limit.weights)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_no_weights_of_the_ball_exceed_the_caps(name):
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=1)
+    limit = constrained_limit(problem, radius=5.0, norm=name)
+    rng = np.random.default_rng(0)
+    # near the limit, where margins are largest, and anywhere
+    others = np.concatenate([limit.weights + 0.1 * rng.standard_normal((500, 5, 5)), rng.standard_normal((500, 5, 5))])
+    others *= limit.radius / parse_norm(name).values(others)[:, None, None]
+    logits = np.einsum("ntd,kde,ne->knt", problem.tokens, others, problem.queries)
+    chosen = np.take_along_axis(logits, limit.selected[None, :, None], axis=2)
+    rest = np.where(np.arange(4) == limit.selected[:, None], -np.inf, logits)
+    assert ((chosen[..., 0] - rest.max(axis=2)).min(axis=1) <= limit.ratio).all()
+    probability = np.exp(chosen[..., 0] - np.logaddexp.reduce(logits, axis=2))
+    assert (probability.min(axis=1) <= limit.cap).all()
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_bound_is_that_of_the_convex_program_and_holds_for_all_weights(name):
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=4)
+    selected = attsvm.optimal_tokens(problem)
+    limit = constrained_limit(problem, radius=8 * attsvm.solve_svm(problem, selected, norm=name).value, norm=name)
+    score = problem.labels[:, None] * (problem.tokens @ problem.head)
+    best = score.max(axis=1)
+    costs = (best[:, None] - score) / (1 + np.exp(best))[:, None] / 3
+    W = cvxpy.Variable((5, 5))
+    norm = {
+        "frobenius": lambda: cvxpy.norm(W, "fro"),
+        "linf": lambda: cvxpy.max(cvxpy.abs(W)),
+        "spectral": lambda: cvxpy.sigma_max(W),
+        "nuclear": lambda: cvxpy.normNuc(W),
+    }[name]()
+    terms = [
+        np.log(costs[i, t]) - (problem.tokens[i, selected[i]] - problem.tokens[i, t]) @ W @ problem.queries[i]
+        for i in range(3)
+        for t in range(4)
+        if t != selected[i]
+    ]
+    program = cvxpy.Problem(cvxpy.Minimize(cvxpy.log_sum_exp(cvxpy.hstack(terms))), [norm <= limit.radius])
+    program.solve(solver="CLARABEL")
+    least = np.where(costs > 0, costs, np.inf).min()
+    expected = program.value - np.log1p(np.exp(program.value) / least)
+    assert limit.log_bound == pytest.approx(expected, abs=3e-6)
+    rng = np.random.default_rng(0)
+    others = limit.weights + 0.3 * limit.radius * rng.standard_normal((200, 5, 5)) * rng.random((200, 1, 1)) ** 4
+    others *= limit.radius / np.maximum(parse_norm(name).values(others), limit.radius)[:, None, None]
+    assert min(loss_and_gradient(problem, one)[0] for one in others) >= limit.lower_bound
+    assert limit.loss >= limit.lower_bound
+    assert limit.excess_over_bound <= 0.5
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_least_gap_tends_to_its_closed_form(name):
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=5)
+    selected = attsvm.optimal_tokens(problem)
+    value = attsvm.solve_svm(problem, selected, norm=name).value
+    errors = []
+    for ratio in (16.0, 128.0, 1024.0):
+        limit = constrained_limit(problem, radius=ratio * value, norm=name)
+        assert (limit.selected == selected).all()
+        least = limit.logit_gaps[np.arange(5) != selected[:, None]].min()
+        errors.append(abs(np.nanmin(limit.closed_form) - least))
+    # of the least gap the difference falls like 1/R
+    assert errors[1] <= 0.02
+    assert errors[2] <= 0.003
+
+
+@pytest.mark.parametrize(("attention", "name"), [("combined", "spectral"), ("factored", "spectral")])
+def test_runs_with_decay_end_at_the_point_nearest_to_them(attention, name):
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed=900)
+    steps, decay = 10_000, 0.3
+
+    def schedule(step):
+        return 0.03 / decay * (1 - step / steps)
+
+    optimizer = spectral_descent(schedule, weight_decay=decay)
+    run = attsvm.train(problem, attention=attention, optimizer=optimizer, steps=steps)
+    limit = constrained_limit(problem, decay=decay, norm="spectral", start=run, attention=attention)
+    assert limit.radius == pytest.approx(decay ** (-2 if attention == "factored" else -1))
+    assert attsvm.direction_error(run, limit.weights) <= 1e-5
+
+
+def test_a_batch_gives_what_each_problem_gives():
+    problem = attsvm.datasets.random_problem(4, 5, 6, batch=(2, 3), seed=0)
+    radius = np.linspace(5.0, 30.0, 6).reshape(2, 3)
+    together = constrained_limit(problem, radius=radius, norm="spectral")
+    assert together.batch_shape == (2, 3)
+    alone = constrained_limit(problem[1, 2], radius=30.0, norm="spectral")
+    np.testing.assert_allclose(together.weights[1, 2], alone.weights, atol=1e-4)
+    assert together[1, 2].log_bound == pytest.approx(alone.log_bound, abs=1e-5)
+
+
+def test_starts_may_be_weights_selections_solutions_and_paths():
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=3)
+    selected = attsvm.optimal_tokens(problem)
+    best = constrained_limit(problem, radius=40.0, start=selected)
+    assert (best.selected == selected).all()
+    again = constrained_limit(problem, radius=40.0, start=best)
+    solution = constrained_limit(problem, radius=40.0, start=attsvm.solve_svm(problem, selected))
+    for other in (again, solution):
+        assert attsvm.direction_error(best.weights, other.weights) <= 1e-10
+    trials = constrained_limit(problem, radius=40.0, start=np.stack([best.weights, np.zeros((6, 6))]))
+    assert trials.batch_shape == (2,)
+    path = constrained_limit(problem, radius=5.0, start="path")
+    ball = attsvm.regularization_path(problem, [5.0])
+    assert path.loss >= ball.loss[-1] - 1e-12
+
+
+def test_prompts_and_shared_tokens_of_several_queries():
+    rng = np.random.default_rng(0)
+    prompt = attsvm.Problem(rng.standard_normal((3, 4, 8)), [1, -1, 1], head=rng.standard_normal(8))
+    limit = constrained_limit(prompt, radius=50.0, norm="spectral")
+    assert limit.weights.shape == (8,)
+    assert np.linalg.norm(limit.weights) == pytest.approx(50.0)
+    tokens, labels = rng.standard_normal((2, 4, 6)), rng.choice([-1, 1], (2, 4))
+    mask = np.tril(np.ones((4, 4), dtype=bool))[None].repeat(2, axis=0)
+    causal = attsvm.Problem(tokens, labels, queries=tokens, head=rng.standard_normal(6), mask=mask)
+    found = constrained_limit(causal, radius=20.0)
+    assert found.status == "optimal"
+    assert np.isnan(found.logit_gaps[:, 0, 1:]).all()
+
+
+def test_wrong_arguments_are_refused():
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    for arguments, message in (
+        ({}, "radius: expected exactly one"),
+        ({"radius": 1.0, "decay": 1.0}, "radius: expected exactly one"),
+        ({"decay": 0.0}, "decay: expected positive numbers"),
+        ({"radius": [1.0, 2.0]}, "radius: expected a number, or shape"),
+        ({"radius": 1.0, "start": "origin"}, "start: expected"),
+        ({"radius": 1.0, "start": np.zeros((2, 2))}, "weights: expected shape"),
+        ({"radius": 1.0, "attention": "both"}, "attention: expected"),
+        ({"radius": 1.0, "norm": "gamma2"}, "norm: gamma2 does not provide `steepest`"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=message):
+            constrained_limit(problem, **arguments)
