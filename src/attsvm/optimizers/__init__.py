@@ -6,6 +6,7 @@ optimizer                       step                                            
 ``gradient_descent``            θ − η ∇L                                                    ℓ2
 ``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each         ℓ2
 ``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                       ℓ2
+``log_gradient_descent``        θ − η ∇L/(L − L*), the gradient of log(L − L*)              ℓ2
 ``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p            ℓp
                                 or any other potential                                      that of the potential
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate     N
@@ -29,6 +30,7 @@ from attsvm.optimizers.bilinear_descent import bilinear_descent
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.gradient import gradient_descent, normalized_gradient_descent, polyak
 from attsvm.optimizers.limit import Limit
+from attsvm.optimizers.log_gradient import log_gradient_descent
 from attsvm.optimizers.matrix_descent import column_descent, row_descent, spectral_descent
 from attsvm.optimizers.matrix_directions import NewtonSchulz
 from attsvm.optimizers.mirror import mirror_descent
@@ -52,6 +54,7 @@ __all__ = [
     "chain",
     "column_descent",
     "gradient_descent",
+    "log_gradient_descent",
     "mirror_descent",
     "momentum",
     "muon",

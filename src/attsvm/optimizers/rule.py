@@ -38,6 +38,11 @@ class Transformation(ABC):
         """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
         return False
 
+    @property
+    def reads_excess(self) -> bool:
+        """Whether ``numbers`` has to hold ``log_excess``, log(L − L*) for the sequences of the step, shape (B,)."""
+        return False
+
     def init(self, params: Tree) -> Any:
         """State before the first step: any tree of arrays whose trailing axis holds the trials."""
         return ()
@@ -96,6 +101,10 @@ class Chain(Rule):
     def scale_free(self) -> bool:
         """Whether the gradient is normalized, or the rule does not depend on its size."""
         return any(part.scale_free for part in (*self.parts, self.rule))
+
+    @property
+    def reads_excess(self) -> bool:
+        return any(part.reads_excess for part in (*self.parts, self.rule))
 
     @property
     def state_degree(self) -> float | None:
@@ -163,6 +172,10 @@ class WeightDecay(Rule):
     @property
     def scale_free(self) -> bool:
         return self.rule.scale_free
+
+    @property
+    def reads_excess(self) -> bool:
+        return self.rule.reads_excess
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)

@@ -22,6 +22,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.attention_heads import AttentionHeads, steps_on_each_head
 from attsvm.training.collect import collect
+from attsvm.training.excess import check_excess
 from attsvm.training.memory import enough_memory
 from attsvm.training.range import check_range
 from attsvm.training.run import Run, optimizer_of
@@ -194,6 +195,8 @@ def train(
     objective = replace(
         objective, heads=AttentionHeads(problem.num_heads, apart=steps_on_each_head(rule_of(optimizer)))
     )
+    if rule_of(optimizer).reads_excess:
+        check_excess(objective)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = observed_steps(recorded, start, start + int(steps))
