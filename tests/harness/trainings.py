@@ -197,8 +197,9 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
     everywhere = [name for name in LOSSES.names() if LOSSES.find(name).defined_everywhere]
     losses = sorted({known.get(id(LOSSES.find(name)), name) for name in everywhere})
     pairs = [(head, loss) for head, loss in product(HEADS, losses) if loss != "cross_entropy" or head in OF_CLASSES]
-    # bilinear descent steps on K and Q alone; tests/optimizers/test_matrix_steps.py follows its steps
-    names = [name for name in OPTIMIZERS.names() if name != "bilinear_descent"]
+    # bilinear descent steps on K and Q alone, and log_gradient_descent has a fixed linear head; the steps of each are
+    # followed in tests/optimizers
+    names = [name for name in OPTIMIZERS.names() if name not in ("bilinear_descent", "log_gradient_descent")]
     every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]
     order = np.random.default_rng(15).permutation(len(every))
     return tuple(every[i] for i in order)

@@ -6,6 +6,7 @@ optimizer                       step                                            
 ``gradient_descent``            θ − η ∇L                                                    ℓ2
 ``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each         ℓ2
 ``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                       ℓ2
+``log_gradient_descent``        θ − η ∇L/(L − L*), the gradient of log(L − L*)              ℓ2
 ``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p            ℓp
                                 or any other potential                                      that of the potential
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate     N

@@ -4,6 +4,7 @@ from .gradient import gradient_descent as gradient_descent
 from .gradient import normalized_gradient_descent as normalized_gradient_descent
 from .gradient import polyak as polyak
 from .limit import Limit as Limit
+from .log_gradient import log_gradient_descent as log_gradient_descent
 from .matrix_descent import column_descent as column_descent
 from .matrix_descent import row_descent as row_descent
 from .matrix_descent import spectral_descent as spectral_descent

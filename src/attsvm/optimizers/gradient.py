@@ -16,9 +16,10 @@ from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer, constant_step
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
-from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
+from attsvm.optimizers.transformations import LearningRate, Relative, Schedule
 
 Array = jax.Array
 
@@ -96,7 +97,11 @@ OPTIMIZERS.register("gradient_descent", gradient_descent)
 
 
 def normalized_gradient_descent(
-    learning_rate: float | Schedule = 0.1, *, scope: Literal["all", "each"] = "all", relative: bool = False
+    learning_rate: float | Schedule = 0.1,
+    *,
+    scope: Literal["all", "each"] = "all",
+    relative: bool = False,
+    average: float = 0.0,
 ) -> Optimizer:
     """Normalized gradient descent: θ − η ∇L(θ)/‖∇L(θ)‖.
 
@@ -110,11 +115,15 @@ def normalized_gradient_descent(
         One norm over all parameters, those of all attention heads together, or one for each of each head.
     relative : bool
         Whether the step is η‖θ‖ long, the norm over the same scope. Steps cannot leave θ = 0.
+    average : float
+        β, 0 ≤ β < 1. Where it is not 0, the gradient is divided by the running average of the norms, with the decay β,
+        in place of its own norm. For mini-batches: normalization by the own norm of each batch changes the limit, and
+        this average, over several epochs, keeps the Att-SVM.
 
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number, or the scope is unknown.
+        If the learning rate is not a positive number, the scope is unknown, or β is out of range.
 
     See Also
     --------
@@ -132,15 +141,16 @@ def normalized_gradient_descent(
     >>> attsvm.train(random_problem(3, 4, 5, 0), optimizer=descent, steps=100).status.value
     'finished'
     """
+    of_average = {"average": average} if average else {}
     return chain(
-        Normalize(scope),
+        normalization(scope, average),
         *([Relative(scope)] if relative else []),
         LearningRate(learning_rate),
         Descent(),
         name="normalized_gradient_descent",
-        arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative},
-        limits=euclidean("normalized gradient descent", scope),
-        gradient_step=constant_step(learning_rate, relative=relative, normalized=True),
+        arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
+        limits=euclidean(f"normalized gradient descent{', running average' if average else ''}", scope),
+        gradient_step=None if average else constant_step(learning_rate, relative=relative, normalized=True),
     )
 
 

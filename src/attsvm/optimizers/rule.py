@@ -46,6 +46,11 @@ class Transformation(ABC):
         """
         return False
 
+    @property
+    def reads_excess(self) -> bool:
+        """Whether ``numbers`` has to hold ``log_excess``, log(L − L*) for the sequences of the step, shape (B,)."""
+        return False
+
     def init(self, params: Tree) -> Any:
         """State before the first step: any tree of arrays whose trailing axis holds the trials."""
         return ()
@@ -121,6 +126,10 @@ class Chain(Rule):
         return any(part.on_each_head for part in (*self.parts, self.rule))
 
     @property
+    def reads_excess(self) -> bool:
+        return any(part.reads_excess for part in (*self.parts, self.rule))
+
+    @property
     def state_degree(self) -> float | None:
         """The degree to which the rule's state is homogeneous in the weights, if steps are proportional to them.
 
@@ -190,6 +199,10 @@ class WeightDecay(Rule):
     @property
     def on_each_head(self) -> bool:
         return self.rule.on_each_head
+
+    @property
+    def reads_excess(self) -> bool:
+        return self.rule.reads_excess
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)

@@ -12,6 +12,7 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize, Schedule
 
 
@@ -62,6 +63,7 @@ def normalized(
     *,
     scope: Literal["all", "each"] = "all",
     norm: str | float | Norm | None = None,
+    average: float = 0.0,
 ) -> Optimizer:
     """Any optimizer on the normalized gradient ∇L/‖∇L‖.
 
@@ -76,11 +78,14 @@ def normalized(
         One ℓ2 norm over all parameters, those of all attention heads together, or one for each of each head.
     norm : str, float or Norm, optional
         The norm whose Att-SVM the optimizer is compared with; by default that of ``inner``, unknown for optax's.
+    average : float
+        β, 0 ≤ β < 1, as for :func:`normalized_gradient_descent`: where it is not 0, the gradient is divided by the
+        running average of its norms.
 
     Raises
     ------
     ProblemError
-        If ``inner`` is not an optimizer, or the scope or the norm is unknown.
+        If ``inner`` is not an optimizer, the scope or the norm is unknown, or β is out of range.
 
     See Also
     --------
@@ -95,8 +100,8 @@ def normalized(
     'linf'
     """
     known = None if norm is None else parse_norm(norm)
-    arguments = {"inner": inner, "scope": scope, "norm": known}
-    return chain(Normalize(scope), inner, name="normalized", arguments=arguments, norm=known)
+    arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if average else {})}
+    return chain(normalization(scope, average), inner, name="normalized", arguments=arguments, norm=known)
 
 
 OPTIMIZERS.register("normalized", normalized)

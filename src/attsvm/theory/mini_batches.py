@@ -11,13 +11,18 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm, read_norm, written_norm
 from attsvm.norms.base import head_axes
 from attsvm.norms.owl import DualOwl
+from attsvm.optimizers.limit import Limit
+from attsvm.optimizers.log_gradient import STEPS
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Result, Status, per_trial, plain, plain_status, shared
-from attsvm.selection import selection_sets
+from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import Solution, solve_svm
 from attsvm.svm.certificate import FARKAS_BOUND, farkas
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights, check_lengths
 from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
+from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.trained import Trained
+from attsvm.training.run import Run
 
 DEALT = 1e-12
 """Multipliers whose sums exceed those of the weights by less than this part, a rounding error, can be dealt out."""
@@ -219,6 +224,27 @@ def mini_batch_direction(
         batch_size=size,
         norm=norm,
     )
+
+
+def limit_of_batches(
+    part: Trained, run: Run, known: Limit, norm: Norm
+) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
+    """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
+
+    None and nothing for other steps and models, for all sequences in a step, and where b does not divide n.
+    """
+    size, problem = run.batch_size, part.problem
+    fits = known.steps == STEPS and part.attention in ("combined", "prompt") and problem.num_heads is None
+    if not fits or not isinstance(size, int) or problem.num_sequences % size:
+        return None, []
+    found = mini_batch_direction(problem, run.selected, size, norm)
+    best = run.selected == optimal_tokens(problem)
+    least = found.margins.min(axis=-1)
+    # a sequence of negative margin selects another token, whose gradient is not that of its margin
+    return found, [
+        at_worst("optimal_tokens", "the selected tokens are the optimal ones", best, best.mean(), "of the queries"),
+        at_worst("all_margins", "in this direction all sequences have a positive margin", least > 0, least),
+    ]
 
 
 class _One(NamedTuple):

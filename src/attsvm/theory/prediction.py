@@ -28,6 +28,7 @@ from attsvm.theory.hypotheses import (
     separable,
 )
 from attsvm.theory.limits import joint_direction, judge_penalised, kept_sets, label_components, penalised_minimiser
+from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limit, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training.run import NOT_RECORDED, Run
@@ -41,7 +42,7 @@ class Prediction(Batched):
     ----------
     solution : Solution
         The Att-SVM; ``solution.direction`` is the predicted direction of ``run.weights``, or, if some parameters of the
-        attention are fixed, of the one that is trained (of Q' for Q).
+        attention are fixed, of the one that is trained (of Q' for Q), unless ``mini_batch`` or ``point`` is another.
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
@@ -71,6 +72,9 @@ class Prediction(Batched):
         ``direction`` is its direction. ``solution`` is the limit as the penalty vanishes.
     distance : float, ndarray of shape (*batch_shape,), or None
         The Frobenius distance of the weights of the run to ``point``.
+    mini_batch : MiniBatchDirection or None
+        For ``log_gradient_descent`` on mini-batches: the direction of largest expected margin of a batch, with its
+        proof. It is the predicted one, and ``solution`` is for comparison.
 
     See Also
     --------
@@ -101,6 +105,7 @@ class Prediction(Batched):
     finite: np.ndarray | None = per_trial(None)
     point: np.ndarray | None = per_trial(None)
     distance: float | np.ndarray | None = per_trial(None)
+    mini_batch: MiniBatchDirection | None = per_trial(None)
 
     @property
     def status(self) -> Status | np.ndarray:
@@ -122,6 +127,7 @@ class Prediction(Batched):
         doubt = {Standing.PROVED: "", Standing.MEASURED: "; not proved: "}.get(self.standing, "; ")
         why = f"{doubt}{failing[0]}" if failing and doubt else ""
         what = f"{self.norm.name} Att-SVM" if self.point is None else "minimiser of loss plus penalty"
+        what = what if self.mini_batch is None else f"largest expected margin of a batch in the {self.norm.name} norm"
         return f"{what}, {self.standing}: {self.source}{why}"
 
 
@@ -150,6 +156,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     W_h of several      GD                            each attention head: the Att-SVM of its own selection
     K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
     any, with penalty   any                           the minimiser of loss plus penalty, a point
+    p, W on batches     log GD                        largest expected margin of a batch
     ==================  ============================  ====================================================
 
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
@@ -237,7 +244,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     known = known_limit(run)
     used = norm_for(run, EUCLIDEAN if penalised and norm is None and known.norm is None else norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
-    selected, relaxed, head, finite, theorem = run.selected, None, None, None, None
+    selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
     rows = [*of_training(run, known, used), of_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
         selected, finite, cyclic = label_components(problem, run, part, used)
@@ -256,13 +263,16 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     else:
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows += of_selection(part.problem, selected, solution)
+        of_batches, more = limit_of_batches(part, run, known, used)
+        # the batches are part of this limit
+        rows = rows if of_batches is None else [one for one in (*rows, *more) if one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, known, solution, rows)
     trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
-    direction = part.whole(solution.direction)
+    direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
         found = judge(run, known, used, trained, rows, theorem)
-        return Prediction(solution, used, selected, *found, relaxed, head, direction, finite)
+        return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
     limit = penalised_minimiser(problem, run, known)
     found = judge_penalised(limit, of_training(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
@@ -275,6 +285,6 @@ def _theorem(part: Trained, run: Run, known: Limit, solution: Solution, rows: li
     """The theorem on these steps with a fixed linear head; None if there is none."""
     if part.attention == "factored":
         return gradient_flow() if known.norm == Nuclear() else None
-    if known.steps.endswith("gradient descent") and part.attention in ("combined", "prompt"):
+    if known.steps in ("gradient descent", "normalized gradient descent") and part.attention in ("combined", "prompt"):
         return gradient_descent(part.problem, run, known, solution, rows)
     return mirror_descent(run, known) if known.steps.endswith("mirror descent") else None

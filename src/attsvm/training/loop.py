@@ -13,10 +13,12 @@ import numpy as np
 
 from attsvm._utils.contractions import elementwise, lanes, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
+from attsvm.optimizers.log_gradient import LOG_EXCESS
 from attsvm.optimizers.rule import Chain, Transformation
 from attsvm.optimizers.scales import Scaled, rescaled
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Data, Parameters
+from attsvm.training.excess import log_excess
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.range import STEPS_BETWEEN_BORDERS, Range, half_range
 from attsvm.training.trials import MiniBatches
@@ -173,9 +175,11 @@ class Program:
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
-        heads = self.objective.heads
+        heads, numbers = self.objective.heads, inputs.numbers
+        if self.rule.reads_excess:
+            numbers = numbers | {LOG_EXCESS: log_excess(self.objective, state.trained, inputs.fixed, data)}
         updates, optimizer = self.rule.update(
-            Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=inputs.numbers, value=value
+            Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
         )
         moves = heads.joined(updates)
         # settled: the sums are computed once

@@ -25,6 +25,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import collect
+from attsvm.training.excess import check_excess
 from attsvm.training.memory import enough_memory
 from attsvm.training.range import check_range
 from attsvm.training.run import Run, optimizer_of
@@ -195,6 +196,8 @@ def train(
         raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
     objective = replace(objective, heads=AttentionHeads(problem.num_heads, apart=rule_of(optimizer).on_each_head))
+    if rule_of(optimizer).reads_excess:
+        check_excess(objective)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = observed_steps(recorded, start, start + int(steps))

@@ -1,0 +1,93 @@
+"""Descent on the logarithm of the excess of the loss, and its transformation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.limit import euclidean
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.scales import Scaled, Scales, Tree
+from attsvm.optimizers.transformations import LearningRate, Schedule
+
+LOG_EXCESS = "log_excess"
+"""The name under which training passes log(L − L*) among the numbers, shape (B,)."""
+
+
+STEPS = "log gradient descent"
+"""The kind of its steps, in the table of standings."""
+
+
+@dataclass(frozen=True)
+class DivideByExcess(Transformation):
+    """Divide the gradient by L − L*, exactly, however small both are: it becomes the gradient of log(L − L*)."""
+
+    scale_free = True
+    reads_excess = True
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
+    ) -> tuple[Scaled, Any]:
+        """Subtract the logarithm of the excess from that of the scale."""
+        if LOG_EXCESS not in numbers:
+            raise ProblemError("log_gradient_descent: expected attsvm.train, which computes the excess of the loss")
+        excess = numbers[LOG_EXCESS]
+        # without an excess there is no gradient
+        log = jnp.where(jnp.isneginf(excess), 0.0, excess)
+        scales = updates.scales.resolved(updates.gradient)
+        return Scaled(updates.gradient, Scales(tuple(replace(one, log=one.log - log) for one in scales.groups))), state
+
+
+def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
+    """Gradient descent on the logarithm of the excess: θ − η ∇ log(L − L*) = θ − η ∇L/(L − L*).
+
+    L is the loss of the sequences of the step, and L* that of their optimal tokens, the smallest possible one under a
+    fixed linear head. With all sequences the limit is the Att-SVM. On mini-batches it is the direction of largest
+    expected margin of a batch (:func:`attsvm.theory.mini_batch_direction`), if the run selects the optimal tokens.
+    Steps do not become shorter as the loss decreases, so that direction needs growing or decaying steps.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        η, or a schedule: a JAX function of the number of steps taken.
+
+    Raises
+    ------
+    ProblemError
+        If the learning rate is not a positive number. In training: if the head is trained or not linear, the loss is
+        not one of the margin, there are several attention heads, or there is a penalty. Outside of
+        :func:`attsvm.train`, where L* is not known.
+
+    See Also
+    --------
+    attsvm.optimizers.normalized_gradient_descent, attsvm.theory.mini_batch_direction
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(6, 4, 5, seed=0)
+    >>> growing = lambda step: 0.1 * (1 + step / 100)
+    >>> descent = attsvm.optimizers.log_gradient_descent(growing)
+    >>> run = attsvm.train(problem, optimizer=descent, batch_size=2, steps=5000)
+    >>> expected = attsvm.theory.mini_batch_direction(problem, run, 2)
+    >>> attsvm.direction_error(run, expected) < 1e-3
+    True
+    """
+    return chain(
+        DivideByExcess(),
+        LearningRate(learning_rate),
+        Descent(),
+        name="log_gradient_descent",
+        arguments={"learning_rate": learning_rate},
+        limits=euclidean(STEPS),
+    )
+
+
+OPTIMIZERS.register("log_gradient_descent", log_gradient_descent)

@@ -1,0 +1,93 @@
+"""Normalization by a running average of the norms of gradients, which does not favour the batches of small loss."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm._utils.contractions import settle
+from attsvm.norms import Lp
+from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, read_number, read_scope, regrouped, subtree
+from attsvm.optimizers.sizes import log_size_of
+from attsvm.optimizers.transformations import Normalize
+
+Array = jax.Array
+
+
+class Average(NamedTuple):
+    """The logarithm of Σ_j (1 − β) β^j ‖g_j‖ over the past steps, and the sum of the weights, 1 − β^k after k steps."""
+
+    log_sum: Tree
+    weight: Array
+
+
+@dataclass(frozen=True)
+class NormalizeByAverage(Transformation):
+    """Divide the gradient by the running average of its norms: m⁺ = β m + (1 − β)‖g‖, over 1 − β^k after k steps.
+
+    On mini-batches the gradient of a batch of small loss is then shorter than that of others, as it is in the gradient
+    of all sequences. No step is longer than 1/(1 − β). In the long run the norm falls at most by a factor β in a step.
+
+    Parameters
+    ----------
+    average : float
+        β, 0 < β < 1.
+    scope : {"all", "each"}
+        One norm over all parameters, those of all attention heads together, or one for each of each head.
+
+    Raises
+    ------
+    ProblemError
+        If β is out of range, or the scope is unknown.
+    """
+
+    # numbers are not compared: equal chains share their compiled training
+    average: float = field(compare=False)
+    scope: Scope = "all"
+
+    scale_free = True
+
+    def __post_init__(self) -> None:
+        average = read_number("average", self.average, "0 <= average < 1", lambda x: 0 < x < 1)
+        object.__setattr__(self, "average", average)
+        read_scope(self.scope)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Return β under the name ``average``."""
+        return {"average": self.average}
+
+    def init(self, params: Tree) -> Average:
+        first = next(iter(params.values()))
+        return Average(
+            {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()},
+            jnp.zeros(first.shape[-1:], first.dtype),
+        )
+
+    def update(
+        self, updates: Scaled, state: Average, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Scaled, Average]:
+        """Average the norms in logarithms, and subtract the logarithm of the average from that of the scale."""
+        decay = numbers["average"]
+        gradient, scales = regrouped(updates.gradient, updates.scales.resolved(updates.gradient), self.scope)
+        weight = decay * state.weight + (1 - decay)
+        sums, groups = dict(state.log_sum), []
+        for group in scales.groups:
+            size = log_size_of(Lp(2.0), subtree(gradient, group.names))
+            # the norm of a zero gradient is 0, and the average is that of the others
+            log_norm = jnp.where(jnp.isposinf(size), -jnp.inf, group.log + size)
+            before = state.log_sum[group.names[0]]
+            after = settle(jnp.logaddexp(jnp.log(decay) + before, jnp.log1p(-decay) + log_norm))
+            sums |= dict.fromkeys(group.names, after)
+            known = ~jnp.isneginf(after)
+            log = jnp.where(known, group.log - jnp.where(known, after, 0.0) + jnp.log(weight), 0.0)
+            groups.append(Scale(group.names, log))
+        return Scaled(gradient, Scales(tuple(groups))), Average(sums, weight)
+
+
+def normalization(scope: Scope, average: float) -> Normalize | NormalizeByAverage:
+    """Normalize by the norm of each gradient, or, for β > 0, by their running average."""
+    return NormalizeByAverage(average, scope) if average else Normalize(scope)
