@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import settle
 from attsvm.norms import Lp
 from attsvm.optimizers.rule import Transformation
-from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, read_number, read_scope, regrouped, subtree
+from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, read_scope, regrouped, subtree
 from attsvm.optimizers.sizes import log_size_of
 from attsvm.optimizers.transformations import Normalize
 
@@ -51,7 +52,7 @@ class NormalizeByAverage(Transformation):
     scale_free = True
 
     def __post_init__(self) -> None:
-        average = read_number("average", self.average, "0 <= average < 1", lambda x: 0 < x < 1)
+        average = check_number("average", self.average, "0 <= average < 1", lambda x: 0 < x < 1)
         object.__setattr__(self, "average", average)
         read_scope(self.scope)
 
