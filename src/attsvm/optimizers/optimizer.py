@@ -6,7 +6,6 @@ exact where the gradient itself underflows. Any other optax optimizer gets gradi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,29 +19,6 @@ from attsvm.norms import Norm
 from attsvm.optimizers.limit import Limit, Limits, limits_of
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
-
-
-@dataclass(frozen=True)
-class GradientStep:
-    """Steps of constant size along the negative gradient: −η∇L, or −η∇L/‖∇L‖.
-
-    Attributes
-    ----------
-    rate : float
-        η.
-    normalized : bool
-        Whether η is the length of each step.
-    """
-
-    rate: float
-    normalized: bool = False
-
-
-def constant_step(learning_rate: Any, *, relative: bool, normalized: bool = False) -> GradientStep | None:
-    """The steps of a learning rate; None if they follow a schedule or the size of the weights."""
-    if callable(learning_rate) or relative:
-        return None
-    return GradientStep(float(learning_rate), normalized)
 
 
 class Optimizer(optax.GradientTransformationExtraArgs):
@@ -63,8 +39,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         The arguments of its factory.
     limits : dict of str to Limit
         The Att-SVM that it is compared with, for each attention.
-    gradient_step : GradientStep or None
-        The size of its steps, if they are of constant size along the negative gradient.
 
     See Also
     --------
@@ -84,7 +58,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     numbers: Mapping[str, float]
     arguments: Mapping[str, Any] | None
     limits: Limits
-    gradient_step: GradientStep | None
 
     def __new__(
         cls,
@@ -94,7 +67,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         norm: Norm | None = None,
         arguments: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
-        gradient_step: GradientStep | None = None,
     ) -> "Optimizer":
         """Wrap a rule.
 
@@ -125,7 +97,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
         optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
-        optimizer.arguments, optimizer.gradient_step = arguments, gradient_step
+        optimizer.arguments = arguments
         optimizer.limits = limits_of(norm) if limits is None else limits
         return optimizer
 
@@ -135,7 +107,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             norm=self.norm,
             arguments=self.arguments,
             limits=self.limits,
-            gradient_step=self.gradient_step,
         )
         return made, (self.rule, self.name)
 

@@ -127,7 +127,6 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
             norm=made.norm,
             arguments=options,
             limits=made.limits,
-            gradient_step=made.gradient_step,
         )
     return made
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from attsvm._utils.checks import as_array, check_number
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
@@ -158,37 +159,38 @@ def _parse_cones(problem: Problem, cone: tuple[Any, float] | None) -> dict[tuple
     length = np.linalg.norm(axis, axis=-1)
     if not (np.isfinite(axis).all() and (length > 0).all()):
         raise ProblemError("cone: expected a finite nonzero direction, got zero, NaN or inf")
-    try:
-        correlation = float(cone[1])
-    except (TypeError, ValueError):
-        raise ProblemError(f"cone: expected a correlation in (0, 1), got {cone[1]!r}") from None
-    if not 0 < correlation < 1:
-        raise ProblemError(f"cone: expected a correlation in (0, 1), got {correlation:g}")
+    correlation = check_number("cone", cone[1], "a correlation in (0, 1)", lambda x: 0 < x < 1)
     return {i: CircularCone(axis[i] / length[i], correlation) for i in np.ndindex(*problem.batch_shape)}
-
-
-def _numbers(name: str, given: Any) -> np.ndarray:
-    try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name}: expected an array of numbers, got {type(given).__name__} ({error})") from None
-    if array.ndim != 1 or not len(array):
-        raise ProblemError(f"{name}: expected shape (L,) with L >= 1, got {array.shape}")
-    return array
 
 
 def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
     """Positive numbers that increase, or with ``strictly=False`` do not decrease."""
-    array = _numbers(name, radii)
-    if not (np.isfinite(array).all() and (array > 0).all()):
-        raise ProblemError(
-            f"{name}: expected positive finite numbers, got {array[~(np.isfinite(array) & (array > 0))][0]}"
-        )
-    falling = np.flatnonzero(np.diff(array) <= 0 if strictly else np.diff(array) < 0)
-    if len(falling):
-        i = int(falling[0])
-        raise ProblemError(f"{name}: expected increasing radii, got {array[i + 1]:g} after {array[i]:g}")
+    array = _numbers(name, radii, "positive finite numbers", lambda x: x > 0)
+    _check_order(name, array, "increasing radii", np.diff(array) <= 0 if strictly else np.diff(array) < 0)
     return array
+
+
+def parse_log_penalties(log_penalties: Any) -> np.ndarray:
+    """Finite numbers that decrease."""
+    array = _numbers("log_penalties", log_penalties, "finite logarithms", np.isfinite)
+    _check_order("log_penalties", array, "decreasing logarithms", np.diff(array) >= 0)
+    return array
+
+
+def _numbers(name: str, given: Any, expected: str, fits: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    array = as_array(name, given, "an array of numbers").astype(np.float64)
+    if array.ndim != 1 or not len(array):
+        raise ProblemError(f"{name}: expected shape (L,) with L >= 1, got {array.shape}")
+    wrong = array[~(np.isfinite(array) & fits(array))]
+    if len(wrong):
+        raise ProblemError(f"{name}: expected {expected}, got {wrong[0]}")
+    return array
+
+
+def _check_order(name: str, array: np.ndarray, expected: str, wrong: np.ndarray) -> None:
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ProblemError(f"{name}: expected {expected}, got {array[i + 1]:g} after {array[i]:g}")
 
 
 def parse_head_radii(
@@ -204,19 +206,6 @@ def parse_head_radii(
         raise ProblemError(f"head_radii: expected one for each of {len(radii)} radii, got {len(array)}")
     if loss.log_value is None:
         raise ProblemError('loss: expected "logistic" or "exponential" with head_radii, which need the log of the loss')
-    return array
-
-
-def parse_log_penalties(log_penalties: Any) -> np.ndarray:
-    """Finite numbers that decrease."""
-    name = "log_penalties"
-    array = _numbers(name, log_penalties)
-    if not np.isfinite(array).all():
-        raise ProblemError(f"{name}: expected finite logarithms, got {array[~np.isfinite(array)][0]}")
-    rising = np.flatnonzero(np.diff(array) >= 0)
-    if len(rising):
-        i = int(rising[0])
-        raise ProblemError(f"{name}: expected decreasing logarithms, got {array[i + 1]:g} after {array[i]:g}")
     return array
 
 

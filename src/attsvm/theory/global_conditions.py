@@ -9,7 +9,9 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
-from attsvm.optimizers import parse_optimizer
+from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.gradient import gradient_step
+from attsvm.optimizers.registry import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.margin_losses import scalar_of
 from attsvm.results import repeated
@@ -185,7 +187,7 @@ def _step(
     """The rate of an optimizer over the largest one; 0 without an optimizer."""
     if optimizer is None:
         return np.zeros(())
-    made = getattr(optimizer, "gradient_step", None)
+    made = gradient_step(rule_of(optimizer))
     if made is None:
         return np.full((), np.inf)
     largest = largest_step if made.normalized else largest_rate
