@@ -1,5 +1,6 @@
 """How often the optimal tokens are separable, against the dimension."""
 
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
-from attsvm.papers.drawing import set_axes, shape_lines
+from attsvm.papers.drawing import GRID_LINES, label, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
@@ -85,11 +86,9 @@ class Feasibility(CrossAndSelf):
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axis = figure.subplots()
-        for shape, shares, (name, line) in zip(
-            sizes["shapes"], found["feasible"], shape_lines(sizes["shapes"]), strict=True
-        ):
-            axis.plot(sizes["dims"], shares, **line, label=name)
-            axis.axvline(threshold(*shape), color=line["color"], linestyle=":", linewidth=0.8)
+        for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], cycle(GRID_LINES), strict=False):
+            axis.plot(sizes["dims"], shares, **line, label=label(n, T))
+            axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)
         set_axes(axis, "dimension d", "separable problems")
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.set_ylim(-0.03, 1.03)
