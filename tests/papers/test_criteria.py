@@ -15,53 +15,38 @@ Planted = Callable[[Arrays], None]
 
 
 def _set(name: str, value: float) -> Planted:
-    def plant(arrays: Arrays) -> None:
-        arrays[name] = np.full_like(arrays[name], value)
+    return _changed(name, lambda array: np.full_like(array, value))
 
-    return plant
+
+def _times(name: str, factor: float) -> Planted:
+    return _changed(name, lambda array: factor * array)
+
+
+def _stale(name: str, axis: int = 0) -> Planted:
+    """A curve that never moves from where it began, with the steps along an axis."""
+    return _changed(name, lambda array: np.repeat(array.take([0], axis), array.shape[axis], axis))
+
+
+def _reversed(name: str, axis: int = 0) -> Planted:
+    """An axis the other way round: the numbers of each solution, or of each norm, are given to another."""
+    return _changed(name, lambda array: np.flip(array, axis).copy())
+
+
+def _reordered(name: str, order: list[int]) -> Planted:
+    """The entries of the last axis in another order."""
+    return _changed(name, lambda array: array[..., order])
+
+
+def _changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Planted:
+    return lambda arrays: arrays.update({name: change(arrays[name])})
+
+
+def _copied(source: str, target: str) -> Planted:
+    return lambda arrays: arrays.update({target: arrays[source]})
 
 
 def _swap(one: str, other: str) -> Planted:
-    def plant(arrays: Arrays) -> None:
-        arrays[one], arrays[other] = arrays[other], arrays[one]
-
-    return plant
-
-
-def _stale(name: str) -> Planted:
-    """A curve that never moves from where it began."""
-
-    def plant(arrays: Arrays) -> None:
-        arrays[name] = np.broadcast_to(arrays[name][:1], arrays[name].shape).copy()
-
-    return plant
-
-
-def _reversed(name: str) -> Planted:
-    """The first axis the other way round: each solution's numbers given to another."""
-
-    def plant(arrays: Arrays) -> None:
-        arrays[name] = arrays[name][::-1].copy()
-
-    return plant
-
-
-def _reversed_norms(name: str) -> Planted:
-    """The last axis the other way round: each norm's numbers given to another."""
-
-    def plant(arrays: Arrays) -> None:
-        arrays[name] = arrays[name][:, ::-1].copy()
-
-    return plant
-
-
-def _stale_in_time(name: str) -> Planted:
-    """The same, with the steps along the second axis."""
-
-    def plant(arrays: Arrays) -> None:
-        arrays[name] = np.broadcast_to(arrays[name][:, :1], arrays[name].shape).copy()
-
-    return plant
+    return lambda arrays: arrays.update({one: arrays[other], other: arrays[one]})
 
 
 def _plant_in_part(plant: Planted, arrays: Arrays, end: str) -> None:
@@ -97,7 +82,7 @@ PLANTED: dict[str, list[Planted]] = {
         _stale("predicted W"),
         _set("parameter W", 0.1),
         _swap("predicted p", "ℓ2 p"),
-        lambda arrays: arrays.update({"ℓ2 p": arrays["predicted p"]}),
+        _copied("predicted p", "ℓ2 p"),
         _set("predicted_relaxed head faster", False),
         _set("predicted_relaxed head slower", True),
         _swap("plain head slower", "relaxed head slower"),
@@ -142,15 +127,15 @@ PLANTED: dict[str, list[Planted]] = {
     ],
     "feasibility": [
         _set("feasible", 0.9),
-        lambda arrays: arrays.update(feasible=arrays["feasible"][:, ::-1]),
+        _reversed("feasible", 1),
         _set("undecided", 0.5),
     ],
     "kinds": [
-        lambda arrays: arrays.update({"share combined": arrays["share combined"][:, ::-1]}),
+        _reversed("share combined", 1),
         # local and not local, then local and undecided, change places
-        lambda arrays: arrays.update({"share factored": arrays["share factored"][..., [0, 2, 1, 3]]}),
-        lambda arrays: arrays.update({"share combined": arrays["share combined"][..., [0, 3, 2, 1]]}),
-        _stale_in_time("share factored"),
+        _reordered("share factored", [0, 2, 1, 3]),
+        _reordered("share combined", [0, 3, 2, 1]),
+        _stale("share factored", 1),
         _set("left combined", 40),
         _set("all_support wide", 0.5),
     ],
@@ -181,7 +166,7 @@ PLANTED: dict[str, list[Planted]] = {
         _stale("combined 6"),
         _reversed("dropped 6"),
         _set("several 6", False),
-        lambda arrays: arrays.update({"dropped 6": np.maximum(arrays["dropped 6"], 1e-15)}),
+        _changed("dropped 6", lambda array: np.maximum(array, 1e-15)),
     ],
     "nonlinear-path": [
         _set("to optimal GELU", 1e-2),
@@ -197,7 +182,7 @@ PLANTED: dict[str, list[Planted]] = {
         _set("solved W", False),
         _set("optimal (K, Q)", False),
         _swap("penalty W", "penalty (K, Q)"),
-        _stale_in_time("ball W"),
+        _stale("ball W", 1),
         _set("apart W", 1e-6),
         _set("mismatch (K, Q)", 1e-2),
         _set("size W", 1.0),
@@ -232,19 +217,19 @@ PLANTED: dict[str, list[Planted]] = {
     ],
     "mirror-path": [
         _swap("divergence 1.75", "divergence 3"),
-        _stale_in_time("divergence 2"),
+        _stale("divergence 2", 1),
         _swap("ray 1.75", "ray 3"),
         _set("undecided 2", True),
     ],
     "bregman": [
         _reversed("divergence 1.75"),
-        _stale_in_time("divergence 3"),
+        _stale("divergence 3", 1),
         _set("decided 2", False),
         _set("divergence 2", 0.5),
     ],
     "joint-mirror": [
         _reversed("divergence 1.75"),
-        _stale_in_time("divergence 3"),
+        _stale("divergence 3", 1),
         _stale("head_divergence 3"),
         _stale("attention 2"),
         _set("head_support 2", False),
@@ -258,13 +243,13 @@ PLANTED: dict[str, list[Planted]] = {
         _reversed("ratio"),
         _set("ratio", 0.5),
         _set("decided", False),
-        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+        _times("ratio", 1.1),
     ],
     "step-length": [
         _reversed("ratio"),
         _set("ratio", 0.99),
-        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
-        lambda arrays: arrays.update({"change": arrays["change"] / 1e3}),
+        _times("ratio", 0.9),
+        _times("change", 1e-3),
         _set("decided", False),
     ],
     "factored-optimizers": [
@@ -272,13 +257,13 @@ PLANTED: dict[str, list[Planted]] = {
         _set("ratio", 0.5),
         _set("change", 5.0),
         _set("decided", False),
-        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+        _times("ratio", 1.1),
     ],
     "multi-head": [
-        lambda arrays: arrays.update({"ratio": arrays["ratio"][..., [1, 0, 2]]}),
+        _reordered("ratio", [1, 0, 2]),
         _set("ratio", 0.99),
-        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
-        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+        _times("ratio", 0.9),
+        _times("ratio", 1.1),
         _set("decided", False),
     ],
     "path": [
@@ -286,7 +271,7 @@ PLANTED: dict[str, list[Planted]] = {
         _set("converged", False),
         _stale("error path"),
         _stale("error run"),
-        lambda arrays: arrays.update({"apart": arrays["apart"][::-1]}),
+        _reversed("apart"),
         _set("apart", 0.3),
     ],
     "next-token-global": [
@@ -308,11 +293,11 @@ PLANTED: dict[str, list[Planted]] = {
     "next-token-norms": [
         _set("missing K and Q acyclic", 0.02),
         _set("missing W, p = 1.75 cyclic", 0.1),
-        _reversed_norms("missing W, p = 1.75 acyclic"),
+        _reversed("missing W, p = 1.75 acyclic", 1),
     ],
     "limit": [
-        lambda arrays: arrays.update({"error exact": arrays["error plain"]}),
-        lambda arrays: arrays.update({"error plain": arrays["error exact"]}),
+        _copied("error plain", "error exact"),
+        _copied("error exact", "error plain"),
         _set("undecided", True),
     ],
 }

@@ -318,10 +318,10 @@ def test_bad_definitions_are_refused_by_name(changes, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"cluster": "tcp://10.0.0.1:8786"}, "cluster: expected scheduler, got a keyword that sweep does not have"),
-        ({"source": "random"}, "source: expected data, got"),
-        ({"trails": 8}, "trails: expected trials, got"),
-        ({"other": 8}, "other: expected trials, data, fixed, seed, budget, block, name, summary, got"),
+        ({"cluster": "tcp://10.0.0.1:8786"}, r"cluster: expected .*, got another keyword; did you mean scheduler\?"),
+        ({"source": "random"}, r"source: .* did you mean data\?"),
+        ({"trails": 8}, r"trails: .* did you mean trials\?"),
+        ({"other": 8}, "other: expected one of trials, data, fixed, seed, budget, block, name, summary, got"),
         (
             {"data": lambda rng, *, dim=2: None},
             r"data: expected .* draw\(generators, \.\.\.\), got .* is rng",

@@ -1,6 +1,7 @@
 """The common parts of drawings: panels and their axes, lines of several shapes (n, T), and rings on paths."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,14 @@ Recorded = tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R 2"]]
 """The steps of the records of a path, and where it is at them."""
 
 
-def label(n: int, T: int) -> str:
-    """The name of a line."""
+def label(n: int, T: int, *_: int) -> str:
+    """The name of the line of a shape."""
     return f"n = {n}, T = {T}"
+
+
+def shape_lines(shapes: Iterable[Sequence[int]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and the line of each shape, which begins with n and T."""
+    return zip((label(*shape) for shape in shapes), cycle(GRID_LINES), strict=False)
 
 
 def panels(height: float, rows: int, columns: int = 1, **options: Any) -> tuple[Figure, Any]:

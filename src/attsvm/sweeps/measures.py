@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from attsvm._utils.extensions import find_named, import_object, kind_check
+from attsvm._utils.extensions import find_named
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, direction_error, margin
 from attsvm.norms import parse_norm
@@ -281,12 +281,15 @@ def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]")
     """
     if isinstance(measure, str):
         name, equals, text = measure.partition("=")
-        if ":" in name and not equals:
-            return parse_measure(read_function(name))
-        found = find_named("measure", MEASURES, name, kind_check(Measure))
+        known: Mapping[str, Measure | type[Measure]] = MEASURES
+        found = find_named("measure", known, name, _parse_object)
         if equals:
             return (found if isinstance(found, type) else type(found)).from_text(text)
         return found() if isinstance(found, type) else found
+    return _parse_object(measure)
+
+
+def _parse_object(measure: object) -> Measure:
     if isinstance(measure, Measure):
         return measure
     if isinstance(measure, type) and issubclass(measure, Measure):
@@ -294,17 +297,3 @@ def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]")
     if callable(measure):
         return OfFunction(measure)
     raise ProblemError(f"measures: expected names, measures or functions, got {measure!r}")
-
-
-def read_function(text: str) -> Callable[..., Any]:
-    """The function at an import path ``package.module:name``.
-
-    Raises ProblemError if there is none.
-    """
-    try:
-        found = import_object(text)
-    except Exception as error:  # a module may fail in any way
-        raise ProblemError(f"{text}: cannot be imported ({type(error).__name__}: {error})") from error
-    if not callable(found):
-        raise ProblemError(f"{text}: expected a function, got {type(found).__name__}")
-    return found

@@ -7,13 +7,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.checks import check_callback, check_integer
-from attsvm._utils.extensions import find_named, kind_check
+from attsvm._utils.extensions import did_you_mean, find_named, kind_check
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, Progress, counted, reports
 from attsvm.errors import ProblemError
@@ -200,8 +199,8 @@ def define(
     """
     for name in options:
         if name not in OPTIONS:
-            meant = OTHER_NAMES.get(name) or next(iter(get_close_matches(name, OPTIONS)), ", ".join(OPTIONS))
-            raise ProblemError(f"{name}: expected {meant}, got a keyword that sweep does not have")
+            meant = did_you_mean(name, OPTIONS, OTHER_NAMES)
+            raise ProblemError(f"{name}: expected one of {', '.join(OPTIONS)}, got another keyword{meant}")
     if isinstance(grid, Mapping):
         if measures is None:
             raise ProblemError("measures: expected at least one, got none")

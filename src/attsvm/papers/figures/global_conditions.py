@@ -1,6 +1,5 @@
 """Runs that meet every hypothesis of global convergence, and runs that break one."""
 
-from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -8,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import gradient_descent
-from attsvm.papers.drawing import GRID_LINES, label, panels, set_axes
+from attsvm.papers.drawing import label, panels, set_axes, shape_lines
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import pooled
@@ -58,10 +57,9 @@ def _astray(problem: Problem, start: np.ndarray, rate: float, steps: int) -> np.
     return np.asarray((run.selected != optimal_tokens(problem)).any(axis=-1))
 
 
-def _runs(
-    n: int, T: int, d: int, count: int, starts: int, steps: int, further: int, multiples: list[int], seed: int
-) -> Arrays:
-    problem = _problems(n, T, d, count, seed)
+def _runs(n: int, T: int, d: int, sizes: Sizes) -> Arrays:
+    starts, steps, seed = (sizes[name] for name in ("starts", "steps", "seed"))
+    problem = _problems(n, T, d, sizes["problems"], seed)
     start = _starts(problem, starts, seed + 1)
     found = global_convergence_conditions(problem, start, optimizer=gradient_descent(1.0 - 1e-9))
     excess = np.asarray(found.excess_loss)
@@ -69,12 +67,12 @@ def _runs(
     astray = np.asarray((run.selected != optimal_tokens(problem)).any(axis=-1))
     late = astray & found.holds & (excess <= NEAR)
     if late.any():
-        astray[late] = _astray(problem[np.nonzero(late)[1]], run.weights[late], 1.0, further)
+        astray[late] = _astray(problem[np.nonzero(late)[1]], run.weights[late], 1.0, sizes["further_steps"])
     above = np.asarray(global_convergence_conditions(problem, run.weights).excess_loss) >= 1
     few = slice(0, max(8, starts // 8))
     safe = excess[few] <= NEAR
     shares = [float(astray[few][safe].mean())]
-    shares += [float(_astray(problem, start[few], float(m), steps)[safe].mean()) for m in multiples[1:]]
+    shares += [float(_astray(problem, start[few], float(m), steps)[safe].mean()) for m in sizes["multiples"][1:]]
     return {
         "holds": np.asarray(found.holds),
         "excess": excess,
@@ -145,15 +143,15 @@ class GlobalConditions(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        shared = [sizes[key] for key in ("problems", "starts", "steps", "further_steps", "multiples", "seed")]
-        found = {label(n, T): piece(f"runs-n{n}-T{T}-d{d}", _runs, n, T, d, *shared) for n, T, d in sizes["shapes"]}
+        shapes, own = sizes["shapes"], dict(sizes)
+        found = {label(n, T): piece(f"runs-n{n}-T{T}-d{d}", _runs, n, T, d, own) for n, T, d in shapes}
         found["exceptions"] = piece(
             "exceptions", _exceptions, sizes["exceptions"], sizes["fractions"], sizes["steps_of_exceptions"]
         )
         return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        names = [label(n, T) for n, T, _ in sizes["shapes"]]
+        names = [label(*shape) for shape in sizes["shapes"]]
         holds, excess, astray, above = (pooled(found, key, names) for key in ("holds", "excess", "astray", "above"))
         safe = holds & (excess <= NEAR)
         elsewhere = int((above & holds).sum() + (astray & safe & ~above).sum())
@@ -196,8 +194,7 @@ class GlobalConditions(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure, (top, bottom) = panels(4.0, 2)
         places = np.arange(len(BINS) - 1)
-        for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
-            name = label(n, T)
+        for name, line in shape_lines(sizes["shapes"]):
             excess = found[f"excess {name}"]
             inside = np.where((excess > NEAR) & (excess < 1), -1, np.digitize(excess, BINS) - 1)
             astray = found[f"astray {name}"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
 from attsvm.pages.words import number
-from attsvm.papers.drawing import GRID_LINES, label, legend_over, set_axes
+from attsvm.papers.drawing import legend_over, set_axes, shape_lines
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
@@ -281,9 +280,9 @@ class Kinds(CrossAndSelf):
         legend_over(figure, axis, 4, columnspacing=1.0, handlelength=1.2)
         last = figure.add_subplot(grid[len(shapes), :], **DATA)
         every = [*dims, *sizes["wide_dims"]]
-        for i, ((n, T), line) in enumerate(zip(shapes, cycle(GRID_LINES), strict=False)):
+        for i, (name, line) in enumerate(shape_lines(shapes)):
             support = [*found["all_support combined"][i], *found["all_support wide"][i]]
-            last.plot(every, support, **line, label=label(n, T))
+            last.plot(every, support, **line, label=name)
         last.set_xscale("log")
         shown = [2, 5, 10, 20, 50, 100, 200, 500, 1000]
         last.set_xticks(shown, [str(d) for d in shown])

@@ -1,6 +1,5 @@
 """Runs that start on the border of the computed cone around a locally optimal direction, and below its radius."""
 
-from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.papers.drawing import GRID_LINES, label, panels, set_axes
+from attsvm.papers.drawing import label, panels, set_axes, shape_lines
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled
@@ -62,9 +61,10 @@ def _left(problem: Problem, cone: Conditions, start: np.ndarray, steps: int) -> 
     return outside.any(axis=0), errors[0], errors[-1], run.selected
 
 
-def _runs(n: int, T: int, d: int, problems: int, starts: int, steps: int, factors: list[float], seed: int) -> Arrays:
-    generator = np.random.default_rng(seed)
-    drawn = random_problem(n, T, d, seed, batch=(problems,))
+def _runs(n: int, T: int, d: int, sizes: Sizes) -> Arrays:
+    problems, starts, steps = (sizes[name] for name in ("problems", "starts", "steps"))
+    generator = np.random.default_rng(sizes["seed"])
+    drawn = random_problem(n, T, d, sizes["seed"], batch=(problems,))
     arrays: dict[str, list[np.ndarray]] = {key: [] for key in ("left", "below", "opening", "radius", "step", "ratio")}
     arrays |= {"optimal": [], "elsewhere": []}
     for i in range(problems):
@@ -78,7 +78,7 @@ def _runs(n: int, T: int, d: int, problems: int, starts: int, steps: int, factor
         few = max(10, starts // 10)
         below = [
             [x.mean() for x in (outside, (kept != selected).any(axis=-1))]
-            for factor in factors
+            for factor in sizes["factors"]
             for outside, _, _, kept in [_left(problem, cone, factor * start[:few], steps)]
         ]
         found = {
@@ -132,11 +132,11 @@ class LocalCone(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        shared = [sizes[key] for key in ("problems", "starts", "steps", "factors", "seed")]
-        return joined({label(n, T): piece(f"n{n}-T{T}-d{d}", _runs, n, T, d, *shared) for n, T, d in sizes["shapes"]})
+        shapes, own = sizes["shapes"], dict(sizes)
+        return joined({label(n, T): piece(f"n{n}-T{T}-d{d}", _runs, n, T, d, own) for n, T, d in shapes})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        names = [label(n, T) for n, T, _ in sizes["shapes"]]
+        names = [label(*shape) for shape in sizes["shapes"]]
         left, elsewhere = (pooled(found, key, names) for key in ("left", "elsewhere"))
         lost = np.concatenate([found[f"below {name}"][:, -1, 0] for name in names])
         passed = {
@@ -166,8 +166,7 @@ class LocalCone(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure, (top, bottom) = panels(3.8, 2)
         factors = [1.0, *sizes["factors"]]
-        for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
-            name = label(n, T)
+        for name, line in shape_lines(sizes["shapes"]):
             below = found[f"below {name}"].mean(axis=0)
             top.plot(factors, [found[f"left {name}"].mean(), *below[:, 0]], **line, label=name)
             bottom.plot(factors, [found[f"elsewhere {name}"].mean(), *below[:, 1]], **line)

@@ -89,20 +89,19 @@ def draw_errors(axis: Axes, found: Arrays, name: object) -> None:
     set_axes(axis, log="xy")
 
 
-def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int, self_attention: bool) -> Arrays:
+def _some(d: int, number: int, seed: list[int], sizes: Sizes, self_attention: bool) -> Arrays:
     """Direction errors of the decided and feasible candidates."""
-    problem, head, start = _candidates(n, T, d, number, seed, self_attention)
-    run = train(problem, head=head, init=start, steps=steps, record=40)
+    problem, head, start = _candidates(sizes["n"], sizes["T"], d, number, seed, self_attention)
+    run = train(problem, head=head, init=start, steps=sizes["steps"], record=40)
     return errors_of_runs_that_count(problem, run)[0] | {"candidates": np.asarray(number)}
 
 
-def _dimension(
-    n: int, T: int, d: int, runs: int, candidates: int, seed: int, steps: int, self_attention: bool
-) -> Arrays:
-    """The first ``runs`` runs that count. Candidates are drawn in rounds until there are enough."""
+def _dimension(d: int, candidates: int, sizes: Sizes, self_attention: bool) -> Arrays:
+    """The first runs that count. Candidates are drawn in rounds until there are enough."""
     rounds: list[Arrays] = []
+    runs = sizes["runs"]
     while sum(found["dropped"].size for found in rounds) < runs:
-        rounds.append(_some(n, T, d, candidates, [seed, d, len(rounds)], steps, self_attention))
+        rounds.append(_some(d, candidates, [sizes["seed"], d, len(rounds)], sizes, self_attention))
     joined = {name: np.concatenate([found[name] for found in rounds], axis=-1)[..., :runs] for name in PREDICTIONS}
     joined |= {name: np.concatenate([found[name] for found in rounds])[:runs] for name in ("dropped", "several")}
     accepted = sum(found["dropped"].size for found in rounds) / sum(int(found["candidates"]) for found in rounds)
@@ -155,11 +154,8 @@ class NonlinearHead(CrossAndSelf):
     }
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
-        found = {}
-        for d, candidates in zip(sizes["dims"], sizes["candidates"], strict=True):
-            arguments = (sizes["n"], sizes["T"], d, sizes["runs"], candidates, sizes["seed"], sizes["steps"])
-            found[f"{d}"] = piece(f"d{d}", _dimension, *arguments, self_attention)
-        return joined(found)
+        dims = zip(sizes["dims"], sizes["candidates"], strict=True)
+        return joined({f"{d}": piece(f"d{d}", _dimension, d, drawn, dict(sizes), self_attention) for d, drawn in dims})
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         dims = sizes["dims"]

@@ -1,6 +1,5 @@
 """The rank of Frobenius and nuclear Att-SVM solutions, and what a smaller largest rank costs."""
 
-from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +8,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error, margin
-from attsvm.papers.drawing import GRID_LINES, label
+from attsvm.papers.drawing import shape_lines
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import undecided
@@ -197,8 +196,8 @@ class Rank(CrossAndSelf):
         axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4), subplot_kw=DATA)
         panels = (("frobenius", "rank, Frobenius"), ("nuclear", "rank, nuclear"), ("feasible", "feasible"))
         for axis, (name, title) in zip(axes, panels, strict=True):
-            for (n, T), values, line in zip(sizes["shapes"], found[name], cycle(GRID_LINES), strict=False):
-                axis.plot(sizes["dims"], values, **line, label=label(n, T))
+            for values, (shape, line) in zip(found[name], shape_lines(sizes["shapes"]), strict=True):
+                axis.plot(sizes["dims"], values, **line, label=shape)
             axis.set_ylabel(title)
             axis.set_ylim(bottom=0)
         axes[1].sharey(axes[0])

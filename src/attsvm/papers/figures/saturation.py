@@ -47,18 +47,20 @@ def _optimizer(way: str, steps: int) -> Optimizer:
     return limit_optimizer("factored", steps)
 
 
-def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: dict[str, int], self_attention: bool) -> Arrays:
+def _run(way: str, sizes: Sizes, self_attention: bool) -> Arrays:
+    n, T, d, runs, seed = (sizes[name] for name in ("n", "T", "d", "runs", "seed"))
+    steps = sizes["steps"][way]
     problem = random_problem(n, T, d, seed, batch=(runs,), self_attention=self_attention)
     # the published start, which is that of a linear layer
     draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
-    spread = np.rint(np.geomspace(1, steps[way], 60)).astype(int)
+    spread = np.rint(np.geomspace(1, steps, 60)).astype(int)
     run = train(
         problem,
         attention="combined" if way == "W" else "factored",
-        optimizer=_optimizer(way, steps[way]),
+        optimizer=_optimizer(way, steps),
         init={"W": draws[0]} if way == "W" else {"K": draws[1], "Q": draws[2]},
         penalty=PENALTY if way == "per factor" else 0.0,
-        steps=steps[way],
+        steps=steps,
         record=sorted({0, *spread.tolist(), PUBLISHED_STEPS}),
     )
     found: Arrays = {
@@ -114,8 +116,7 @@ class Saturation(CrossAndSelf):
     }
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
-        shape = [sizes[name] for name in ("n", "T", "d", "runs", "seed")]
-        return joined(each(piece, sizes["steps"], _run, *shape, sizes["steps"], self_attention))
+        return joined(each(piece, sizes["steps"], _run, dict(sizes), self_attention))
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         decided = {way: ~found[f"undecided {way}"] for way in WAYS}
