@@ -48,9 +48,6 @@ def test_a_shuffled_table_predicts_as_the_list_does(data):
     scores = of_table.instance_scores(frame.sample(frac=1, random_state=2), class_="yes").sort_index()
     assert scores.name == "yes"
     np.testing.assert_allclose(scores, np.concatenate(fitted.instance_scores(arrays, class_="yes")), rtol=1e-9)
-    ranked = of_table.ranked_instances(frame, class_="yes", top=1)
-    assert ranked["row"][0] == scores.idxmax()
-    assert ranked["bag"][0] == frame["bag"][scores.idxmax()]
 
 
 def test_results_of_a_table_have_the_names_of_the_classes(data):

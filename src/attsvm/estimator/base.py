@@ -314,42 +314,6 @@ class SequenceClassifier(Learned):
         column = self._column(class_)
         return given.restore(_of_column(scores, column), self._order[column])
 
-    def ranked_instances(
-        self, X: Any, *, class_: Any = None, mask: Any = None, top: int | None = None
-    ) -> dict[str, np.ndarray]:
-        """The tokens with the largest scores of :meth:`instance_scores`, in decreasing order.
-
-        Parameters
-        ----------
-        X, mask
-            As for :meth:`fit`.
-        class_ : optional
-            The class whose scores are meant. By default the positive one of two classes, ``positive_``, otherwise
-            required.
-        top : int, optional
-            Number of tokens. By default all.
-
-        Returns
-        -------
-        dict of ndarray
-            ``bag``: the name of the sequence, or its position; ``row``: the index of the token's row in a table, or its
-            position in the sequence; ``score``. ``pandas.DataFrame`` makes a table of it.
-
-        Raises
-        ------
-        ProblemError
-            If the class is none of the classes, or required.
-        """
-        given, scores = self._scored(X, mask)
-        chosen = _of_column(scores, self._column(class_))
-        sequences = given.sequences
-        count = len(chosen) if top is None else check_integer("top", top, 1)
-        order = np.argsort(-chosen, kind="stable")[:count]
-        number = np.repeat(np.arange(len(sequences)), sequences.lengths)
-        rows = np.arange(len(number)) - sequences.offsets[number] if given.rows is None else given.rows
-        bags = number if given.names is None else given.names[number]
-        return {"bag": bags[order], "row": rows[order], "score": chosen[order]}
-
     def __sklearn_tags__(self) -> Any:
         """Tags of the estimator for scikit-learn."""
         tags = super().__sklearn_tags__()

@@ -84,9 +84,6 @@ class AttentionClassifier(SequenceClassifier):
     >>> nines = bags.test_digits.reshape(-1, 5) == 9
     >>> bool(nines[range(1000), place][bags.test_labels == 1].mean() > 0.8)
     True
-    >>> ranked = classifier.ranked_instances(bags.test, top=3)
-    >>> ranked["bag"].shape, bool(ranked["score"][0] >= ranked["score"][1])
-    ((3,), True)
     """
 
     @property

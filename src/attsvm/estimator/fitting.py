@@ -178,6 +178,7 @@ def epoch(
     for chosen in batches:
         batch = gather(task.sequences, chosen, targets, task.weights, centre, scale, usual)
         with precision(dtype), _enough_memory(settings.device, len(chosen)):
+            step = _step_of(settings.optimizer, state.network, default_device())
             parameters, average, optimizer, value = step(
                 state.parameters,
                 state.average,
@@ -186,37 +187,18 @@ def epoch(
                 dtype.type(alpha),
                 dtype.type(len(chosen) / state.full),
                 dtype.type(max(1 / (state.steps + 1), 1 / AVERAGED)),
-                settings.optimizer,
-                state.network,
             )
         state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
         yield state, value
 
 
-def step(
-    parameters: Parameters,
-    average: Parameters,
-    state: Any,
-    batch: Batch,
-    alpha: Any,
-    part: Any,
-    share: Any,
-    optimizer: optax.GradientTransformation,
-    network: Network,
-) -> tuple[Parameters, Parameters, Any, jax.Array]:
-    """Make one step and update the average of the parameters; also returns the objective before the step.
-
-    ``part`` is the size of the batch over that of a full one, and ``share`` that of the new parameters in the average.
-    """
-    made: tuple[Parameters, Parameters, Any, jax.Array] = _step_of(optimizer, network, default_device())(
-        parameters, average, state, batch, alpha, part, share
-    )
-    return made
-
-
 @lru_cache(maxsize=32)
 def _step_of(optimizer: optax.GradientTransformation, network: Network, device: jax.Device) -> Callable[..., Any]:
-    """The step of a network with an optimizer on a device, compiled for each shape."""
+    """The step of a network with an optimizer on a device, compiled for each shape.
+
+    It updates the average of the parameters, too, and returns the objective before the step. ``part`` is the size of
+    the batch over that of a full one, and ``share`` that of the new parameters in the average.
+    """
 
     def make(
         parameters: Parameters,

@@ -159,7 +159,7 @@ def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
 def _has_keys(X: Any) -> bool:
     """Whether it is a dict or a TensorDict with the tokens under "X", or a list of them."""
     first = X[0] if isinstance(X, list | tuple) and len(X) else X
-    return hasattr(first, "keys") and not is_table(first) and "X" in list(first.keys())
+    return callable(getattr(first, "keys", None)) and not is_table(first) and "X" in list(first.keys())
 
 
 def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]:

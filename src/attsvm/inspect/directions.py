@@ -11,8 +11,9 @@ from attsvm.inspect.weights import Layer
 class ReadingDirection(NamedTuple):
     """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
 
-    With rotary positions it is W before the rotation. The sign of the pair is arbitrary. A query with a positive coordinate along v raises the
-    logits of tokens with a positive coordinate along u, and lowers those with a negative one.
+    With rotary positions it is W before the rotation. The sign of the pair is arbitrary. A query with a positive
+    coordinate along v raises the logits of tokens with a positive coordinate along u, and lowers those with a negative
+    one.
     """
 
     value: float  # singular value
