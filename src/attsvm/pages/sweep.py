@@ -48,6 +48,7 @@ def sweep_page(summary: Summary, command: str, level: float) -> Page:
         terminal=[table],
         made_by=f"Seed {summary.attributes['seed']}",
         kept=("the table", "table.csv"),
+        origin=summary.attributes,
         others={"table.csv": partial(_write_table, summary)},
         is_wide=True,
     )
