@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attsvm.papers import Figure
     from attsvm.papers.page import Card
 
-SCHEMA = "attsvm.figures/1"
-LIST_SCHEMA = "attsvm.figure-list/1"
 _LISTED = ("name", "title", "seconds")
 
 HELP = """
@@ -78,6 +76,7 @@ def reproduce(
     from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
     from attsvm.pages.plain import command_result, dumps
+    from attsvm.pages.schemas.papers import FigureListResult, FiguresResult
     from attsvm.papers.page import page
     from attsvm.papers.run import chosen, claim
     from attsvm.papers.several import run_several
@@ -88,7 +87,7 @@ def reproduce(
         known = list(chosen(["all"]).values())
         if json:
             listed = [{field: getattr(figure, field) for field in _LISTED} for figure in known]
-            print(dumps(command_result(LIST_SCHEMA, command_line(), {"figures": listed})))
+            print(dumps(command_result(FigureListResult, command_line(), {"figures": listed})))
         else:
             _list(console, known)
         return
@@ -110,7 +109,7 @@ def reproduce(
     with atomic_write(out / "index.html") as stream:
         stream.write(page(cards, command).encode())
     if json:
-        print(dumps(command_result(SCHEMA, command, {"figures": {card.name: card.numbers for card in cards}})))
+        print(dumps(command_result(FiguresResult, command, {"figures": {card.name: card.numbers for card in cards}})))
     finish(out, "index.html, figures and numbers")
 
 

@@ -14,6 +14,9 @@ from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import data_numbers, head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.inspection import CompareResult
+from attsvm.pages.schemas.inspection import HeadChange as HeadChangeFields
+from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from attsvm.inspect.weights import Layer
 
 comparison_figures = lazy_loader.load("attsvm.pages.comparison_figures", suppress_warning=True)
-
-SCHEMA = "attsvm.compare/1"
 
 SHOWN = 8
 """Most heads with other weights that a sentence names."""
@@ -330,7 +331,7 @@ def _numbers(
 ) -> dict[str, Any]:
     first = series.inspections[0]
     return command_result(
-        SCHEMA,
+        CompareResult,
         command,
         {
             "seed": first.seed,
@@ -351,18 +352,14 @@ def _numbers(
                 for k, (name, one) in enumerate(zip(series.names, series.inspections, strict=True))
             ],
             "changes": [
-                {
-                    "layer": one.layer,
-                    "head": one.head,
-                    "changed": one.changed,
-                    "since_first": series.since_first[one.layer, one.head],
-                    "since_previous": series.since_previous[one.layer, one.head],
-                    "margin_moved": None if one.margin is None else one.margin_moved,
-                    "weights": None if one.weights is None else one.weights._asdict(),
-                    "queries": one.queries,
-                    "before": one.before,
-                    "after": one.after,
-                }
+                fields_of(
+                    HeadChangeFields,
+                    one,
+                    since_first=series.since_first[one.layer, one.head],
+                    since_previous=series.since_previous[one.layer, one.head],
+                    margin_moved=None if one.margin is None else one.margin_moved,
+                    weights=None if one.weights is None else one.weights._asdict(),
+                )
                 for one in series.total.heads
             ],
         },

@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.measures import in_cone, margin
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.fit import FitResult
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
@@ -14,8 +15,6 @@ from attsvm.theory import Hypothesis, local_convergence_conditions
 if TYPE_CHECKING:
     from attsvm._fit.comparison import Comparison, Scores
     from attsvm._fit.result import Fit
-
-SCHEMA = "attsvm.fit/2"
 
 LAYER = "this layer"
 KERNEL_MEANS = "mean of random Fourier features of the tokens"
@@ -40,7 +39,7 @@ def numbers(fit: "Fit", command: str, threads: int | None = None, *, interrupted
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
     return command_result(
-        SCHEMA,
+        FitResult,
         command,
         {
             "seed": fit.seed,

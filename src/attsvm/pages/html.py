@@ -1,7 +1,7 @@
 """The HTML view of a page: one self-contained file, light and dark."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -45,11 +45,9 @@ def render(page: Page, parts: Sequence[AnyPart]) -> str:
 
     ``parts``: of its body. Labels link to the definitions of their terms, which the page ends with.
     """
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(page=page, parts=parts, entries=_entries(parts), origin=_origin(page.numbers), scripts=SCRIPTS)
-    )
+    origin = _origin(page.numbers if page.origin is None else page.origin)
+    template = _environment().get_template("page.html.j2")
+    return template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
 
 
 def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:
@@ -60,14 +58,13 @@ def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:
             entries.append((part.id, part.entry))
         elif isinstance(part, Figures) and part.listed:
             entries += [(f"figure-{one.name}", one.title) for one in part.shown]
-        elif isinstance(part, Part) and part.shape == "claims":
-            entries += [(card.name, card.title) for card in part.values["summary"]]
+        elif isinstance(part, Part):
+            entries += part.entries
     return entries
 
 
-def _origin(numbers: dict[str, Any]) -> Markup:
+def _origin(about: Mapping[str, Any]) -> Markup:
     """Version, seed, seconds and hash of a result; empty if it has no version."""
-    about = numbers.get("sweep", numbers)
     if "version" not in about:
         return Markup("")
     said = [Markup("attsvm {}").format(about["version"])]

@@ -1,21 +1,21 @@
 """The result of ``attsvm inspect`` as JSON-able numbers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.inspection import CausalTest, Direction, InspectResult, Origins, View
+from attsvm.pages.schemas.inspection import Reasons as ReasonFields
+from attsvm.pages.schemas.model import fields_of
 from attsvm.results import Status
 
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation, Inspection
-    from attsvm.inspect.directions import ReadingDirection
     from attsvm.inspect.heads import Head
     from attsvm.inspect.reasons import Reasons
     from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
-
-SCHEMA = "attsvm.inspect/2"
 
 
 def inspection_numbers(
@@ -33,7 +33,7 @@ def inspection_numbers(
     """
     inspection, twin, steps, tests = found
     return command_result(
-        SCHEMA,
+        InspectResult,
         command,
         {
             "seed": inspection.seed,
@@ -58,9 +58,7 @@ def inspection_numbers(
             "twin_gap": None if twin is None else twin.gap,
             "twin": None if twin is None else [head_numbers(head) for head in twin.heads],
             "checkpoints": [{"step": step, "heads": [head_numbers(head) for head in one.heads]} for step, one in steps],
-            "view": None
-            if inspection.view is None
-            else _view(inspection.view) | {"tests": [_test(one) for one in tests]},
+            "view": None if inspection.view is None else _view(inspection.view, tests),
         },
     )
 
@@ -87,66 +85,34 @@ def head_numbers(head: "Head") -> dict[str, Any]:
     return {**numbers, "rebuilt_error": head.rebuilt_error}
 
 
-def _view(view: "HeadView") -> dict[str, Any]:
+def _view(view: "HeadView", tests: "tuple[TestedReason, ...]") -> dict[str, Any]:
     interval = view.interval
-    ends = None if interval is None or interval.upper is None else [interval.lower, interval.upper]
-    return {
-        "layer": view.layer,
-        "head": view.head,
-        "frobenius_norm": view.norm,
-        "nuclear_norm": view.nuclear_norm,
-        "spectral_norm": view.spectral_norm,
-        "singular_values": view.singular_values,
-        "margin_ratio": ends,
-        "status": Status.FINISHED if interval is None else interval.status,
-        "support": None if view.support is None else np.argwhere(view.support),
-        "reasons": None if view.reasons is None else _reasons(view.reasons),
-        "factor_change": None if view.factor_change is None else view.factor_change._asdict(),
-        "origins": None if view.explanation is None else _origins(view.explanation),
-        "directions": [_direction(one) for one in view.directions],
-    }
-
-
-def _direction(direction: "ReadingDirection") -> dict[str, Any]:
-    ends = {"query_ends": direction.query_ends, "key_ends": direction.key_ends}
-    vocabulary = direction.vocabulary_ends
-    return {
-        "value": direction.value,
-        "share": direction.share,
-        **{name: list(both) for name, both in ends.items()},
-        "vocabulary_ends": None if vocabulary is None else list(vocabulary),
-    }
+    return fields_of(
+        View,
+        view,
+        frobenius_norm=view.norm,
+        margin_ratio=None if interval is None or interval.upper is None else [interval.lower, interval.upper],
+        status=Status.FINISHED if interval is None else interval.status,
+        support=None if view.support is None else np.argwhere(view.support),
+        reasons=None if view.reasons is None else _reasons(view.reasons),
+        factor_change=None if view.factor_change is None else view.factor_change._asdict(),
+        origins=None if view.explanation is None else _origins(view.explanation),
+        directions=[fields_of(Direction, one) for one in view.directions],
+        tests=[_test(one) for one in tests],
+    )
 
 
 def _test(reason: "TestedReason") -> dict[str, Any]:
-    test = reason.test
-    names = (
-        "score", "resampled", "alone", "without_query", "without_key", "sufficiency", "necessity",
-        "control_sufficiency", "control_necessity", "passed",
-    )  # fmt: skip
-    return {
-        **reason.pair._asdict(),
-        **({name: None if test is None else getattr(test, name) for name in names}),
-        "untested": reason.untested,
-    }
+    given = {**reason.pair._asdict(), "untested": reason.untested}
+    if reason.test is None:
+        given = dict.fromkeys(get_type_hints(CausalTest)) | given
+    return fields_of(CausalTest, reason.test, **given)
 
 
 def _origins(explanation: "Explanation") -> dict[str, Any]:
-    return {
-        "margin": explanation.margin,
-        "error": explanation.error,
-        "terms": explanation.terms()._asdict(),
-        "groups": explanation.groups,
-        "pairs": [pair._asdict() for pair in explanation.pairs(40)],
-    }
+    pairs = [pair._asdict() for pair in explanation.pairs(40)]
+    return fields_of(Origins, explanation, terms=explanation.terms()._asdict(), pairs=pairs)
 
 
 def _reasons(reasons: "Reasons") -> dict[str, Any]:
-    return {
-        "triples": reasons.triples,
-        "shares": reasons.shares,
-        "cosine": reasons.cosine,
-        "overlap": reasons.overlap,
-        "chance": reasons.chance,
-        "change": reasons.change._asdict(),
-    }
+    return fields_of(ReasonFields, reasons, change=reasons.change._asdict())

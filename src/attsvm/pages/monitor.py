@@ -13,11 +13,10 @@ from attsvm.pages.folder import claim_folder
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
 from attsvm.pages.plain import command_result
 from attsvm.pages.records import Records, joined
+from attsvm.pages.schemas.inspection import MonitorResult
 from attsvm.pages.words import listed, short
 
 monitor_figures = lazy_loader.load("attsvm.pages.monitor_figures", suppress_warning=True)
-
-SCHEMA = "attsvm.monitor/1"
 
 COLLAPSED = 0.1
 """Heads with a smaller mean entropy, in nats, are named."""
@@ -111,7 +110,7 @@ def monitor_page(records: Records, *, source: str | None, command: str) -> Page:
     rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]
     counts = summary(records)
     return Page(
-        command_result(SCHEMA, command, numbers),
+        command_result(MonitorResult, command, numbers),
         title="Attention heads during training",
         kicker=counts,
         verdict=verdict(records),

@@ -9,13 +9,12 @@ import numpy as np
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.texts import NextTokenResult
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
 from attsvm.results import Status
 
 if TYPE_CHECKING:
     from attsvm._fit.texts.next_words import LastWord, NextWords
-
-SCHEMA = "attsvm.next-token/1"
 
 EXAMPLES = 4
 """Held-out contexts that are shown of a last word."""
@@ -262,7 +261,7 @@ def next_word_numbers(
         "last_words": [_of_word(done, one) for one in done.last_words],
         "seconds": done.seconds,
     }
-    return command_result(SCHEMA, command, result)
+    return command_result(NextTokenResult, command, result)
 
 
 def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:

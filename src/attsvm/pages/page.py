@@ -99,6 +99,7 @@ class Part:
 
     shape: str
     values: Mapping[str, Any]
+    entries: Sequence[tuple[str, str]] = ()  # ids and titles of what it puts into the table of contents
 
     def __getattr__(self, name: str) -> Any:
         """The value of this name."""
@@ -136,6 +137,7 @@ class Page:
     terminal: Sequence[Table | str] = ()  # tables and remarks before the verdict on the terminal
     made_by: str = ""  # the seed or the data, below every figure
     kept: tuple[str, str] | None = None  # what else the folder holds, and its file or folder
+    origin: Mapping[str, Any] | None = None  # version, seed and hash of what is shown, if not those of the numbers
     others: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)  # what saves other files, by name
     footer: str = ""  # a last line, with citations
     is_wide: bool = False  # whether its tables have a wide line in a file or a pipe

@@ -3,11 +3,14 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm._version import __version__
+
+if TYPE_CHECKING:
+    from attsvm.pages.schemas.model import Result
 
 
 def jsonable(value: Any) -> Any:
@@ -30,9 +33,9 @@ def jsonable_dict(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: jsonable(value) for name, value in values.items()}
 
 
-def command_result(schema: str, command: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
+def command_result(form: "type[Result]", command: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON-able result of a command: its schema, the version of attsvm, the command line, and the numbers."""
-    return jsonable_dict({"schema": schema, "version": __version__, "command": command, **numbers})
+    return jsonable_dict({"schema": form.SCHEMA, "version": __version__, "command": command, **numbers})
 
 
 def dumps(value: Any, indent: str = "") -> str:

@@ -8,49 +8,28 @@ import numpy as np
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.model import fields_of
+from attsvm.pages.schemas.problems import ProfileResult
 from attsvm.pages.words import number, percent
 from attsvm.plot.matrix import drawn_matrix
 from attsvm.profiles import MarginProfile
 from attsvm.profiles.verdict import written
 
-SCHEMA = "attsvm.profile/1"
-
-_FIELDS = (
-    "optimizer",
-    "learning_rate",
-    "attention",
-    "steps",
-    "batch_size",
-    "status",
-    "verdict",
-    "reason",
-    "chosen",
-    "underflows",
-)
-
 
 def profile_page(profile: MarginProfile, *, command: str, threads: int | None) -> Page:
     """The page of a profile, whose numbers docs/guide/results.md documents."""
-    numbers = command_result(
-        SCHEMA,
-        command,
-        {
-            **{name: getattr(profile, name) for name in _FIELDS},
-            "threads": threads,
-            "norms": list(profile.norms),
-            "schedules": list(profile.schedules),
-            "steps_made": list(profile.steps_made),
-            "mean_ratios": profile.mean,
-            "ratios": profile.ratios,
-            "raw_ratios": profile.raw_ratios,
-            "share_decided": profile.decided.mean(axis=1),
-            "median_logit_change": np.median(profile.logit_change, axis=1),
-        },
+    numbers = fields_of(
+        ProfileResult,
+        profile,
+        threads=threads,
+        mean_ratios=profile.mean,
+        share_decided=profile.decided.mean(axis=1),
+        median_logit_change=np.median(profile.logit_change, axis=1),
     )
     problems = f"{profile.ratios.shape[1]} problems"
     said = "Inconclusive" if profile.norm is None else f"It maximises the margin in the {profile.verdict} norm"
     return Page(
-        numbers,
+        command_result(ProfileResult, command, numbers),
         title=f"Margin profile of {profile.optimizer}",
         kicker=f"{problems} · {profile.attention} attention · {profile.batches} · "
         f"at most {profile.steps:,} steps of each schedule",

@@ -8,6 +8,8 @@ import numpy as np
 from attsvm.norms import Lp
 from attsvm.pages.page import Page, Table
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.model import fields_of
+from attsvm.pages.schemas.problems import TrainResult
 from attsvm.pages.words import Rows, number, status_counts, status_words
 from attsvm.problem import Problem
 from attsvm.training import Run
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from attsvm.theory import Prediction
 
 theory = lazy_loader.load("attsvm.theory", suppress_warning=True)
-
-SCHEMA = "attsvm.train/1"
 
 LONGEST_SELECTION = 20
 """Most queries whose selected tokens are printed."""
@@ -37,33 +37,26 @@ def run_page(
     counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
     largest = run.probability[counted]
     precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
-    numbers = command_result(
-        SCHEMA,
-        command,
-        {
-            "seed": run.seed,
-            "threads": threads,
-            "data": {"source": source, "sha256": problem.data_hash},
-            "attention": run.attention,
-            "fixed": list(run.fixed),
-            "head": run.head,
-            "optimizer": run.optimizer,
-            "norm_of_optimizer": None if run.limit.norm is None else run.limit.norm.name,
-            "trials": int(np.prod(run.batch_shape, dtype=int)),
-            "status": status_counts(run.status),
-            "steps": run.steps,
-            "loss": np.mean(run.loss),
-            "median_largest_probability": np.median(largest),
-            "lowest_largest_probability": np.min(largest),
-            "weights_norm": np.median(Lp(2.0).values(run.weights, 2 if problem.has_queries else 1)),
-            "log_scale": np.median(run.log_scale),
-            "trials_past_precision": int((precise >= 0).sum()),
-            "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
-            "selected": None if run.batch_shape else run.selected,
-            "seconds": seconds,
-            "prediction": None if prediction is None else _predicted(prediction),
-        },
+    found = fields_of(
+        TrainResult,
+        run,
+        threads=threads,
+        data={"source": source, "sha256": problem.data_hash},
+        norm_of_optimizer=None if run.limit.norm is None else run.limit.norm.name,
+        trials=int(np.prod(run.batch_shape, dtype=int)),
+        status=status_counts(run.status),
+        loss=np.mean(run.loss),
+        median_largest_probability=np.median(largest),
+        lowest_largest_probability=np.min(largest),
+        weights_norm=np.median(Lp(2.0).values(run.weights, 2 if problem.has_queries else 1)),
+        log_scale=np.median(run.log_scale),
+        trials_past_precision=int((precise >= 0).sum()),
+        precise_until=int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
+        selected=None if run.batch_shape else run.selected,
+        seconds=seconds,
+        prediction=None if prediction is None else _predicted(prediction),
     )
+    numbers = command_result(TrainResult, command, found)
     return Page(numbers, terminal=[Table(_rows(numbers))])
 
 

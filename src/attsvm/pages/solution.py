@@ -6,35 +6,28 @@ import numpy as np
 
 from attsvm.pages.page import Page, Table
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.model import fields_of
+from attsvm.pages.schemas.problems import SolveResult
 from attsvm.pages.words import Rows, number
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution
 
-SCHEMA = "attsvm.solve/1"
-
-_FIELDS = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")
-
 
 def solution_page(problem: Problem, solution: Solution, *, source: str, command: str, threads: int | None) -> Page:
     """The page of a solution, whose numbers docs/guide/results.md documents; it has no HTML."""
-    numbers = command_result(
-        SCHEMA,
-        command,
-        {
-            "threads": threads,
-            "data": {"source": source, "sha256": problem.data_hash},
-            "norm": solution.norm.name,
-            "slack": solution.slack,
-            "rank": solution.rank,
-            "selected": solution.selected,
-            "relaxed": solution.relaxed,
-            **{name: getattr(solution, name) for name in _FIELDS},
-            "support": np.argwhere(solution.support),
-            "direction": solution.direction,
-        },
+    numbers = fields_of(
+        SolveResult,
+        solution,
+        threads=threads,
+        data={"source": source, "sha256": problem.data_hash},
+        norm=solution.norm.name,
+        support=np.argwhere(solution.support),
     )
-    return Page(numbers, terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))])
+    return Page(
+        command_result(SolveResult, command, numbers),
+        terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))],
+    )
 
 
 def _of_batch(solution: Solution) -> Table:

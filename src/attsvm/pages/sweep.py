@@ -15,11 +15,10 @@ from attsvm._utils.progress import counted
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.sweeps import SweepShowResult
 from attsvm.pages.sweep_estimates import Series, Summary, cell_text, value_text
 
 sweep_figures = lazy_loader.load("attsvm.pages.sweep_figures", suppress_warning=True)
-
-SCHEMA = "attsvm.sweep_show/1"
 
 COLUMNS = ("measure", "of", "estimate", "low", "high", "trials")
 
@@ -48,6 +47,7 @@ def sweep_page(summary: Summary, command: str, level: float) -> Page:
         terminal=[table],
         made_by=f"Seed {summary.attributes['seed']}",
         kept=("the table", "table.csv"),
+        origin=summary.attributes,
         others={"table.csv": partial(_write_table, summary)},
         is_wide=True,
     )
@@ -134,7 +134,7 @@ def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
 
 def _numbers(summary: Summary, command: str, level: float) -> dict[str, Any]:
     return command_result(
-        SCHEMA,
+        SweepShowResult,
         command,
         {
             "sweep": summary.attributes,

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 from attsvm._utils.progress import counted, duration
 from attsvm.pages.page import Page, Table
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.sweeps import SweepEstimateResult, SweepResult
 from attsvm.sweeps import MEASURES, READY, SOURCES, Definition
 
 if TYPE_CHECKING:
     from attsvm.sweeps.estimate import Estimate
-
-SCHEMA, ESTIMATE_SCHEMA = "attsvm.sweep/1", "attsvm.sweep_estimate/1"
 
 
 def store_page(found: Any, *, store: str, command: str) -> Page:
@@ -25,7 +24,7 @@ def store_page(found: Any, *, store: str, command: str) -> Page:
     measured = ", ".join(sorted({*map(str, variables)} - {"done"}))
     said = f"{store}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(cells, 'cell')}: {measured}"
     numbers = {"store": store, "attributes": dict(found.attrs), "variables": variables}
-    return Page(command_result(SCHEMA, command, numbers), terminal=[said])
+    return Page(command_result(SweepResult, command, numbers), terminal=[said])
 
 
 def estimate_page(definition: Definition, found: "Estimate", *, command: str) -> Page:
@@ -38,7 +37,7 @@ def estimate_page(definition: Definition, found: "Estimate", *, command: str) ->
         f"at most {duration(found.compile_seconds)} more to import and compile, and some seconds to start the workers",
         f"at most {found.bytes / 1e6:,.1f} MB on disk",
     ]
-    return Page(command_result(ESTIMATE_SCHEMA, command, vars(found)), terminal=said)
+    return Page(command_result(SweepEstimateResult, command, vars(found)), terminal=said)
 
 
 def list_page() -> Page:

@@ -8,6 +8,7 @@ from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.estimator.settings import LEARNING_RATES
 from attsvm.pages.plain import command_result
+from attsvm.pages.schemas.texts import FitTextResult
 from attsvm.pages.words import saturation_numbers, share_interval
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 LISTED = 12
 """Words in a table."""
-
-SCHEMA = "attsvm.fit-text/1"
 
 
 def text_numbers(
@@ -64,7 +63,7 @@ def text_numbers(
         "history": fit.classifier.history_,
         "seconds": fit.seconds,
     }
-    return command_result(SCHEMA, command, result)
+    return command_result(FitTextResult, command, result)
 
 
 def _accuracy(fit: "TextFit") -> dict[str, Any]:

@@ -107,6 +107,7 @@ def page(cards: Sequence[Card], command: str) -> str:
                     "summary": cards if len(cards) > 1 else [],
                     "papers": [(paper, [card for card in cards if card.paper == paper]) for paper in papers],
                 },
+                [(card.name, card.title) for card in cards] if len(cards) > 1 else [],
             )
         ],
         notes=_NOTES[kind],

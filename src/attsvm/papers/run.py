@@ -17,13 +17,13 @@ from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import check_folder, check_holds_files
 from attsvm.pages.plain import command_result, dumps
+from attsvm.pages.schemas.papers import ReproduceResult
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.pieces import Store
 from attsvm.papers.sizes import SizeKind, sizes_of
 from attsvm.plot import style
 
-SCHEMA = "attsvm.reproduce/1"
 PIECES = "pieces"
 """The folder of finished pieces; it shows that a folder is one of ``attsvm reproduce``."""
 ENDINGS = ("png", "svg", "json")
@@ -337,4 +337,4 @@ def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
         "pieces_reused": outcome.reused,
         "measured": outcome.arrays,
     }
-    return command_result(SCHEMA, command, numbers)
+    return command_result(ReproduceResult, command, numbers)

@@ -45,6 +45,23 @@ class Result(Fields):
         Result.ALL[schema] = cls
 
 
+def fields_of(form: type[Fields], value: object, **given: Any) -> dict[str, Any]:
+    """The fields of a form: those that are given, and the others from the attributes of an object.
+
+    Schema, version and command of a result are left out.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from attsvm.pages.schemas.inspection import Weights
+    >>> from attsvm.pages.schemas.model import fields_of
+    >>> fields_of(Weights, SimpleNamespace(key=0.5, query=0.25), product=2.0)
+    {'product': 2.0, 'key': 0.5, 'query': 0.25}
+    """
+    names = [name.removesuffix("_") for name in get_type_hints(form) if name not in get_type_hints(Result)]
+    return {name: given[name] if name in given else getattr(value, name) for name in names}
+
+
 def schema_of(form: type[Result]) -> dict[str, Any]:
     """The JSON schema of a form of results, strict: a field that it does not name is an error."""
     defs: dict[str, Any] = {}
