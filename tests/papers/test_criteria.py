@@ -295,6 +295,17 @@ PLANTED: dict[str, list[Planted]] = {
         _set("missing W, p = 1.75 cyclic", 0.1),
         _reversed("missing W, p = 1.75 acyclic", 1),
     ],
+    "weight-decay": [
+        lambda arrays: arrays.update({"gap frobenius": 1.1 * arrays["ratio frobenius"]}),
+        _set("probability linf", 1.1),
+        _set("error linf", 0.1),
+        lambda arrays: arrays.update({"closed linf": arrays["ratio linf"] - 10}),
+    ],
+    "adamw-epsilon": [
+        _set("residual 0.0001", 1e-3),
+        _set("error 0.0001", 0.1),
+        _swap("frobenius 0.0001", "linf 0.0001"),
+    ],
     "limit": [
         _copied("error plain", "error exact"),
         _copied("error exact", "error plain"),

@@ -6,8 +6,8 @@ import pytest
 
 import attsvm
 from attsvm.norms import parse_norm
-from attsvm.optimizers import spectral_descent
-from attsvm.theory import constrained_limit
+from attsvm.optimizers import spectral_descent, steepest_descent
+from attsvm.theory import constrained_limit, context_limit
 
 NORMS = ["frobenius", "linf", "spectral", "nuclear"]
 
@@ -117,19 +117,91 @@ def test_the_least_gap_tends_to_its_closed_form(name):
     assert errors[2] <= 0.003
 
 
-@pytest.mark.parametrize(("attention", "name"), [("combined", "spectral"), ("factored", "spectral")])
-def test_runs_with_decay_end_at_the_point_nearest_to_them(attention, name):
+STEPS = 4000
+
+
+def trained(optimizer, decay, attention="combined", first=0.1, **options):
+    """A run of a few thousand steps whose rates decrease linearly to zero."""
     problem = attsvm.datasets.random_problem(6, 8, 10, seed=900)
-    steps, decay = 10_000, 0.3
 
-    def schedule(step):
-        return 0.03 / decay * (1 - step / steps)
+    def rate(step):
+        return first / decay * (1 - step / STEPS)
 
-    optimizer = spectral_descent(schedule, weight_decay=decay)
-    run = attsvm.train(problem, attention=attention, optimizer=optimizer, steps=steps)
-    limit = constrained_limit(problem, decay=decay, norm="spectral", start=run, attention=attention)
-    assert limit.radius == pytest.approx(decay ** (-2 if attention == "factored" else -1))
-    assert attsvm.direction_error(run, limit.weights) <= 1e-5
+    return problem, attsvm.train(
+        problem, attention=attention, optimizer=optimizer(rate, decay), steps=STEPS, record=[STEPS], **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("attention", "norm", "optimizer"),
+    [
+        ("combined", "frobenius", lambda rate, decay: steepest_descent(learning_rate=rate, norm=2, weight_decay=decay)),
+        ("factored", "spectral", lambda rate, decay: spectral_descent(rate, weight_decay=decay)),
+    ],
+    ids=["Frobenius", "spectral, factors"],
+)
+def test_runs_with_decay_end_at_the_predicted_point(attention, norm, optimizer):
+    problem, run = trained(optimizer, 0.5, attention)
+    prediction = attsvm.predict_direction(problem, run)
+    assert (prediction.standing, prediction.norm.name) == ("measured", norm)
+    # runs approach the point by factors, down to rounding of the gradient
+    assert attsvm.direction_error(run, prediction.point) <= 1e-9
+    assert prediction.distance <= 1e-4 * np.linalg.norm(prediction.point)
+    radius = 0.5 ** (-2 if attention == "factored" else -1)
+    limit = constrained_limit(problem, decay=0.5, norm=norm, start=run, attention=attention)
+    assert limit.radius == pytest.approx(radius)
+    np.testing.assert_allclose(limit.weights, prediction.point, atol=1e-12)
+    assert float(prediction.norm.value(run.weights)) <= radius * (1 + 1e-9)
+
+
+def test_what_is_not_predicted_of_decay():
+    def sign(rate, decay):
+        return steepest_descent(learning_rate=rate, norm="linf", weight_decay=decay)
+
+    # the rates do not add up to 10/λ: the point is not reached, and the prediction is that without decay
+    problem, run = trained(sign, 0.1, first=1e-3)
+    assert attsvm.predict_direction(problem, run).point is None
+    # steps on mini-batches end elsewhere
+    problem, run = trained(sign, 0.1, batch_size=2)
+    prediction = attsvm.predict_direction(problem, run)
+    assert prediction.standing == "none"
+    assert next(one.name for one in prediction.hypotheses if one.holds is False) == "full_batch"
+    # a constant rate stays at a distance of about the last step
+    problem, run = trained(lambda rate, decay: sign(0.05 / decay, decay), 0.1)
+    prediction = attsvm.predict_direction(problem, run)
+    assert prediction.standing == "conjecture"
+    assert "small_last_step" in [one.name for one in prediction.hypotheses if one.holds is False]
+    with pytest.raises(attsvm.ProblemError, match="weight_decay: expected 0"):
+        steepest_descent(norm=2, relative=True, weight_decay=0.1)
+
+
+def test_points_of_epsilon_are_stationary_and_near_the_penalty_path():
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
+    decay, epsilon = 0.01, 1e-6
+    limit = constrained_limit(problem, decay=decay, norm="linf", epsilon=epsilon)
+    scaled = loss_and_gradient(problem, limit.weights)[1]
+    # the gradient by hand is relative to its largest term, whose size follows from the balance in one entry
+    balance = epsilon * decay * limit.weights / (1 - decay * np.abs(limit.weights))
+    size = -(balance * scaled).sum() / (scaled * scaled).sum()
+    assert np.abs(decay * limit.weights + size * scaled / (size * np.abs(scaled) + epsilon)).max() <= 1e-6
+    path = attsvm.regularization.penalty_path(problem, [np.log(epsilon * decay / 2)])
+    # the barrier exceeds the penalty by the relative size of λ|w|, at most 0.1 here
+    assert attsvm.direction_error(path.weights[0], limit.weights) <= 2e-3
+    with pytest.raises(attsvm.ProblemError, match='norm: expected "linf" with epsilon'):
+        constrained_limit(problem, decay=decay, epsilon=epsilon)
+
+
+def test_context_limits_are_those_of_a_softmax_of_equal_gaps():
+    limit = context_limit(2.5, decay=0.08, miss=0.05)
+    probability = 1 / (1 + (limit.num_tokens - 1) * np.exp(-1 / (0.08 * 2.5)))
+    assert probability == pytest.approx(0.95)
+    assert limit.largest_decay(limit.num_tokens) == pytest.approx(0.08)
+    assert context_limit(1.0, decay=1e-4, miss=0.5).num_tokens == np.inf
+    for arguments, message in (((0.0, 1.0, 0.1), "value"), ((1.0, -1.0, 0.1), "decay"), ((1.0, 1.0, 1.0), "miss")):
+        with pytest.raises(attsvm.ProblemError, match=f"{message}: expected"):
+            context_limit(arguments[0], decay=arguments[1], miss=arguments[2])
+    with pytest.raises(attsvm.ProblemError, match="num_tokens: expected"):
+        limit.largest_decay(1)
 
 
 def test_a_batch_gives_what_each_problem_gives():

@@ -7,13 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.checks import check_number
+from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.check import checked
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import induced, limits_of, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
@@ -82,6 +84,7 @@ def steepest_descent(
     learning_rate: float | Schedule = 0.1,
     normalize: bool = True,
     relative: bool = False,
+    weight_decay: float = 0.0,
 ) -> Optimizer:
     """Steepest descent in a norm N: θ − η D, where D maximises ⟨∇L(θ), D⟩ over N(D) ≤ 1.
 
@@ -100,6 +103,9 @@ def steepest_descent(
         the gradient underflows.
     relative : bool
         Whether the step is multiplied by N(θ). Steps cannot leave θ = 0.
+    weight_decay : float
+        λ ≥ 0: θ also shrinks by the factor 1 − ηλ. Then N(θ) stays at most 1/λ, and the weights converge to a point of
+        that ball (:func:`attsvm.theory.constrained_limit`). Not with ``relative``.
 
     Raises
     ------
@@ -127,15 +133,24 @@ def steepest_descent(
     'finished'
     """
     rule = Steepest(norm)
+    decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
+    if decay and relative:
+        raise ProblemError("weight_decay: expected 0 with steps relative to the weights, got a positive number")
     of_product = induced(rule.norm)
     of_factors = {} if of_product is None else {"factored": of_each_head(of_product)}
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),
         LearningRate(learning_rate),
-        rule,
+        WeightDecay(rule, decay) if decay else rule,
         name="steepest_descent",
-        arguments={"norm": rule.norm, "learning_rate": learning_rate, "normalize": normalize, "relative": relative},
+        arguments={
+            "norm": rule.norm,
+            "learning_rate": learning_rate,
+            "normalize": normalize,
+            "relative": relative,
+            "weight_decay": decay,
+        },
         limits={**limits_of(rule.norm, "steepest descent"), **of_factors},
     )
 

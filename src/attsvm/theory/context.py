@@ -54,10 +54,10 @@ class ContextLimit:
 def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
     """Compute the longest context in which a head can give its token the probability 1 − ε under a weight decay.
 
-    The weights stay in the ball N(W) ≤ R = 1/λ, in which no gap of logits that all queries and tokens share exceeds R/V.
-    If T − 1 other tokens have this gap, the selected one has the probability 1/(1 + (T − 1) exp(−R/V)). So T ≤ 1 + ε/(1 −
-    ε) exp(R/V). For T = 2 no weights of the ball do better. For larger T they do if only some tokens are support tokens
-    of the Att-SVM, since the others have larger gaps.
+    The weights stay in the ball N(W) ≤ R = 1/λ, where the least gap of logits is at most R/V. If all T − 1 other tokens
+    have this gap, the selected one has the probability 1/(1 + (T − 1) exp(−R/V)), so that T ≤ 1 + ε/(1 − ε) exp(R/V).
+    For T = 2 no weights of the ball do better. For larger T they may: tokens that are not support tokens of the Att-SVM
+    have larger gaps.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypotheses
+from attsvm.theory.decayed import decayed_limit
 from attsvm.theory.hypotheses import (
     Theorem,
     gradient_descent,
@@ -68,13 +69,15 @@ class Prediction(Batched):
         For the token loss and the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
         has the predicted direction.
     point : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
-        For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them.
-        ``direction`` is its direction. ``solution`` is the limit as the penalty vanishes.
+        For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them. For
+        one with decoupled weight decay λ whose rates times λ add up to at least 10, the stationary point of
+        :func:`attsvm.theory.constrained_limit` next to them. ``direction`` is its direction. ``solution`` is the limit
+        as the penalty or the decay vanishes.
     distance : float, ndarray of shape (*batch_shape,), or None
         The Frobenius distance of the weights of the run to ``point``.
     mini_batch : MiniBatchDirection or None
         For ``log_gradient_descent`` on mini-batches: the direction of largest expected margin of a batch, with its
-        proof. It is the predicted one, and ``solution`` is for comparison.
+        certified gap. It is the predicted one, and ``solution`` is for comparison.
 
     See Also
     --------
@@ -126,7 +129,7 @@ class Prediction(Batched):
         ]
         doubt = {Standing.PROVED: "", Standing.MEASURED: "; not proved: "}.get(self.standing, "; ")
         why = f"{doubt}{failing[0]}" if failing and doubt else ""
-        what = f"{self.norm.name} Att-SVM" if self.point is None else "minimiser of loss plus penalty"
+        what = f"{self.norm.name} Att-SVM" if self.point is None else "finite point"
         what = what if self.mini_batch is None else f"largest expected margin of a batch in the {self.norm.name} norm"
         return f"{what}, {self.standing}: {self.source}{why}"
 
@@ -157,6 +160,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
+    W, p; K, Q          unit steps with weight decay  a stationary point in the ball of radius 1/λ
     ==================  ============================  ====================================================
 
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
@@ -268,6 +272,20 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows = rows if of_batches is None else [one for one in (*rows, *more) if one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, known, solution, rows)
+    decayed = decayed_limit(problem, run, known, of_training(run, known, used))
+    if decayed is not None:
+        return Prediction(
+            solution,
+            used,
+            selected,
+            *decayed.judgement,
+            relaxed,
+            head,
+            decayed.point,
+            finite,
+            decayed.point,
+            decayed.distance,
+        )
     trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
