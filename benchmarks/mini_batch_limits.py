@@ -5,7 +5,8 @@
 Prints the tables of the section "Limits" of docs/notes/mini_batches.md. ``acceptance``: the direction error of
 ``log_gradient_descent`` to ``mini_batch_direction``, 100 problems with 60 sequences and 4 batch sizes. ``normalizers``:
 the distances to both limits along training. ``momentum``: margin ratios of signs and spectral steps along decaying
-sums. ``--write`` also replaces the rows of this command in the table of standings. Finished parts are stored.
+sums. Distances and margin ratios are those of the runs that select the optimal tokens, of which the number is stated.
+``--write`` also replaces the rows of this command in the table of standings. Finished parts are stored.
 """
 
 import argparse
@@ -173,14 +174,16 @@ def normalizer_rows(store: Store) -> Iterator[list[str]]:
         for size in of.sizes:
             for name in OPTIMIZERS:
                 found = measured(store, which, name, size)
-                to_att_svm, to_batch = (np.median(found[key], axis=1) for key in ("to_att_svm", "to_batch"))
+                right = found["right"]
+                to_att_svm, to_batch = (np.median(found[key][:, right], axis=1) for key in ("to_att_svm", "to_batch"))
+                ratio = found["ratio"][-1, right]
                 yield [
                     f"{of.n}",
                     f"{size}",
                     name,
                     " → ".join(f"{x:.1e}" for x in to_att_svm),
                     f"{to_batch[-1]:.1e}",
-                    f"{found['ratio'][-1].mean():.3f} / {found['ratio'][-1].min():.3f}",
+                    f"{ratio.mean():.3f} / {ratio.min():.3f}",
                     f"{int(found['right'].sum())} of {of.count}",
                 ]
 
@@ -209,12 +212,8 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
                     continue
                 parts = [measured(store, which, name, size) for name in names]
                 full, by_batch = size == of.n, steps == "log gradient descent" and size < of.n
-                # the selection is a hypothesis of the prediction, so runs of other tokens do not count
-                ratios = [
-                    np.where(part["right"], 1 - part["to_batch"], np.nan) if by_batch else part["ratio"]
-                    for part in parts
-                ]
-                half, end = ([float(f(x[i])) for x in ratios for f in (np.nanmean, np.nanmin)] for i in (1, 2))
+                ratios = [(1 - part["to_batch"] if by_batch else part["ratio"])[:, part["right"]] for part in parts]
+                half, end = ([float(f(x[i])) for x in ratios for f in (np.mean, np.min)] for i in (1, 2))
                 means = [min(one[::2]) for one in (half, end)]
                 yield {
                     "command": COMMAND,
@@ -232,7 +231,7 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
                     "last": [means[1], min(end[1::2])],
                     "num_steps": [int(parts[0]["steps"]) // 2, int(parts[0]["steps"])],
                     "logit_change": [
-                        float(min(part["change"][0] for part in parts)),
+                        abs(float(min(part["change"][0] for part in parts))),
                         float(max(part["change"][1] for part in parts)),
                     ],
                 }

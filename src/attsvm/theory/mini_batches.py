@@ -231,20 +231,24 @@ def limit_of_batches(
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 
-    None and nothing for other steps and models, for all sequences in a step, and where b does not divide n.
+    No direction for other steps and models, for all sequences in a step, and where b does not divide n.
     """
     size, problem = run.batch_size, part.problem
-    fits = known.steps == STEPS and part.attention in ("combined", "prompt") and problem.num_heads is None
-    if not fits or not isinstance(size, int) or problem.num_sequences % size:
+    if known.steps != STEPS:
         return None, []
-    found = mini_batch_direction(problem, run.selected, size, norm)
+    # with other tokens the excess does not vanish, and the steps become those of plain gradient descent
     best = run.selected == optimal_tokens(problem)
+    optimal = at_worst(
+        "optimal_tokens", "the selected tokens are the optimal ones", best, best.mean(), "of the queries"
+    )
+    one_matrix = part.attention in ("combined", "prompt") and problem.num_heads is None
+    if not one_matrix or not isinstance(size, int) or problem.num_sequences % size:
+        return None, [optimal]
+    found = mini_batch_direction(problem, run.selected, size, norm)
     least = found.margins.min(axis=-1)
     # a sequence of negative margin selects another token, whose gradient is not that of its margin
-    return found, [
-        at_worst("optimal_tokens", "the selected tokens are the optimal ones", best, best.mean(), "of the queries"),
-        at_worst("all_margins", "in this direction all sequences have a positive margin", least > 0, least),
-    ]
+    statement = "in this direction all sequences have a positive margin"
+    return found, [optimal, at_worst("all_margins", statement, least > 0, least)]
 
 
 class _One(NamedTuple):

@@ -268,8 +268,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows += of_selection(part.problem, selected, solution)
         of_batches, more = limit_of_batches(part, run, known, used)
-        # the batches are part of this limit
-        rows = rows if of_batches is None else [one for one in (*rows, *more) if one.name != "full_batch"]
+        # the batches are part of their limit
+        rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, known, solution, rows)
     decayed = decayed_limit(problem, run, known, of_training(run, known, used))
