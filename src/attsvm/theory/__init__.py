@@ -10,6 +10,7 @@ one, and ``kkt`` says whether factors are a KKT point.
 """
 
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
+from attsvm.theory.earliest_selection import EarliestSelection, earliest_selection
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
@@ -27,6 +28,7 @@ from attsvm.theory.standing import Standing
 __all__ = [
     "Classification",
     "Conditions",
+    "EarliestSelection",
     "Hypothesis",
     "Kind",
     "Law",
@@ -37,6 +39,7 @@ __all__ = [
     "classify",
     "compare_laws",
     "convergence_rate",
+    "earliest_selection",
     "factor_ratio",
     "feasibility",
     "global_convergence_conditions",
