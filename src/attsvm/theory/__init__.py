@@ -14,6 +14,7 @@ steps that are normalised by their own mini-batch.
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
 from attsvm.theory.context import ContextLimit, context_limit
+from attsvm.theory.earliest_selection import EarliestSelection, earliest_selection
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
@@ -34,6 +35,7 @@ __all__ = [
     "Conditions",
     "ConstrainedLimit",
     "ContextLimit",
+    "EarliestSelection",
     "Hypothesis",
     "Kind",
     "Law",
@@ -47,6 +49,7 @@ __all__ = [
     "constrained_limit",
     "context_limit",
     "convergence_rate",
+    "earliest_selection",
     "factor_ratio",
     "feasibility",
     "global_convergence_conditions",

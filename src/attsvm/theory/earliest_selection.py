@@ -1,0 +1,297 @@
+"""The number of steps before which no training selects a token: weights of bounded length have bounded margins.
+
+A query that gives its token the attention 1 − δ gives every other token at most δ, so each of its margins is at least
+log((1 − δ)/δ). The weights are then at least as far from W_0 as the Att-SVM with these margins and this centre. Steps
+with N(ΔW_k) ≤ η_k need Σ η_k to be as large. For one query and W_0 = 0, that is value · log((1 − δ)/δ).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm._utils.checks import check_number, selection_of, weights_of
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral, parse_norm
+from attsvm.norms.factors import induced_norm
+from attsvm.optimizers import parse_optimizer
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.transformations import LearningRate, Schedule
+from attsvm.problem import Problem, check_is_problem
+from attsvm.results import Status, plain
+from attsvm.svm import solve_svm
+from attsvm.theory.ratios import lower_bound, read_factors, token_of_each_query
+
+MOST_STEPS = 1_000_000
+"""Steps of a schedule that are added up. A bound of more steps ends here, and remains valid."""
+
+ROUNDING = 1e-9
+"""Part of a length by which the bounds of steps are made smaller, because lengths are sums of rounded numbers."""
+
+
+class EarliestSelection(NamedTuple):
+    """When queries can be selected at the earliest.
+
+    Attributes
+    ----------
+    steps : ndarray, shape (*batch, n[, Q])
+        No run whose steps have these lengths gives a token of the query the attention 1 − δ before this step: 0 if it
+        may have it at the start, and ∞ if no weights give it. Bounds of more than a million steps of a schedule end
+        there.
+    length : ndarray, shape (*batch, n[, Q])
+        The length Σ η_k of the path to this step, which does not depend on the learning rate.
+    all_steps, all_length : float or ndarray, shape (*batch,)
+        The same until all queries are selected.
+
+    See Also
+    --------
+    attsvm.theory.earliest_selection : Returns one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[2.0, 0.0], [0.0, 0.0]]], labels=[1.0], head=[1.0, 0.0])
+    >>> attsvm.theory.earliest_selection(problem, selected=[0]).steps
+    array([23.])
+    """
+
+    steps: Float[np.ndarray, "*queries"]
+    length: Float[np.ndarray, "*queries"]
+    all_steps: float | Float[np.ndarray, "*batch"]
+    all_length: float | Float[np.ndarray, "*batch"]
+
+
+_OF_MATRICES = {
+    "spectral_descent": Spectral(),
+    "row_descent": OnRows(Lp(np.inf)),
+    "column_descent": OnColumns(Lp(np.inf)),
+}
+
+
+class _Steps(NamedTuple):
+    """Steps with N(ΔW_k) ≤ η_k; of factors, of each of them, or of both together in the Frobenius norm."""
+
+    norm: Norm
+    together: bool
+    rate: float | Schedule
+
+
+def earliest_selection(
+    problem: Problem,
+    optimizer: Any = None,
+    learning_rate: float | Schedule | None = None,
+    *,
+    selected: Any = None,
+    norm: str | float | Norm | None = None,
+    factored: bool = False,
+    init: Any = None,
+    miss: float = 0.01,
+) -> EarliestSelection:
+    """The first step at which training can select a token of each query, whatever the loss and the labels are.
+
+    A query selects a token if it gives it the attention 1 − δ. Steps with N(W_{k+1} − W_k) ≤ η_k need
+
+        η_0 + η_1 + … ≥ min N(W − W_0) over the weights W that give the token the margin log((1 − δ)/δ)
+
+    over each other one, which is an Att-SVM. It is value · log((1 − δ)/δ) at most N(W_0) apart. For factors, W = KQ',
+    both lengths together have to be large enough: (N(K_0) + Σ η_k)(N(Q_0) + Σ η_k) ≥ value · log((1 − δ)/δ), where the
+    value is that of the Att-SVM in the norm that N induces on products; or ½(‖(K_0, Q_0)‖ + Σ η_k)², if η_k is the
+    length of a step of both factors together in the Frobenius norm.
+
+    Parameters
+    ----------
+    problem : Problem
+    optimizer : str or Optimizer, optional
+        One whose steps have the length η_k in a norm: ``normalized_gradient_descent`` (the default),
+        ``steepest_descent``, ``spectral_descent``, ``row_descent`` or ``column_descent``, with ``momentum`` or without.
+    learning_rate : float or callable, optional
+        η, or a function of the step. By default the optimizer's own.
+    selected : int array, shape (*batch, n[, Q]), Run, Solution or Prediction, optional
+        The token of each query. By default any token counts, and the bounds are the smallest of all tokens.
+    norm : str, float or Norm, optional
+        In place of an optimizer: any steps with N(W_{k+1} − W_k) ≤ η_k; of factors, of each of them.
+    factored : bool
+        Whether the steps are made on K and Q.
+    init : array, Run, or (K, Q), optional
+        W_0, by default 0; or K_0 and Q_0, which factors need.
+    miss : float
+        δ, between 0 and 1/2.
+
+    Returns
+    -------
+    EarliestSelection
+        A bound for each query, and for all queries of a problem together.
+
+    Raises
+    ------
+    ProblemError
+        If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps),
+        or no norm of products is known for factors.
+
+    See Also
+    --------
+    attsvm.solve_svm : With ``required`` and ``center``.
+    attsvm.theory.observed_rates
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
+    >>> run = attsvm.train(problem, learning_rate=0.1, steps=400, record=range(401))
+    >>> bound = attsvm.theory.earliest_selection(problem, learning_rate=0.1, selected=run)
+    >>> probability = run.history["probability"]
+    >>> first = (probability.min(axis=1) >= 0.99).argmax()
+    >>> int(bound.all_steps), int(first)
+    (145, 257)
+    """
+    check_is_problem(problem)
+    miss = check_number("miss", miss, "a number between 0 and 1/2", lambda x: 0 < x < 0.5)
+    steps = _steps(optimizer, learning_rate, norm)
+    if factored and not problem.has_queries:
+        raise ProblemError("factored: expected False for a prompt, which has no factors, got True")
+    chosen = None if selected is None else token_of_each_query(problem, selection_of(selected))
+    need = float(np.log1p(-miss) - np.log(miss))
+    if factored:
+        length, all_length = _of_factors(problem, steps, chosen, need, init)
+    else:
+        length, all_length = _distances(problem, steps.norm, chosen, need, init)
+    length = length if problem.has_query_axis else length[..., 0]
+    first, first_of_all = _reached(steps.rate, length), _reached(steps.rate, all_length)
+    return EarliestSelection(first, length, plain(first_of_all), plain(all_length))
+
+
+def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | float | Norm | None) -> _Steps:
+    """In which norm the steps have which length.
+
+    Raises ProblemError if this is not known.
+    """
+    if norm is not None:
+        if optimizer is not None:
+            raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
+        if learning_rate is None:
+            raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
+        return _Steps(parse_norm(norm), False, LearningRate(learning_rate).rate)
+    options = {} if learning_rate is None else {"learning_rate": learning_rate}
+    parsed = parse_optimizer(optimizer, **options)
+    found = _length_of(parsed)
+    if found is None:
+        raise ProblemError(
+            "optimizer: expected normalized_gradient_descent, steepest_descent, spectral_descent, row_descent or "
+            f"column_descent with steps of length learning_rate, got {parsed!r}; for other steps, give their norm and "
+            "learning_rate"
+        )
+    return found
+
+
+def _length_of(optimizer: Any) -> _Steps | None:
+    """The length of the steps of an optimizer; None if they have none."""
+    if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
+        return None
+    arguments = optimizer.arguments
+    if optimizer.name == "momentum":  # the sum of the gradients takes the place of the gradient
+        return _length_of(arguments["inner"])
+    if any(arguments.get(name) for name in ("relative", "by_logit", "weight_decay")):
+        return None
+    rate = arguments.get("learning_rate", 0.1)
+    if optimizer.name == "normalized_gradient_descent":
+        return _Steps(Lp(2.0), arguments.get("scope", "all") == "all", rate)
+    if optimizer.name == "steepest_descent" and arguments.get("normalize", True):
+        return _Steps(parse_norm(arguments["norm"]), False, rate)
+    # an iteration for the polar factor may end above 1
+    exact = arguments.get("polar", "exact") == "exact" and arguments.get("scope", "heads") == "heads"
+    return _Steps(_OF_MATRICES[optimizer.name], False, rate) if optimizer.name in _OF_MATRICES and exact else None
+
+
+def _of_factors(
+    problem: Problem, steps: _Steps, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
+) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
+    """The lengths of paths of K and of Q, or of both together."""
+    if init is None:
+        raise ProblemError("init: expected (K, Q) for factors, got None")
+    given = dict(zip("KQ", init, strict=True)) if isinstance(init, tuple | list) and len(init) == 2 else init
+    keys, queries = read_factors(problem, given)
+    heads = problem.num_heads is not None
+    first, second = (steps.norm.values(part if heads else part[..., 0, :, :]) for part in (keys, queries))
+    lengths = _distances(problem, induced_norm(steps.norm, keys.shape[-1]), chosen, need, None)
+
+    def path(products: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        if steps.together:
+            # ½(r + S)² ≥ products, with the nuclear norm of KQ' at most ½(‖K‖² + ‖Q‖²)
+            rest = np.sqrt(2 * products) - np.hypot(first, second)
+        else:
+            # (a + S)(b + S) ≥ products
+            rest = 0.5 * (np.sqrt((first - second) ** 2 + 4 * products) - first - second)
+        return np.maximum(rest, 0.0)
+
+    each = path(lengths[0], first[..., None, None], second[..., None, None])
+    return each, path(lengths[1], first, second)
+
+
+def _distances(
+    problem: Problem,
+    norm: Norm,
+    chosen: Bool[np.ndarray, "*batch n Q T"] | None,
+    need: float,
+    init: Any,
+) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
+    """Lower bounds on N(W − W_0) until each query is selected, and all of them; 0 for padded queries."""
+    keys, queries, allowed, _ = problem.canonical
+    batch, (Q, T) = problem.batch_shape, allowed.shape[-2:]
+    n = allowed.shape[-3]
+    # one problem for each query and each of its possible tokens
+    shape = (*batch, n, Q, T if chosen is None else 1)
+    token = np.arange(T) if chosen is None else chosen.argmax(axis=-1)[..., None]
+    token = np.broadcast_to(token, shape)
+    possible = np.take_along_axis(np.broadcast_to(allowed, (*batch, n, Q, T)), token, axis=-1)
+
+    def each(array: np.ndarray, own: int) -> np.ndarray:
+        """An array over (*batch, n, Q, token, …) as one over the problems that are solved."""
+        return np.asarray(np.broadcast_to(array, shape + array.shape[array.ndim - own :])[possible])
+
+    one = Problem(
+        each(keys[..., :, None, None, :, :], 2)[:, None],
+        queries=each(queries[..., None, :], 1)[:, None] if problem.has_queries else None,
+        mask=each(allowed[..., None, :], 1)[:, None],
+    )
+    center = center_of_each = None
+    if init is not None:
+        center = weights_of(init, "init")
+        own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+        if center.shape not in (own, batch + own):
+            raise ProblemError(f"init: expected shape {batch + own}, got {center.shape}")
+        center_of_each = each(np.broadcast_to(center, batch + own).reshape(*batch, 1, 1, 1, *own), len(own))
+    margins = np.full((1, T), need)
+    solution = solve_svm(one, token[possible][:, None], norm, required=margins, center=center_of_each)
+    lengths = np.full(shape, np.inf)
+    lengths[possible] = _at_least(solution)
+    single = np.where(allowed.any(axis=-1), lengths.min(axis=-1), 0.0)
+    single = np.broadcast_to(single, (*batch, n, Q))
+    if chosen is None:  # all queries are selected only after each of them
+        return single, single.max(axis=(-2, -1), initial=0.0)
+    picks = chosen.argmax(axis=-1) if problem.has_query_axis else chosen[..., 0, :].argmax(axis=-1)
+    margins = np.full((*picks.shape[len(batch) :], T), need)
+    whole = solve_svm(problem, picks, norm, required=margins, center=center)
+    return single, np.maximum(_at_least(whole), single.max(axis=(-2, -1), initial=0.0))
+
+
+def _at_least(solution: Any) -> np.ndarray:
+    """The certified lower bounds on the values, slightly smaller; ∞ where no weights exist."""
+    infeasible = np.asarray(solution.status) == Status.INFEASIBLE
+    return np.where(infeasible, np.inf, (1 - ROUNDING) * lower_bound(solution))
+
+
+def _reached(rate: float | Schedule, lengths: Float[np.ndarray, "*some"]) -> Float[np.ndarray, "*some"]:
+    """The first k for which the sum of the first k rates is at least a length."""
+    if not callable(rate):
+        return np.ceil(lengths / float(rate))
+    goal = lengths.max(where=np.isfinite(lengths), initial=0.0)
+    sums = np.zeros(1)
+    while sums[-1] < goal and len(sums) < MOST_STEPS:
+        steps = np.arange(len(sums) - 1, min(2 * len(sums) + 1000, MOST_STEPS))
+        with jax.enable_x64(True):
+            rates = np.abs(np.asarray(rate(jnp.asarray(steps)), dtype=np.float64))
+        sums = np.concatenate([sums, sums[-1] + np.cumsum(np.broadcast_to(rates, steps.shape))])
+    first = np.searchsorted(sums * (1 + ROUNDING), lengths).astype(np.float64)
+    return np.where(np.isinf(lengths), np.inf, np.minimum(first, MOST_STEPS))
