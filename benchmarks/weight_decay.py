@@ -25,6 +25,7 @@ RATIOS = (0.5, 1.0, 4.0, 16.0, 64.0)
 NORMS = ("frobenius", "linf", "spectral", "nuclear")
 RADII = (1.0, 10 / 3, 10.0, 100.0)
 STEPS = 30_000
+SIGN_STEPS = 100_000
 
 
 def steepest(norm, rate, decay):
@@ -100,12 +101,13 @@ def runs():
     for name, (attention, norm, gamma, make) in OPTIMIZERS.items():
         for radius in RADII:
             decay = radius ** (-0.5 if attention == "factored" else -1)
+            steps = SIGN_STEPS if norm == "linf" else STEPS
 
-            def schedule(step, decay=decay, gamma=gamma):
-                return gamma / decay * (1 - step / STEPS)
+            def schedule(step, decay=decay, gamma=gamma, steps=steps):
+                return gamma / decay * (1 - step / steps)
 
             run = attsvm.train(
-                problems, attention=attention, optimizer=make(schedule, decay), steps=STEPS, record=[STEPS]
+                problems, attention=attention, optimizer=make(schedule, decay), steps=steps, record=[steps]
             )
             limit = constrained_limit(problems, radius=radius, norm=norm, start=run)
             found = [gap_of(p, w, radius, norm) for p, w in zip(problems, run.weights, strict=True)]

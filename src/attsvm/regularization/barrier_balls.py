@@ -22,7 +22,7 @@ from attsvm.regularization.margin_losses import LinearFunction
 from attsvm.regularization.stacked_excess import Slopes, StackedExcess
 from attsvm.regularization.trust_region import CircularCone, Objective
 
-START = 0.9
+START = 0.97
 """Starts are moved into the ball of this part of the radius."""
 PATH_GAP = 1e-9
 HULL_GAP = 1e-6

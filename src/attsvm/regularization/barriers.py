@@ -231,6 +231,8 @@ def _without(blocks: Float[np.ndarray, "N n n T T"], along: Float[np.ndarray, "N
     """Return the blocks as one matrix, less factor · along along'."""
     flat = along.reshape(len(along), -1)
     matrix = blocks.transpose(0, 1, 3, 2, 4).reshape(*flat.shape, -1)
+    if not factor.any():
+        return matrix
     return np.asarray(matrix - factor[:, None, None] * flat[:, :, None] * flat[:, None])
 
 

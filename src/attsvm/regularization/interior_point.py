@@ -118,10 +118,10 @@ def _step(
         (one * other).sum(axis=(-2, -1))
         for one, other in ((gradient, pulled), (gradient, pushed), (metric.gradient, pushed))
     )
-    unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
-    nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
-    first = np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap)
-    mu = np.where(np.isnan(mu), np.maximum(first, np.finfo(float).tiny), mu)
+    if np.isnan(mu).any():
+        unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+        nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
+        mu = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 

@@ -54,7 +54,9 @@ def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesi
     fits = one_head and fixed_head and run.keeps is not Keeps.LABEL_COMPONENT and run.penalty == 0
     if not fits or run.attention not in ("combined", "prompt", "factored"):
         return None
-    if run.loss_name in ("custom", NOT_RECORDED) or (factored and norm not in (Nuclear(), Spectral())):
+    # with few columns the factors are stationary, but their product is not
+    bounds_product = norm in (Nuclear(), Spectral()) and run.limit.rank is None
+    if run.loss_name in ("custom", NOT_RECORDED) or (factored and not bounds_product):
         return None
     rates = _rates(run)
     if rates is None or float(np.min(rates.total)) * decay < ENOUGH:
