@@ -250,7 +250,6 @@ PLANTED: dict[str, list[Planted]] = {
         _set("assumed log excess of the batch", False),
         _swap("to_batch log excess of the batch", "to_att_svm log excess of the batch"),
         _swap("to_att_svm running average", "to_att_svm norm of the batch"),
-        _swap("to_att_svm norm of the batch", "to_att_svm running average"),
         lambda arrays: arrays.update({"to_att_svm running average": arrays["to_att_svm running average"][:, ::-1]}),
     ],
     "step-length": [

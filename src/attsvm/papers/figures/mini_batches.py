@@ -95,10 +95,10 @@ class MiniBatches(Figure):
     )
     criterion = (
         "Where the run selects the optimal tokens and the direction has only positive margins, steps divided by the "
-        "excess end within the stated error of it at every batch size. At the smallest batch, steps divided by the norm "
-        "of the batch end more than 1e-3 from it and from the Att-SVM. At every batch size, steps divided by the running "
-        "average end below the stated median error to the Att-SVM, and below half of that after a quarter of the "
-        "steps. Every gap is at most 1e-8."
+        "excess end within the stated error of it at every batch size. At the smallest batch, steps divided by the "
+        "norm of the batch end more than 1e-3 from it and from the Att-SVM. At every batch size, steps divided by the "
+        "running average end below the stated median error to the Att-SVM, and below half of that after a quarter of "
+        "the steps. Every gap is at most 1e-8."
     )
     ascending: ClassVar = ("batches",)
     full: ClassVar[Sizes] = {
@@ -162,17 +162,18 @@ class MiniBatches(Figure):
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure, axes = panels(3.6, 2, sharex=True)
+        figure, axes = panels(4.0, 2, sharex=True)
         batches = np.array(sizes["batches"])
-        keys = {"to_att_svm": "error to the Att-SVM", "to_batch": "error to the mini-batch direction"}
+        keys = {"to_att_svm": "to the Att-SVM", "to_batch": "to the direction of largest expected margin"}
         for axis, (key, name) in zip(axes, keys.items(), strict=True):
             for rule, (colour, dashes, marker) in RULES.items():
                 errors = np.maximum(np.median(found[f"{key} {rule}"][:, -1], axis=-1), LEAST)
                 axis.plot(batches, errors, color=colour, linestyle=dashes, marker=marker, markersize=3, label=rule)
-            set_axes(axis, y=name, log="xy")
+            axis.set_title(name)
+            set_axes(axis, y="direction error", log="xy")
             axis.set_ylim(LEAST / 2, 0.3)
         apart = np.maximum(np.median(found[f"apart {next(iter(RULES))}"], axis=-1), LEAST)
-        axes[0].plot(batches, apart, color="0.75", linewidth=4, zorder=0, label="predicted")
+        axes[0].plot(batches, apart, color="0.75", linewidth=4, zorder=0, label="largest expected margin")
         set_axes(axes[1], "batch size b")
         axes[1].set_xticks(batches, [str(size) for size in batches])
         axes[1].minorticks_off()
