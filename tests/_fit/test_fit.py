@@ -123,29 +123,39 @@ def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
     assert np.allclose(v, best / np.linalg.norm(best), atol=1e-4)
 
 
+TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
+
+
 @pytest.mark.parametrize(
-    ("arrays", "options", "said"),
+    ("data", "options", "said"),
     [
-        ({"labels": None}, {}, "expected labels to train on, got none"),
-        ({}, {"steps": 0}, "steps: expected an integer >= 1, got 0"),
-        ({}, {"seed": -1}, "seed: expected an integer >= 0, got -1"),
-        ({}, {"learning_rate": 0.0}, "learning_rate: expected a positive number, got 0"),
-        ({}, {"test_fraction": 1.0}, r"test_fraction: expected a number in \[0, 1\), got 1"),
-        ({"labels": [1, 1, 1, 1]}, {}, "none with label -1"),
-        ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "none with label -1"),
+        (attsvm.Problem(TOKENS), {}, "expected labels to train on, got none"),
+        (TOKENS, {"labels": LABELS, "steps": 0}, "steps: expected an integer >= 1, got 0"),
+        (TOKENS, {"labels": LABELS, "seed": -1}, "seed: expected an integer >= 0, got -1"),
+        (TOKENS, {"labels": LABELS, "learning_rate": 0.0}, "learning_rate: expected a positive number, got 0"),
+        (TOKENS, {"labels": LABELS, "test_fraction": 1.0}, r"test_fraction: expected a number in \[0, 1\), got 1"),
+        (attsvm.Problem(TOKENS, labels=[1, 1, 1, 1]), {}, "none with label -1"),
+        (attsvm.Problem(TOKENS, labels=[1, 1, 1, -1]), {"test_fraction": 0.6}, "none with label -1"),
         (
-            {"tokens": np.zeros((4, 2, 3))},
+            attsvm.Problem(0 * TOKENS, labels=LABELS),
             {"train_head": False},
             "head: expected an array, because logistic regression on the mean token gives zero",
         ),
-        ({"tokens": np.ones((5, 4, 2, 3))}, {}, "batch axes"),
-        ({"labels": [0, 1, 2, 0], "head": np.ones((3, 3))}, {}, "3 classes"),
+        (attsvm.Problem(np.ones((5, 4, 2, 3)), labels=LABELS), {}, "batch axes"),
+        (attsvm.Problem(TOKENS, labels=[0, 1, 2, 0], head=np.ones((3, 3))), {}, "3 classes"),
+        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
+        ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
+        (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"expected two different labels, got 3 \(a, b, c\)"),
+        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "labels: expected -1 or 1, got 0"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
+        ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),
+        ("nothing", {}, "source: expected digits"),
     ],
 )
-def test_what_cannot_be_fitted_raises_a_problem_error(arrays, options, said):
-    arrays = {"tokens": np.arange(24.0).reshape(4, 2, 3), "labels": [1, -1, 1, -1], **arrays}
+def test_what_cannot_be_fitted_raises_a_problem_error(data, options, said):
     with pytest.raises(attsvm.ProblemError, match=said):
-        fit(attsvm.Problem(**arrays), **options)
+        fit(data, **options)
 
 
 def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the_finished_ones():
@@ -220,24 +230,6 @@ def test_a_fit_draws_writes_and_shows_itself(tmp_path):
     with pytest.raises(attsvm.ProblemError, match="exists already"):
         found.save(tmp_path / "out")
     found.save(tmp_path / "out", force=True)
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "said"),
-    [
-        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
-        ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
-        (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"expected two different labels, got 3 \(a, b, c\)"),
-        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "labels: expected -1 or 1, got 0"),
-        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
-        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
-        ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),
-        ("nothing", {}, "source: expected digits"),
-    ],
-)
-def test_data_that_do_not_fit_together_are_refused(data, options, said):
-    with pytest.raises(attsvm.ProblemError, match=said):
-        fit(data, **options)
 
 
 def test_intervals_of_several_queries_count_the_sequences():
