@@ -31,24 +31,20 @@ HEADS, REPEATS = 8, 15
 
 
 def cost() -> None:
-    print(f"the least of {REPEATS} repeats")
+    print(f"medians of {REPEATS} repeats")
     print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}{'to as many trials':>19}")
     for attention in ("combined", "factored"):
         for trials, least in (((), 0.3), ((64,), 1.0)):
             count = int(np.prod(trials, dtype=int))
-            one, several, as_many = (
-                1e6
-                * seconds_of_step(
-                    partial(_trained, problem, attention), least=least, repeats=REPEATS, clock=time.process_time
-                )
-                for problem in (
-                    random_problem(seed=0, batch=trials),
-                    random_problem(seed=0, num_heads=HEADS, batch=trials),
-                    random_problem(seed=0, batch=(HEADS * count,)),
-                )
+            batches = ({"batch": trials}, {"num_heads": HEADS, "batch": trials}, {"batch": (HEADS * count,)})
+            runs = [partial(_trained, random_problem(seed=0, **options), attention) for options in batches]
+            # in turn, so that other work on the machine slows all alike
+            times = np.array(
+                [[seconds_of_step(run, least=least, clock=time.process_time) for run in runs] for _ in range(REPEATS)]
             )
-            ratios = f"{several / one:8.2f}{several / as_many:19.2f}"
-            print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{ratios}", flush=True)
+            one, several, _ = 1e6 * np.median(times, axis=0)
+            to_one, _, to_trials = np.median(times[:, 1:2] / times, axis=0)
+            print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{to_one:8.2f}{to_trials:19.2f}", flush=True)
 
 
 def _trained(problem: attsvm.Problem, attention: str, steps: int) -> attsvm.Run:

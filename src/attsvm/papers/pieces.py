@@ -26,14 +26,8 @@ LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")
 class Store:
     """The pieces of one figure, one file each.
 
-    Parameters
-    ----------
-    folder : Path
-        It is made if it does not exist.
-    progress : callable, optional
-        Called as ``progress(name, reused)`` after each piece.
-    of : type, optional
-        The class of the figure. Its source and that of its base classes count as source of every piece.
+    ``progress``: called as ``progress(name, reused)`` after each piece. ``of``: the class of the figure. Its source and
+    that of its base classes count as source of every piece.
     """
 
     def __init__(

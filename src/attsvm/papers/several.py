@@ -30,32 +30,14 @@ def run_several(
     device: str | None = None,
     callback: Callable[[Progress], object] = lambda _: None,
 ) -> Iterator[Card]:
-    """Run figures and write each one as :func:`write` does.
+    """Run figures, write each one as :func:`write` does, and yield their cards in order.
+
+    ``figures``: by what the command line calls them. ``command``: that is running. ``quick``, ``sizes``, ``device``: as
+    for :func:`attsvm.papers.run`. ``callback``: receives a :class:`attsvm.Progress`, whose steps are figures.
 
     Most of the time of a figure is compilation, which uses few threads, so two figures at a time on two cores take half
     the time. A single figure, or one thread, is measured in this process. So is every figure on a GPU, whose memory
     each process would reserve for itself.
-
-    Parameters
-    ----------
-    figures : Mapping of str to Figure
-        By what the command line calls them, as from :func:`chosen`.
-    out : Path
-    command : str
-        The command that is running.
-    quick : bool
-        Use the small sizes.
-    sizes : Mapping, optional
-        Sizes in place of those of every figure, as in :func:`attsvm.papers.sizes_of`.
-    device : str, optional
-        Where figures are trained, as for :func:`attsvm.train`.
-    callback : callable, optional
-        Called with a :class:`attsvm.Progress` whose steps are figures; its stage says what is done.
-
-    Yields
-    ------
-    Card
-        Of each figure, in their order.
     """
     workers = min(num_threads(), len(figures), MOST_WORKERS) if find_device(device).platform == "cpu" else 1
     options = {"out": out, "quick": quick, "sizes": sizes, "device": device}

@@ -213,20 +213,17 @@ class Store:
 
         Raises ProblemError if another store was created at the path: a worker may outlive its client.
         """
-        import zarr
-
         group = self.group("r+")
         if group.attrs["id"] != identity:
             raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
         at = _place(definition.shape, task)
-        # missing values, too, so that a missing file is a lost one
-        with zarr.config.set({"array.write_empty_chunks": True}):
-            for name, array in arrays.items():
-                if name not in group:  # an output that no measure declares
-                    with contextlib.suppress(ValueError):  # another worker has created it since
-                        create_array(self.path / DATA, name, undeclared(array), definition, chunk)
-                group[name][at] = array
-            group[DONE][at] = True
+        for name, array in arrays.items():
+            if name not in group:  # an output that no measure declares
+                with contextlib.suppress(ValueError):  # another worker has created it since
+                    create_array(self.path / DATA, name, undeclared(array), definition, chunk)
+            # also a file of missing values alone, so that none is missing
+            group[name].with_config({"write_empty_chunks": True})[at] = array
+        group[DONE][at] = True
         self._error(task).unlink(missing_ok=True)
 
     def _error(self, task: Task) -> Path:
