@@ -69,8 +69,8 @@ def falcon(attention="eager", **options):  # its implementation of attention can
     return small("Falcon", attn_implementation=attention, **sizes, **options)
 
 
-def t5_encoder():
-    return small("T5Encoder", d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2)
+def t5(name="T5"):
+    return small(name, d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2)
 
 
 def clip_text():
@@ -126,8 +126,13 @@ def pictures():
     return {"pixel_values": torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2))}
 
 
-GROUPED = {"num_key_value_heads": 2, "head_dim": 6, "pad_token_id": 0}
-EXPERTS = {"num_experts_per_tok": 1, "initializer_range": 0.3}
+SHARED = {"num_key_value_heads": 2, "pad_token_id": 0}
+GROUPED = SHARED | {"head_dim": 6}
+EXPERTS = {"num_experts_per_tok": 1}
+NEOX = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}  # rotates 4 of 6 coordinates
+OPT = {"hidden_size": 24, "word_embed_proj_dim": 24, "ffn_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GEMMA2 = GROUPED | {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 1}
+SOUNDS = torch.randn(3, 8, 18, generator=torch.Generator().manual_seed(2))
 
 CASES = {
     "bert": (bert, words()),
@@ -136,69 +141,37 @@ CASES = {
     "llama": (llama, words()),
     "llama, padded on the left": (llama, words("left")),
     "vit": (lambda: of_pictures("ViT"), pictures()),
-    "mistral, with a sliding window": (lambda: like_bert("Mistral", num_key_value_heads=2, sliding_window=3), words()),
-    "qwen2": (lambda: like_bert("Qwen2", num_key_value_heads=2), words()),
+    "mistral, with a sliding window": (lambda: like_bert("Mistral", sliding_window=3, **SHARED), words()),
+    "qwen2": (lambda: like_bert("Qwen2", **SHARED), words()),
     "qwen3": (qwen3, words()),
     "gemma": (lambda: like_bert("Gemma", num_key_value_heads=1, head_dim=6), words()),
     "gemma 3, with a sliding window": (gemma3, words()),
-    # 4 of 6 coordinates are rotated
-    "gpt-neox, partly rotary": (
-        lambda: like_bert(
-            "GPTNeoX", rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
-        ),
-        words(),
-    ),
+    "gpt-neox, partly rotary": (lambda: like_bert("GPTNeoX", rope_parameters=NEOX), words()),
     "bloom, with ALiBi": (lambda: small("Bloom", hidden_size=24, n_head=4, n_layer=2), words()),
     "mpt, with ALiBi": (mpt, words("left")),
     "mpt, with clipped queries and keys": (lambda: mpt(clip=1.0), words()),
     "falcon": (lambda: falcon(alibi=False), words()),
     "falcon, with ALiBi": (lambda: falcon(alibi=True, multi_query=False), words()),
-    "falcon, new architecture": (
-        lambda: falcon(alibi=False, new_decoder_architecture=True, num_kv_heads=2),
-        words("left"),
-    ),
+    "falcon, grouped": (lambda: falcon(alibi=False, new_decoder_architecture=True, num_kv_heads=2), words("left")),
     "distilbert": (lambda: small("DistilBert", dim=24, n_heads=4, n_layers=2, hidden_dim=32), words()),
-    "t5, encoder": (t5_encoder, words()),
-    "t5": (
-        lambda: small("T5", d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2),
-        words() | {"decoder_input_ids": words()["input_ids"][:, :5]},
-    ),
+    "t5, encoder": (lambda: t5("T5Encoder"), words()),
+    "t5": (t5, words() | {"decoder_input_ids": words()["input_ids"][:, :5]}),
     "clip, texts": (clip_text, words()),
     "clip, pictures": (clip_vision, pictures()),
     "dinov2": (lambda: of_pictures("Dinov2", intermediate_size=24), pictures()),
     "dinov3": (lambda: of_pictures("DINOv3ViT", hidden_size=16), pictures()),
-    "phi 3": (lambda: like_bert("Phi3", num_key_value_heads=2, pad_token_id=0), words()),
-    "olmo 2": (lambda: like_bert("Olmo2", num_key_value_heads=2, pad_token_id=0), words()),
-    "gemma 2, with a soft cap": (
-        lambda: like_bert("Gemma2", attn_logit_softcapping=2.0, query_pre_attn_scalar=1, **GROUPED),
-        words(),
-    ),
+    "phi 3": (lambda: like_bert("Phi3", **SHARED), words()),
+    "olmo 2": (lambda: like_bert("Olmo2", **SHARED), words()),
+    "gemma 2, with a soft cap": (lambda: like_bert("Gemma2", **GEMMA2), words()),
     "gpt-oss, with sinks": (lambda: like_bert("GptOss", num_local_experts=2, **GROUPED, **EXPERTS), words()),
-    "qwen3, with experts": (
-        lambda: like_bert("Qwen3Moe", num_experts=2, moe_intermediate_size=16, **GROUPED, **EXPERTS),
-        words(),
-    ),
-    "mixtral": (lambda: like_bert("Mixtral", num_local_experts=2, num_key_value_heads=2, **EXPERTS), words()),
-    "opt": (
-        lambda: small(
-            "OPT", hidden_size=24, word_embed_proj_dim=24, ffn_dim=32, num_hidden_layers=2, num_attention_heads=4
-        ),
-        words(),
-    ),
+    "qwen3, with experts": (lambda: like_bert("Qwen3Moe", moe_intermediate_size=16, **GROUPED, **EXPERTS), words()),
+    "mixtral": (lambda: like_bert("Mixtral", num_local_experts=2, **SHARED, **EXPERTS), words()),
+    "opt": (lambda: small("OPT", **OPT), words()),
     "gpt-j": (lambda: small("GPTJ", n_embd=24, n_layer=2, n_head=4, rotary_dim=4), words()),
     "modernbert": (lambda: like_bert("ModernBert", pad_token_id=0), words()),
     "deepseek v3": (deepseek, words()),
-    "whisper": (
-        whisper,
-        {
-            "input_features": torch.randn(3, 8, 18, generator=torch.Generator().manual_seed(2)),
-            "decoder_input_ids": words()["input_ids"],
-        },
-    ),
-    "smollm 3": (
-        lambda: like_bert("SmolLM3", num_key_value_heads=2, pad_token_id=0, no_rope_layers=[1, 0]),
-        words(),
-    ),
+    "whisper": (whisper, {"input_features": SOUNDS, "decoder_input_ids": words()["input_ids"]}),
+    "smollm 3": (lambda: like_bert("SmolLM3", no_rope_layers=[1, 0], **SHARED), words()),
 }
 
 WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys", "gpt-oss, with sinks", "gpt-j", "deepseek v3"}
@@ -526,7 +499,7 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
 
 def test_biases_of_positions_are_a_part_of_the_weights():
     """The Att-SVM of T5 has one-hot positions beside its tokens; without the biases the attention is another one."""
-    model = spread_out(t5_encoder())
+    model = spread_out(t5("T5Encoder"))
     (layer, _) = capture(model, words(), attention_layers(model), Sampler(4096, 3, 0))
     assert not layer.shares_tokens
     problem, plain = layer.head(1), replace(layer, bias=None).head(1)

@@ -16,23 +16,10 @@ def projections_of(
 ) -> Projections:
     """The projections of every head.
 
-    Parameters
-    ----------
-    query : (Tensor, Tensor or None), shapes (heads · d_h, d_q) and (heads · d_h,)
-        Weight and bias of the layer that makes queries.
-    key : (Tensor, Tensor or None), shapes (key_heads · d_h, d) and (key_heads · d_h,)
-        Weight and bias of the layer that makes keys.
-    heads : int
-        Query heads.
-    key_heads : int, optional
-        Key heads, where several query heads share one. As many as query heads by default.
-    scale : float
-        Factor of the logits, usually 1/√d_h.
+    ``query``, ``key``: weight and bias of the layers that make queries and keys, of shapes (heads · d_h, d_q) and
+    (key_heads · d_h, d). ``key_heads``: where several query heads share one. ``scale``: factor of the logits.
 
-    Raises
-    ------
-    ProblemError
-        If the weights cannot be divided into these heads.
+    Raises ProblemError if the weights cannot be divided into these heads.
     """
     groups = heads if key_heads is None else key_heads
     rows, key_rows = len(query[0]), len(key[0])
