@@ -267,6 +267,14 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update({"change": arrays["change"] / 1e3}),
         _set("decided", False),
     ],
+    "earliest-selection": [
+        _swap("of_all", "all_bound"),
+        _swap("of_query", "query_bound"),
+        _set("all_bound", 1.0),
+        lambda arrays: arrays.update(
+            {"of_all": np.where(np.arange(arrays["of_all"].shape[1]) < 5, np.inf, arrays["of_all"])}
+        ),
+    ],
     "factored-optimizers": [
         _reversed("ratio"),
         _set("ratio", 0.5),

@@ -148,13 +148,6 @@ def test_sets_that_two_sequences_share(norm):
     assert broken <= 1e-9
 
 
-def test_one_row_has_the_closed_form():
-    tokens = np.array([[[1.0, -2.0, 2.0], [0.0, 0.0, 0.0]]])
-    solution = solve(tokens, np.array([[3.0, 4.0]]), [0])
-    assert solution.value == pytest.approx(1 / 15, rel=1e-9)
-    np.testing.assert_allclose(solution.direction, np.outer([1, -2, 2], [3, 4]) / 225, atol=1e-9)
-
-
 def test_a_prompt_has_the_euclidean_norm():
     tokens, _, selected = random_arrays(0, 2, 4, 6)
     euclidean, nuclear = (attsvm.solve_svm(attsvm.Problem(tokens), selected, norm=norm) for norm in (2, "nuclear"))

@@ -54,12 +54,6 @@ def smallest_margin(problem, selected, weights):
     return (rows @ weights.ravel()).min()
 
 
-def test_one_row_has_the_closed_form():
-    tokens = np.array([[[1.0, -2.0, 2.0], [0.0, 0.0, 0.0]]])
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=np.array([[3.0, 4.0]])), [0], norm="spectral")
-    assert solution.value == pytest.approx(1 / 15, rel=1e-9)
-
-
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_nearly_infeasible_selections_stay_optimal(seed):
     generator = np.random.default_rng(seed)
