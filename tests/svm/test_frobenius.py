@@ -77,15 +77,6 @@ def test_scaled_tokens_change_nothing_but_the_scale(reference, seed, exponent):
             np.testing.assert_allclose(solution.direction * 10.0**exponent, plain.direction, atol=1e-11 * plain.value)
 
 
-def test_one_competitor_has_a_closed_form():
-    tokens = np.array([[[3.0, 0.0], [0.0, 4.0]]])
-    queries = np.array([[1.0, 2.0, 2.0]])
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0])
-    assert solution.value == pytest.approx(1 / (5 * 3), rel=1e-15)
-    np.testing.assert_allclose(solution.direction, np.outer([3, -4], [1, 2, 2]) / (5 * 3) ** 2, rtol=1e-14)
-    assert solution.support.tolist() == [[False, True]]
-
-
 def test_relaxed_rows_of_zeros_ask_for_nothing():
     generator = np.random.default_rng(0)
     tokens, queries = generator.standard_normal((3, 4, 5)), generator.standard_normal((3, 5))

@@ -152,14 +152,6 @@ def test_growing_rows_keep_sets_together(monkeypatch):
     assert Written(tokens, sets, queries).check(solution, 3) <= 1e-10
 
 
-def test_single_row_has_the_closed_form():
-    # min ‖w‖_p with a'w ≥ 1 has the value 1/‖a‖_q
-    tokens = np.array([[[2.0, -1.0, 0.5], [0.0, 0.0, 0.0]]])
-    for p in EXPONENTS:
-        solution = attsvm.solve_svm(attsvm.Problem(tokens), [0], norm=p)
-        assert solution.value == pytest.approx(1 / norms.lp(tokens[0, 0], norms.conjugate(p)), rel=1e-9)
-
-
 def test_unused_coordinates_stay_zero():
     tokens, queries, selected = random_instance(0)
     tokens[..., 2] = 0
@@ -178,27 +170,6 @@ def test_a_bound_that_shortens_a_step_does_not_stop_the_interior_point():
     solution = attsvm.solve_svm(problem, [1, 0, 1], 1.05, relaxed=np.array([True, True, False]))
     assert solution.status == "optimal"
     assert solution.gap <= 1e-12
-
-
-def test_infinite_patience_is_not_needed():
-    # a limit of two steps is too few, and says so
-    tokens, queries, selected = random_instance(0)
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=20, max_steps=2)
-    assert solution.status == "inaccurate"
-    assert 1e-8 < solution.gap < np.inf
-    assert solution.stats["steps"] == 2
-
-
-def test_callback_sees_the_gap_fall_and_can_stop():
-    tokens, queries, selected = random_instance(0)
-    problem = attsvm.Problem(tokens, queries=queries)
-    gaps = []
-    attsvm.solve_svm(problem, selected, norm=20, callback=lambda at: gaps.append(at.gap))
-    assert len(gaps) > 5
-    assert gaps[-1] < 1e-6
-    stopped = attsvm.solve_svm(problem, selected, norm=20, callback=lambda at: at.step >= 3)
-    assert stopped.stats["steps"] <= 4
-    assert stopped.status == "inaccurate"
 
 
 def test_a_warm_start_saves_steps():
