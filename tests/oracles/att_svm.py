@@ -45,3 +45,19 @@ def bounds(rows, right, equality, weights, multipliers, p=2.0):
 def at(places, dual, has_query_axis):
     """Multipliers of the rows out of an array (n[, Q], T)."""
     return np.array([dual[i, q, t] if has_query_axis else dual[i, t] for i, q, t in places])
+
+
+def gap_by_hand(problem, selected, solution, p=2.0, relaxed=None):
+    """The gap that the numbers of an optimal answer prove; fails if a constraint is violated or the value is wrong."""
+    mask = problem.mask if problem.mask is None or problem.has_query_axis else problem.mask[:, None]
+    rows, right, equality, places = explicit_rows(problem.tokens, problem.queries, list(selected), mask, relaxed)
+    weights = solution.direction if problem.has_queries else solution.direction[:, None]
+    room = np.linalg.norm(rows, axis=1) * np.linalg.norm(weights)
+    assert (rows @ weights.ravel() - right >= -1e-9 * room)[~equality].all()
+    value = norm_and_dual(p, weights.shape)[0](weights.ravel())
+    assert abs(solution.value - value) <= 1e-12 * value
+    dual = at(places, solution.dual, problem.has_query_axis)
+    lower, upper, broken = bounds(rows, right, equality, weights, dual, p)
+    assert broken <= 1e-9
+    assert lower <= upper * (1 + 1e-12)
+    return (upper - lower) / upper

@@ -259,6 +259,14 @@ PLANTED: dict[str, list[Planted]] = {
         _times("change", 1e-3),
         _set("decided", False),
     ],
+    "earliest-selection": [
+        _swap("of_all", "all_bound"),
+        _swap("of_query", "query_bound"),
+        _set("all_bound", 1.0),
+        lambda arrays: arrays.update(
+            {"of_all": np.where(np.arange(arrays["of_all"].shape[1]) < 5, np.inf, arrays["of_all"])}
+        ),
+    ],
     "factored-optimizers": [
         _reversed("ratio"),
         _set("ratio", 0.5),

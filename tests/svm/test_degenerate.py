@@ -56,22 +56,25 @@ def test_one_sequence_is_solved(norm, prompt):
     assert solution.support.sum() >= 1
 
 
-@pytest.mark.parametrize("what", ["duplicate", "zero query"])
+@pytest.mark.parametrize("what", ["duplicate", "zero query", "zero tokens"])
 def test_a_row_of_zeros_cannot_be_kept(norm, what):
     problem = random(3, 4, 5, prompt=False)
     tokens, queries = problem.tokens.copy(), problem.queries.copy()
     if what == "duplicate":
         tokens[1, 3] = tokens[1, 0]
-    else:
+    elif what == "zero query":
         queries[1] = 0
+    else:
+        tokens[1] = 0
     solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0, 0], norm)
-    assert solution.status == "infeasible"
-    assert solution.bound == np.inf
-    assert np.isnan(solution.value)
+    assert (solution.status, solution.bound) == ("infeasible", np.inf)
+    assert np.isnan([solution.value, solution.gap, solution.margin]).all()
     assert np.isnan(solution.direction).all()
+    assert not solution.support.any()
     certificate = solution.certificate
-    assert certificate is not None
+    assert certificate.dual[1].sum() == pytest.approx(1.0)
     assert (certificate.dual >= 0).all()
+    assert not certificate.dual[[0, 2]].any()
 
 
 def test_a_duplicate_that_is_masked_or_dropped_does_not_matter(norm):

@@ -121,15 +121,6 @@ def test_callback_hears_of_the_gap_and_may_stop():
     assert attsvm.solve_svm(problem, selected, tol=1e-2, callback=lambda at: at.gap < 1e-2).status == "optimal"
 
 
-def test_max_steps_ends_the_search():
-    problem = attsvm.datasets.random_problem(60, 15, 40, seed=6)
-    selected = attsvm.optimal_tokens(problem)
-    solution = attsvm.solve_svm(problem, selected, max_steps=30)
-    assert solution.stats["steps"] == 30
-    assert solution.status == "inaccurate"
-    assert solution.gap > 1e-8
-
-
 @pytest.mark.parametrize("method", [None, "projected-gradient"])
 def test_batches_of_large_problems(method, gap_without_rounding):
     problem = attsvm.datasets.random_problem(40, 12, 30, seed=8, batch=(2,))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import attsvm
-from oracles.att_svm import at, bounds, explicit_rows
 
 BATCH = 24
 
@@ -101,13 +100,3 @@ def test_a_batch_of_ordinary_problems_needs_no_second_method(monkeypatch):
     for kind in ("plain", "shared tokens", "relaxed"):
         problem, selected, relaxed = draw(kind, 0)
         assert set(attsvm.solve_svm(problem, selected, relaxed=relaxed).status) == {"optimal"}
-
-
-def test_certificates_by_hand():
-    problem, selected, _ = draw("plain", 3)
-    solution = attsvm.solve_svm(problem, selected)
-    for k in range(BATCH):
-        rows, right, equality, places = explicit_rows(problem.tokens[k], problem.queries[k], selected[k])
-        dual = at(places, solution.dual[k], False)
-        lower, upper, _ = bounds(rows, right, equality, solution.direction[k], dual)
-        assert (upper - lower) / upper <= 1e-13

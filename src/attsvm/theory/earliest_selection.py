@@ -223,7 +223,7 @@ def _of_factors(
         else:
             # (a + S)(b + S) ≥ products
             rest = 0.5 * (np.sqrt((first - second) ** 2 + 4 * products) - first - second)
-        return np.maximum(rest, 0.0)
+        return np.asarray(np.maximum(rest, 0.0))
 
     each = path(lengths[0], first[..., None, None], second[..., None, None])
     return each, path(lengths[1], first, second)
