@@ -85,6 +85,18 @@ def layers_of(stack: "Stack", run: StackRun) -> tuple[list[Layer], list[Bool[np.
     return layers, path
 
 
+def smallest_margin(layer: Layer) -> np.ndarray:
+    """The smallest difference of the logits of selected and other tokens, over the queries on the path; inf if none."""
+    problem = layer.problem
+    selected = layer.selected if problem.has_query_axis else layer.selected[..., None, :]
+    logits = token_logits(problem, layer.weights)
+    others = problem.canonical.allowed & ~selected
+    on_path = problem.canonical.active if layer.relaxed is None else ~layer.relaxed
+    lowest, highest = np.where(selected, logits, np.inf).min(axis=-1), np.where(others, logits, -np.inf).max(axis=-1)
+    counted = on_path & others.any(axis=-1)
+    return np.asarray(np.where(counted, lowest - np.where(counted, highest, 0.0), np.inf).min(axis=(-2, -1)))
+
+
 def _problem(stack: "Stack", run: StackRun, tokens: np.ndarray, number: int) -> Problem:
     given = stack.problem
     mask = None if given.mask is None else np.broadcast_to(_of_one_head(stack, given.mask), tokens.shape[:-1])

@@ -13,7 +13,7 @@ from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
-from attsvm.stack.path import Layer, layers_of
+from attsvm.stack.path import Layer, layers_of, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.stack.training import train_stack
 from attsvm.svm import Solution, solve_svm
@@ -89,7 +89,8 @@ class Stack:
         array = np.asarray(values, np.float64)
         own = (self.layers - 1, self.problem.dim, self.problem.dim)
         if array.shape != self.problem.heads_shape + own or not np.isfinite(array).all():
-            raise ProblemError(f"values: expected finite numbers of shape {self.problem.heads_shape + own}, got {array.shape}")
+            expected = self.problem.heads_shape + own
+            raise ProblemError(f"values: expected finite numbers of shape {expected}, got {array.shape}")
         return np.broadcast_to(array, self.problem.batch_shape + own)
 
     def __repr__(self) -> str:
@@ -134,8 +135,8 @@ class Stack:
         rank : int, optional
             Columns of K and Q; d by default.
         optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
-            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over all layers and steps
-            relative to the norm of all weights.
+            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over the gradients of all
+            layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
         init : dict of arrays, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
@@ -274,6 +275,34 @@ class Stack:
             smallest = np.minimum(smallest, own.min(axis=tuple(range(len(run.batch_shape), own.ndim))))
         found: np.ndarray | float = plain(smallest)
         return found
+
+    def margins(self, run: StackRun) -> np.ndarray:
+        """The smallest margin of each layer on the selected path.
+
+        Returns
+        -------
+        ndarray, shape (*batch_shape, L), or (*batch_shape, L, H) with several attention heads
+            Differences of logits under the weights of the run. They are measured to become equal under one norm over
+            the gradients of all layers.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack.
+
+        See Also
+        --------
+        attsvm.Stack.solve
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> first, second = stack.margins(stack.train(steps=5000))
+        >>> bool(abs(first / second - 1) < 0.05)
+        True
+        """
+        return np.stack([smallest_margin(layer) for layer in self._layers(run)[0]], axis=len(run.batch_shape))
 
     def solve(self, run: StackRun, norm: str | float | Norm | None = None, *, tol: float = 1e-8) -> tuple[Solution, ...]:
         """Solve the hierarchical Att-SVM: the relaxed Att-SVM of each layer.
