@@ -1,11 +1,12 @@
 """Where several attention layers that are trained together end: the hierarchical Att-SVM of each layer.
 
-Random problems (``attsvm.datasets.random_problem``), exponential loss, default steps. Each line is one family. A problem
-counts as saturated if each softmax on the selected path has a probability above 0.99. "error": direction error to the
-relaxed Att-SVM of the layer, of the saturated problems, the largest over the attention heads: the median of the worst
-layer, and the share of problems that are below 1e-2 in each layer. "margins": the share whose layers and heads have
-margins within 1 % of each other. "plain": the median direction error to the Att-SVM that requires a margin of 1 at all
-positions, of the first layer, and the share of problems for which that is infeasible.
+Random problems (``attsvm.datasets.random_problem``), exponential loss, default steps. Each line is one family. A
+problem counts as saturated if each softmax on the selected path has a probability above 0.99. All but "plain" are of
+the saturated problems. "error": direction error to the relaxed Att-SVM of the layer, the largest over the attention
+heads: the median of the worst layer, and the share of problems that are below 1e-2 in each layer. "margins": the share
+whose layers and heads have margins within 1 % of each other. "margin ratio": the smallest margin on the path, times the
+value of the relaxed Att-SVM, over the norm of the weights. "plain": the median direction error to the Att-SVM that
+requires a margin of 1 at all positions, of the first layer, and the share of problems for which that is infeasible.
 
     python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...]
     python benchmarks/stack.py --time
@@ -14,7 +15,8 @@ positions, of the first layer, and the share of problems for which that is infea
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,23 +114,23 @@ def _over_heads(x: Any, stack: attsvm.Stack, reduction: Any) -> np.ndarray:
 
 
 def seconds_a_step(repeats: int = 5) -> Iterator[str]:
-    """Time of a step of L layers over L times that of one self-attention layer of the same sizes; 64 trials, one core."""
+    """Time of a step of L layers over L times that of one self-attention layer of these sizes; 64 trials, one core."""
+    descent = normalized_gradient_descent(0.1)
     for n, T, d in ((3, 4, 10), (8, 8, 16)):
-        one = random_problem(n, T, d, seed=0, num_queries=T, self_attention=True, batch=(64,))
-        descent = normalized_gradient_descent(0.1)
-        taken = [_step(lambda k: attsvm.train(one, steps=k, record=1, optimizer=descent), repeats)]
+        layer = random_problem(n, T, d, seed=0, num_queries=T, self_attention=True, batch=(64,))
         problem = random_problem(n, T, d, seed=0, batch=(64,))
-        for layers in (2, 3, 4):
-            stack = attsvm.Stack(problem, layers)
-            taken.append(_step(lambda k: stack.train(steps=k, record=1, optimizer=descent), repeats))
-        ratios = ", ".join(f"L = {L}: {time / taken[0] / L:.2f} L" for L, time in zip((2, 3, 4), taken[1:], strict=True))
-        yield f"n = {n}, T = {T}, d = {d}: one layer {1e6 * taken[0]:.0f} us; {ratios}"
+        one = _step(partial(attsvm.train, layer, record=1, optimizer=descent), repeats)
+        ratios = []
+        for L in (2, 3, 4):
+            several = _step(partial(attsvm.Stack(problem, L).train, record=1, optimizer=descent), repeats)
+            ratios.append(f"L = {L}: {several / one / L:.2f} L")
+        yield f"n = {n}, T = {T}, d = {d}: one layer {1e6 * one:.0f} us; {', '.join(ratios)}"
 
 
-def _step(train: Any, repeats: int) -> float:
+def _step(train: Callable[..., Any], repeats: int) -> float:
     def seconds(steps: int) -> float:
         began = time.process_time()
-        train(steps)
+        train(steps=steps)
         return time.process_time() - began
 
     seconds(2)

@@ -119,9 +119,9 @@ def test_gradient_of_each_layer_is_relatively_exact(case, size):
     values = None if heads is None else generator.standard_normal((heads, options["layers"] - 1, D, D))
     stack = attsvm.Stack(drawn, values=values, **options)
     columns = D if rank is None else rank
-    names = [f"W{l}" for l in range(1, stack.layers + 1)]
+    names = [f"W{number}" for number in range(1, stack.layers + 1)]
     if rank is not None:
-        names = [f"{name}{l}" for l in range(1, stack.layers + 1) for name in "KQ"]
+        names = [f"{name}{number}" for number in range(1, stack.layers + 1) for name in "KQ"]
     power = 1 if rank is None else 0.5
     parameters = {name: size**power * generator.standard_normal((heads or 1, D, columns)) for name in names}
     attention = Combined() if rank is None else Factored(rank)

@@ -119,7 +119,7 @@ class StackObjective(Objective):
         return found
 
     def _next(self, tokens: Tokens, output: Tokens, fixed: Parameters, number: int) -> Tokens:
-        """x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
+        """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
         assert output.rest is not None
 
         def summed(of_heads: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent, parse_optimizer
 from attsvm.optimizers.chain import rule_of
 from attsvm.results import Status, plain, plain_status
+from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.run import StackRun
 from attsvm.training.attention import Combined, Data, Factored
@@ -24,11 +25,9 @@ from attsvm.training.session import Session
 from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps
 from attsvm.training.stopping import Stopping
 
-if TYPE_CHECKING:
-    from attsvm.stack.stack import Stack
-
 Arrays = dict[str, np.ndarray]
 Array = jax.Array
+
 
 @dataclass(frozen=True)
 class Growing:
@@ -55,7 +54,9 @@ class StackSession(Session):
         both = [np.abs(x).max(axis=(0, 1, 2)) for x in (tokens, data.queries)]
         # the tokens are the queries of all layers but the last one
         queries = np.maximum(*both)[None, None, None]
-        return range_of(self.objective, start, of_head, data._replace(tokens=tokens, keys=tokens, queries=queries), dtype)
+        return range_of(
+            self.objective, start, of_head, data._replace(tokens=tokens, keys=tokens, queries=queries), dtype
+        )
 
 
 def default_optimizer(attention: str) -> Optimizer:
@@ -71,7 +72,7 @@ def default_optimizer(attention: str) -> Optimizer:
 
 
 def train_stack(
-    stack: "Stack",
+    stack: Layout,
     *,
     attention: str,
     rank: int | None,
@@ -140,22 +141,18 @@ def train_stack(
         return _collect(session, setup, objective, recorded, interrupted)
 
 
-def parameter_shapes(stack: "Stack", objective: StackObjective) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
     """The parameters of all layers, without batch axes, with the axis of attention heads."""
     problem, shapes = stack.problem, {}
     for number in range(1, stack.layers + 1):
         width = problem.query_dim if number == stack.layers else problem.dim
         m = (objective.attention.rank,) if isinstance(objective.attention, Factored) else ()
         sizes = [(problem.dim, *m), (width, *m)] if m else [(problem.dim, width)]
-        shapes |= {
-            name: problem.heads_shape + size for name, size in zip(objective.names(number), sizes, strict=True)
-        }
+        shapes |= {name: problem.heads_shape + size for name, size in zip(objective.names(number), sizes, strict=True)}
     return shapes
 
 
-def _starting_point(
-    stack: "Stack", objective: StackObjective, init: Any, seed: int
-) -> tuple[Arrays, tuple[int, ...]]:
+def _starting_point(stack: Layout, objective: StackObjective, init: Any, seed: int) -> tuple[Arrays, tuple[int, ...]]:
     """The initial parameters, one row for each trial, and the batch axes of the run; entries N(0, 1/d) by default."""
     shapes, batch = parameter_shapes(stack, objective), stack.problem.model_shape
     if init is None:
