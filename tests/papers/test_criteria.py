@@ -281,6 +281,12 @@ PLANTED: dict[str, list[Planted]] = {
         _times("ratio", 1.1),
         _set("decided", False),
     ],
+    "layers": [
+        _swap("error 2", "plain 2"),
+        _set("plain 2", 1e-9),
+        _set("saturated 2", False),
+        _set("apart 2", 0.2),
+    ],
     "path": [
         _set("undecided", True),
         _set("converged", False),

@@ -1,16 +1,17 @@
 """The tokens that the layers of a stack see, forwards, with the trials in the trailing axis of each array.
 
-Tokens are kept as two summands: what they are where every softmax is saturated, and the rest. Tokens that become equal
-in the limit have equal first summands, bit by bit, so their difference is that of the rests and does not cancel.
+Tokens are kept as two summands: what they are where every softmax is saturated, and the rest. Several positions may
+select the same tokens. They are then equal in the limit, and their difference is that of the rests, which does not
+cancel.
 """
 
-from functools import reduce
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from attsvm._utils.contractions import contract, over_entries, settle
+from attsvm._utils.contractions import contract, over_entries, settle, total
 from attsvm.training.softmax import gap_products, pool
 
 Array = jax.Array
@@ -42,20 +43,45 @@ class Attended(NamedTuple):
     shortfall: Array  # (n, Q, T, B), δ_t = s_t − s_* ≤ 0
     weight: Array  # (n, Q, T, B), e_t = exp(δ_t), 0 for the winner
     probability: Array  # (n, Q, 1, B), the winner's, 1/S
-    winning: Tokens  # (n, Q, d, B), x_*
+    winning: Array  # (n, Q, d, B), the limit of x_*
+    is_equal: Array | None  # (n, Q, T, B): whether the limit of a token is that of x_*; None for input tokens
     largest_logit: Array  # (B,)
 
     def output(self) -> Tokens:
-        """The pooled tokens x_* + Σ_t (e_t/S)(x_t − x_*), shape (n, Q, d, B); the rest is the sum and that of x_*."""
-        rest = weighted_gaps(settle(self.weight * self.probability), self.winning, self.tokens)
-        return Tokens(self.winning.limit, rest if self.winning.rest is None else settle(self.winning.rest + rest))
+        """The pooled tokens, shape (n, Q, d, B): the limit is that of x_*."""
+        shares = settle(self.weight * self.probability)
+        rest = self.gap_sums(shares)
+        if self.tokens.rest is not None:
+            # Σ_t a_t (rest of x_t), of which the sum over the gaps has all but the rest of x_*
+            rest = settle(rest + self._of_winner(self.tokens.rest))
+        return Tokens(self.winning, rest)
+
+    def gap_sums(self, factors: Array) -> Array:
+        """Σ_t factor_t (x_t − x_*) of each query: (n, Q, T, B), 0 for the winner, to (n, Q, d, B)."""
+        found = contract("nqt,ntd->nqd", self._with_winner(self._apart(factors)), self.tokens.limit)
+        if self.tokens.rest is None:
+            return found
+        return settle(found + contract("nqt,ntd->nqd", self._with_winner(factors), self.tokens.rest))
 
     def gap_products(self, vectors: Array) -> Array:
         """⟨x_* − x_t, vector⟩ of each query, shape (n, Q, T, B)."""
-        found = gap_products(self.winning.limit, self.tokens.limit, vectors)
-        if self.winning.rest is None or self.tokens.rest is None:
+        found = self._apart(gap_products(self.winning, self.tokens.limit, vectors))
+        if self.tokens.rest is None:
             return found
-        return settle(found + gap_products(self.winning.rest, self.tokens.rest, vectors))
+        of_rest = contract("ntd,nqd->nqt", self.tokens.rest, vectors)
+        of_winner = total(jnp.where(self.is_winner, of_rest, 0.0), axis=2)
+        return settle(found + (of_winner - of_rest))
+
+    def _apart(self, x: Array) -> Array:
+        """Zero for tokens that are equal in the limit, whose difference would be one of rounding errors."""
+        return x if self.is_equal is None else settle(jnp.where(self.is_equal, 0.0, x))
+
+    def _with_winner(self, factors: Array) -> Array:
+        """The factors, and for the winner minus their sum."""
+        return settle(jnp.where(self.is_winner, -total(factors, axis=2), factors))
+
+    def _of_winner(self, of_tokens: Array) -> Array:
+        return contract("nqt,ntd->nqd", self.is_winner.astype(of_tokens.dtype), of_tokens)
 
 
 def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None) -> Attended:
@@ -63,7 +89,6 @@ def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None
     images = contract("ke,nqe->nqk", weights, queries)
     logits = contract("ntk,nqk->nqt", tokens.whole, images)
     pooled = pool(logits, tokens.limit, allowed)
-    rest = None if tokens.rest is None else contract("nqt,ntd->nqd", pooled.is_winner.astype(logits.dtype), tokens.rest)
     counted = logits if allowed is None else jnp.where(allowed, logits, 0.0)
     return Attended(
         tokens,
@@ -75,35 +100,19 @@ def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None
         pooled.shortfall,
         pooled.weight,
         pooled.probability,
-        Tokens(pooled.winning_token, rest),
+        pooled.winning_token,
+        None if tokens.rest is None else _equal(pooled.winning_token, tokens.limit),
         over_entries(jnp.maximum, jnp.abs(counted)),
     )
 
 
-def weighted_gaps(factors: Array, points: Tokens, rows: Tokens) -> Array:
-    """Σ_t factor_qt (row_t − point_q): (n, Q, T, B), (n, Q, d, B) and (n, T, d, B) to (n, Q, d, B).
+def _equal(points: Array, rows: Array) -> Array:
+    """Whether rows (n, T, d, B) are equal to points (n, Q, d, B) up to rounding, shape (n, Q, T, B).
 
-    The differences are taken before the sum, so that equal tokens add no rounding errors.
+    Their components along one generic vector are compared.
     """
-
-    def of(points: Array, rows: Array) -> Array:
-        T = rows.shape[1]
-        return reduce(jnp.add, (factors[:, :, t, None] * (rows[:, None, t] - points) for t in range(T)))
-
-    found = of(points.limit, rows.limit)
-    if points.rest is not None and rows.rest is not None:
-        found = found + of(points.rest, rows.rest)
-    return settle(found)
-
-
-def merged(limit: Array) -> Array:
-    """Tokens (n, T, d, B) in which those that are equal up to rounding are the same bit by bit."""
-    T, d = limit.shape[1:3]
-    tolerance = EQUAL * over_entries(jnp.maximum, jnp.abs(limit))
-    near = reduce(
-        jnp.logical_and,
-        (jnp.abs(limit[:, :, None, k] - limit[:, None, :, k]) <= tolerance for k in range(d)),
-    )
-    index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
-    first = settle(jnp.min(jnp.where(near, index, T - 1), axis=2, keepdims=True))
-    return contract("nts,nsd->ntd", (index == first).astype(limit.dtype), limit)
+    d = rows.shape[2]
+    generic = jnp.asarray(np.random.default_rng(0).standard_normal(d), rows.dtype)[:, None]
+    of_points, of_rows = contract("nqd,d->nq", points, generic), contract("ntd,d->nt", rows, generic)
+    tolerance = EQUAL * d**0.5 * over_entries(jnp.maximum, jnp.abs(rows))
+    return settle(jnp.abs(of_points[:, :, None] - of_rows[:, None]) <= tolerance)

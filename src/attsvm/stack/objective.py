@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm._utils.contractions import contract, settle
 from attsvm.optimizers.scales import Scale, Scales
-from attsvm.stack.layers import Attended, Tokens, attend, merged
+from attsvm.stack.layers import Attended, Tokens, attend
 from attsvm.stack.pullback import Sloped, added, pull_back
 from attsvm.training.attention import Data, Parameters
 from attsvm.training.objective import Evaluation, Objective, Observation
@@ -119,7 +119,7 @@ class StackObjective(Objective):
         return found
 
     def _next(self, tokens: Tokens, output: Tokens, fixed: Parameters, number: int) -> Tokens:
-        """x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
+        """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
         assert output.rest is not None
 
         def summed(of_heads: Array) -> Array:
@@ -131,8 +131,7 @@ class StackObjective(Objective):
         if self.residual:
             limit = tokens.limit + limit
             rest = rest if tokens.rest is None else tokens.rest + rest
-        # sums of the same terms in another order: the first layer has none, because addition is commutative
-        return Tokens(settle(limit) if number == 1 else merged(settle(limit)), settle(rest))
+        return Tokens(settle(limit), settle(rest))
 
     def _into_heads(self, slope: Sloped, fixed: Parameters, number: int, length: int) -> Sloped:
         """The gradient of the output of each attention head, V_h'u."""

@@ -1,16 +1,14 @@
 """What each layer of a trained stack sees and selects, and which positions lie on the selected path."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.measures import attention_of, token_logits
 from attsvm.problem import Problem
+from attsvm.stack.layout import Layout
 from attsvm.stack.run import StackRun
-
-if TYPE_CHECKING:
-    from attsvm.stack.stack import Stack
 
 EQUAL = 1e-9
 """Tokens whose difference is at most this, relative to the largest entry of their sequence, count as equal."""
@@ -57,7 +55,7 @@ class Layer(NamedTuple):
     probability: Float[np.ndarray, "*queries"]
 
 
-def layers_of(stack: "Stack", run: StackRun) -> tuple[list[Layer], list[Bool[np.ndarray, "*batch n T"]]]:
+def layers_of(stack: Layout, run: StackRun) -> tuple[list[Layer], list[Bool[np.ndarray, "*batch n T"]]]:
     """All layers at the end of a run, and the positions on the path among the tokens of each."""
     found: list[tuple[Problem, np.ndarray, np.ndarray, np.ndarray]] = []
     heads = stack.problem.heads_shape
@@ -85,7 +83,19 @@ def layers_of(stack: "Stack", run: StackRun) -> tuple[list[Layer], list[Bool[np.
     return layers, path
 
 
-def _problem(stack: "Stack", run: StackRun, tokens: np.ndarray, number: int) -> Problem:
+def smallest_margin(layer: Layer) -> np.ndarray:
+    """The smallest difference of the logits of selected and other tokens, over the queries on the path; inf if none."""
+    problem = layer.problem
+    selected = layer.selected if problem.has_query_axis else layer.selected[..., None, :]
+    logits = token_logits(problem, layer.weights)
+    others = problem.canonical.allowed & ~selected
+    on_path = problem.canonical.active if layer.relaxed is None else ~layer.relaxed
+    lowest, highest = np.where(selected, logits, np.inf).min(axis=-1), np.where(others, logits, -np.inf).max(axis=-1)
+    counted = on_path & others.any(axis=-1)
+    return np.asarray(np.where(counted, lowest - np.where(counted, highest, 0.0), np.inf).min(axis=(-2, -1)))
+
+
+def _problem(stack: Layout, run: StackRun, tokens: np.ndarray, number: int) -> Problem:
     given = stack.problem
     mask = None if given.mask is None else np.broadcast_to(_of_one_head(stack, given.mask), tokens.shape[:-1])
     if number == stack.layers:
@@ -120,7 +130,7 @@ def _with_equal(
     return np.take_along_axis(equal, winner[..., None], axis=-2) & problem.canonical.allowed
 
 
-def _next(stack: "Stack", tokens: np.ndarray, attention: np.ndarray, number: int) -> np.ndarray:
+def _next(stack: Layout, tokens: np.ndarray, attention: np.ndarray, number: int) -> np.ndarray:
     """The tokens of the next layer; those that are equal up to rounding are made the same."""
     heads = stack.problem.heads_shape
     pooled = attention @ _for_heads(tokens, heads, 3)
@@ -133,9 +143,7 @@ def _next(stack: "Stack", tokens: np.ndarray, attention: np.ndarray, number: int
     return np.take_along_axis(found, first[..., None], axis=-2)
 
 
-def _path(
-    stack: "Stack", selected: list[np.ndarray], heads: tuple[int, ...]
-) -> list[Bool[np.ndarray, "*batch n T"]]:
+def _path(stack: Layout, selected: list[np.ndarray], heads: tuple[int, ...]) -> list[Bool[np.ndarray, "*batch n T"]]:
     """The tokens of each layer that reach the output, from the last layer to the first."""
 
     def over_heads(x: np.ndarray) -> np.ndarray:
@@ -154,6 +162,6 @@ def _for_heads(x: np.ndarray, heads: tuple[int, ...], axes: int = 2) -> np.ndarr
     return np.expand_dims(x, -axes - 1) if heads else x
 
 
-def _of_one_head(stack: "Stack", x: np.ndarray) -> np.ndarray:
+def _of_one_head(stack: Layout, x: np.ndarray) -> np.ndarray:
     """An array of the problem without the axis of attention heads, which share it."""
     return x[(slice(None),) * len(stack.problem.model_shape) + (0,)] if stack.problem.heads_shape else x

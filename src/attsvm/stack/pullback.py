@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import contract, over_entries, settle, total
-from attsvm.stack.layers import Attended, weighted_gaps
+from attsvm.stack.layers import Attended
 
 Array = jax.Array
+
+LOG_2 = 0.6931471805599453
 
 
 class Sloped(NamedTuple):
@@ -41,13 +43,15 @@ def pull_back(layer: Attended, output: Sloped) -> OfLayer:
     """
     u, gamma, probability = output.direction, output.log[:, :, None], layer.probability
     D = layer.gap_products(u)
-    # exp(ρ) is the largest e_t |D_t| of a query: the size of its part of the gradient of the weights
-    exponent = jnp.where(layer.is_winner, -jnp.inf, layer.shortfall + jnp.log(jnp.abs(D)))
+    # exp(ρ) is about the largest e_t |D_t| of a query: the size of its part of the gradient of the weights
+    counted = ~layer.is_winner & (D != 0.0)
+    exponent = jnp.where(counted, layer.shortfall + _log_size(D), -jnp.inf)
     rho = settle(jnp.max(exponent, axis=2, keepdims=True))
-    products = settle(jnp.sign(D) * jnp.exp(exponent - _finite(rho)))  # e_t D_t exp(−ρ)
+    # e_t D_t exp(−ρ)
+    products = settle(jnp.where(counted, jnp.exp(layer.shortfall - _finite(rho)) * D, 0.0))
     r = settle(total(products, axis=2) * probability)  # times exp(−ρ)
     # Σ_t g_t (x_t − x_*), because the g_t of a query add up to zero
-    pulled = weighted_gaps(settle((layer.weight * r - products) * probability), layer.winning, layer.tokens)
+    pulled = layer.gap_sums(settle((layer.weight * r - products) * probability))
     size = settle(gamma + rho)
     log_scale = over_entries(jnp.maximum, size)
     log_scale = _finite(log_scale)
@@ -83,3 +87,11 @@ def added(parts: list[Sloped]) -> Sloped:
 def _finite(log: Array) -> Array:
     """0 in place of −inf, which would be subtracted from −inf."""
     return jnp.where(jnp.isneginf(log), 0.0, log)
+
+
+def _log_size(x: Array) -> Array:
+    """log|x| of normal numbers, rounded down to a power of two; its exponent is read from the bits."""
+    if x.dtype != jnp.float64:
+        return jnp.log(jnp.abs(x))
+    upper = (jax.lax.bitcast_convert_type(x, jnp.int64) >> 32).astype(jnp.int32)
+    return (((upper >> 20) & 0x7FF) - 1023).astype(x.dtype) * LOG_2

@@ -4,22 +4,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from attsvm._utils.checks import check_callback, check_flag, check_integer, check_kind
+from attsvm._utils.checks import check_callback, check_integer, check_kind
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
-from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
-from attsvm.stack.path import Layer, layers_of
+from attsvm.stack.layout import Layout
+from attsvm.stack.path import Layer, layers_of, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.stack.training import train_stack
 from attsvm.svm import Solution, solve_svm
 
 
-class Stack:
+class Stack(Layout):
     """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
 
     A self-attention layer replaces each token x_t by x_t + Σ_h V_h Σ_s softmax(X W_h x_t)_s x_s. The last layer is that
@@ -63,47 +63,6 @@ class Stack:
     [1.0, 1.0]
     """
 
-    def __init__(
-        self, problem: Problem, layers: int, *, residual: bool = True, causal: bool = False, values: Any = None
-    ) -> None:
-        check_is_problem(problem)
-        for name in ("labels", "queries", "head"):
-            if getattr(problem, name) is None:
-                raise ProblemError(f"problem: expected {name}, got none")
-        if problem.keys is not None:
-            raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
-        if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:
-            raise ProblemError("problem: expected a mask of shape (n, T), got one for each query")
-        self.problem = problem
-        self.layers = check_integer("layers", layers, 2)
-        self.residual = check_flag("residual", residual)
-        self.causal = check_flag("causal", causal)
-        self.values = None if values is None else self._values(values)
-        if values is None and problem.num_heads is not None:
-            raise ProblemError(
-                f"values: expected value matrices for {problem.num_heads} attention heads, got None; heads with the "
-                "same matrix do not learn to differ"
-            )
-
-    def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:
-        array = np.asarray(values, np.float64)
-        own = (self.layers - 1, self.problem.dim, self.problem.dim)
-        if array.shape != self.problem.heads_shape + own or not np.isfinite(array).all():
-            raise ProblemError(f"values: expected finite numbers of shape {self.problem.heads_shape + own}, got {array.shape}")
-        return np.broadcast_to(array, self.problem.batch_shape + own)
-
-    def __repr__(self) -> str:
-        options = "" if self.residual else "; no residual"
-        options += "; causal" if self.causal else ""
-        return f"Stack({self.layers} layers{options}; {self.problem!r})"
-
-    @property
-    def growth(self) -> float:
-        """How much larger the entries of tokens may become from the first layer to the last."""
-        d, heads = self.problem.dim, self.problem.num_heads or 1
-        of_layer = 1.0 if self.values is None else heads * d * max(1.0, float(np.abs(self.values).max()))
-        return float((1.0 + of_layer) ** (self.layers - 1))
-
     @reports("training")
     def train(
         self,
@@ -134,8 +93,8 @@ class Stack:
         rank : int, optional
             Columns of K and Q; d by default.
         optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
-            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over all layers and steps
-            relative to the norm of all weights.
+            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over the gradients of all
+            layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
         init : dict of arrays, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
@@ -275,7 +234,37 @@ class Stack:
         found: np.ndarray | float = plain(smallest)
         return found
 
-    def solve(self, run: StackRun, norm: str | float | Norm | None = None, *, tol: float = 1e-8) -> tuple[Solution, ...]:
+    def margins(self, run: StackRun) -> np.ndarray:
+        """The smallest margin of each layer on the selected path.
+
+        Returns
+        -------
+        ndarray, shape (*batch_shape, L), or (*batch_shape, L, H) with several attention heads
+            Differences of logits under the weights of the run. They are measured to become equal under one norm over
+            the gradients of all layers.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack.
+
+        See Also
+        --------
+        attsvm.Stack.solve
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> first, second = stack.margins(stack.train(steps=5000))
+        >>> bool(abs(first / second - 1) < 0.05)
+        True
+        """
+        return np.stack([smallest_margin(layer) for layer in self._layers(run)[0]], axis=len(run.batch_shape))
+
+    def solve(
+        self, run: StackRun, norm: str | float | Norm | None = None, *, tol: float = 1e-8
+    ) -> tuple[Solution, ...]:
         """Solve the hierarchical Att-SVM: the relaxed Att-SVM of each layer.
 
         Parameters
@@ -312,9 +301,7 @@ class Stack:
         used = run.limit.norm if norm is None else norm
         if used is None:
             raise ProblemError(f"norm: expected one, because the limit of {run.optimizer} is not known, got None")
-        return tuple(
-            solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers
-        )
+        return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)
 
     def _layers(self, run: StackRun) -> tuple[list[Layer], list[np.ndarray]]:
         check_kind("run", run, StackRun, "stack.train()")

@@ -1,7 +1,8 @@
 """Training of a stack by the loop that trains one layer."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,9 +12,10 @@ from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.optimizers import Decaying, Limit, Optimizer, normalized_gradient_descent, parse_optimizer
+from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent, parse_optimizer
 from attsvm.optimizers.chain import rule_of
 from attsvm.results import Status, plain, plain_status
+from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.run import StackRun
 from attsvm.training.attention import Combined, Data, Factored
@@ -23,13 +25,20 @@ from attsvm.training.session import Session
 from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps
 from attsvm.training.stopping import Stopping
 
-if TYPE_CHECKING:
-    from attsvm.stack.stack import Stack
-
 Arrays = dict[str, np.ndarray]
+Array = jax.Array
 
-STEPS = Decaying(0.02, 500)
-"""The default steps, relative to the norm of all weights. They grow as the 9th power of the number of steps."""
+
+@dataclass(frozen=True)
+class Growing:
+    """A schedule that grows linearly: η(1 + k/K) at step k."""
+
+    rate: float
+    steps: float
+
+    def __call__(self, step: Array) -> Array:
+        """The rate after a number of steps."""
+        return self.rate * (1.0 + step / self.steps)
 
 
 class StackSession(Session):
@@ -45,19 +54,25 @@ class StackSession(Session):
         both = [np.abs(x).max(axis=(0, 1, 2)) for x in (tokens, data.queries)]
         # the tokens are the queries of all layers but the last one
         queries = np.maximum(*both)[None, None, None]
-        return range_of(self.objective, start, of_head, data._replace(tokens=tokens, keys=tokens, queries=queries), dtype)
+        return range_of(
+            self.objective, start, of_head, data._replace(tokens=tokens, keys=tokens, queries=queries), dtype
+        )
 
 
-def default_optimizer() -> Optimizer:
-    """Gradient descent with one norm over the gradients of all layers, and steps relative to the norm of all weights.
+def default_optimizer(attention: str) -> Optimizer:
+    """Gradient descent with one norm over the gradients of all layers.
 
-    All weights grow in proportion, as a power of the number of steps, while the steps become short relative to them.
+    The steps on W grow linearly, so that the weights reach large norms. On tokens of unit norm they change logits by at
+    most about 1: much longer steps alternate between the tokens that a position off the path selects, if its margin of
+    0 is attained, and the layers above see both. For factors the steps are those of one layer.
     """
-    return normalized_gradient_descent(STEPS, scope="all", relative=True)
+    if attention == "factored":
+        return Factored.of_rank(1).default_optimizer()
+    return normalized_gradient_descent(Growing(0.03, 1000), scope="all")
 
 
 def train_stack(
-    stack: "Stack",
+    stack: Layout,
     *,
     attention: str,
     rank: int | None,
@@ -82,7 +97,7 @@ def train_stack(
         raise ProblemError(f"attention: expected {' or '.join(kinds)}, got {attention!r}")
     layer = kinds[attention].of(problem, rank)
     if optimizer is None and learning_rate is None:
-        optimizer = default_optimizer()
+        optimizer = default_optimizer(attention)
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
     head, parsed_loss = parse_head("linear"), parse_loss(loss, problem.num_classes)
     of_head = head.initial(problem)
@@ -126,22 +141,18 @@ def train_stack(
         return _collect(session, setup, objective, recorded, interrupted)
 
 
-def parameter_shapes(stack: "Stack", objective: StackObjective) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
     """The parameters of all layers, without batch axes, with the axis of attention heads."""
     problem, shapes = stack.problem, {}
     for number in range(1, stack.layers + 1):
         width = problem.query_dim if number == stack.layers else problem.dim
         m = (objective.attention.rank,) if isinstance(objective.attention, Factored) else ()
         sizes = [(problem.dim, *m), (width, *m)] if m else [(problem.dim, width)]
-        shapes |= {
-            name: problem.heads_shape + size for name, size in zip(objective.names(number), sizes, strict=True)
-        }
+        shapes |= {name: problem.heads_shape + size for name, size in zip(objective.names(number), sizes, strict=True)}
     return shapes
 
 
-def _starting_point(
-    stack: "Stack", objective: StackObjective, init: Any, seed: int
-) -> tuple[Arrays, tuple[int, ...]]:
+def _starting_point(stack: Layout, objective: StackObjective, init: Any, seed: int) -> tuple[Arrays, tuple[int, ...]]:
     """The initial parameters, one row for each trial, and the batch axes of the run; entries N(0, 1/d) by default."""
     shapes, batch = parameter_shapes(stack, objective), stack.problem.model_shape
     if init is None:

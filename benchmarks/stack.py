@@ -1,0 +1,159 @@
+"""Where several attention layers that are trained together end: the hierarchical Att-SVM of each layer.
+
+Random problems (``attsvm.datasets.random_problem``), exponential loss, default steps. Each line is one family. A
+problem counts as saturated if each softmax on the selected path has a probability above 0.99. All but "plain" are of
+the saturated problems. "error": direction error to the relaxed Att-SVM of the layer, the largest over the attention
+heads: the median of the worst layer, and the share of problems that are below 1e-2 in each layer. "margins": the share
+whose layers and heads have margins within 1 % of each other. "margin ratio": the smallest margin on the path, times the
+value of the relaxed Att-SVM, over the norm of the weights. "plain": the median direction error to the Att-SVM that
+requires a margin of 1 at all positions, of the first layer, and the share of problems for which that is infeasible.
+
+    python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...]
+    python benchmarks/stack.py --time
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import attsvm
+from attsvm.datasets import random_problem
+from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "L2": {"layers": 2},
+    "L2, 2 heads": {"layers": 2, "heads": 2},
+    "L2, n=4 T=6 d=12": {"layers": 2, "size": (4, 6, 12)},
+    "L2, n=2 T=8 d=20": {"layers": 2, "size": (2, 8, 20)},
+    "L3": {"layers": 3},
+    "L3, 2 heads": {"layers": 3, "heads": 2},
+    "L3, n=4 T=6 d=12": {"layers": 3, "size": (4, 6, 12)},
+    "L4": {"layers": 4},
+    "L4, 2 heads": {"layers": 4, "heads": 2},
+    "L4, n=2 T=8 d=20": {"layers": 4, "size": (2, 8, 20)},
+    "L2, no residual": {"layers": 2, "residual": False},
+    "L3, no residual": {"layers": 3, "residual": False},
+    "L3, causal": {"layers": 3, "causal": True},
+    "L3, masked": {"layers": 3, "masked": True},
+    "L2, each layer": {"layers": 2, "scope": "each"},
+    "L3, each layer": {"layers": 3, "scope": "each"},
+    "L2, (K, Q)": {"layers": 2, "attention": "factored"},
+    "L3, (K, Q)": {"layers": 3, "attention": "factored"},
+    "L2, (K, Q) by Muon": {"layers": 2, "attention": "factored", "muon": True},
+}
+
+
+def problems_of(family: dict[str, Any], number: int, seed: int) -> attsvm.Stack:
+    n, T, d = family.get("size", (3, 4, 10))
+    heads = family.get("heads")
+    problem = random_problem(n, T, d, seed=seed, batch=(number,), num_heads=heads)
+    generator = np.random.default_rng(seed)
+    if family.get("masked"):
+        mask = np.ones((number, n, T), bool)
+        mask[:, 0, -1] = False
+        problem = attsvm.Problem(problem.tokens, problem.labels, problem.queries, problem.head, mask=mask)
+    options = {name: family[name] for name in ("residual", "causal") if name in family}
+    if heads is not None:
+        # orthogonal matrices keep the length of tokens
+        options["values"] = np.linalg.qr(generator.standard_normal((heads, family["layers"] - 1, d, d)))[0]
+    return attsvm.Stack(problem, family["layers"], **options)
+
+
+def optimizer_of(family: dict[str, Any]) -> Any:
+    if family.get("muon"):
+        return spectral_descent(Decaying(0.05, 100, 0.5))
+    if "scope" in family:
+        return normalized_gradient_descent(lambda k: 0.03 * (1.0 + k / 1000), scope=family["scope"])
+    return None
+
+
+def measured(family: dict[str, Any], number: int, steps: int, seed: int) -> str:
+    stack = problems_of(family, number, seed)
+    attention = family.get("attention", "combined")
+    run = stack.train(
+        attention=attention, steps=steps, loss="exponential", seed=seed, record=1, optimizer=optimizer_of(family)
+    )
+    solutions, margins = stack.solve(run), stack.margins(run)
+    # without a residual, all tokens of a layer may be equal, and no margin is defined
+    saturated = (np.asarray(stack.saturation(run)) > 0.99) & np.isfinite(margins.reshape(len(margins), -1)).all(axis=1)
+    margins = np.where(np.isfinite(margins), margins, 0.0)
+    errors, ratios = [], []
+    for number_of_layer, solution in enumerate(solutions, start=1):
+        weights, norm = run.weights[f"W{number_of_layer}"], solution.norm
+        errors.append(_over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max))
+        ratio = margins[:, number_of_layer - 1] * solution.value / norm.values(weights * _scale(run, weights), 2)
+        ratios.append(_over_heads(ratio, stack, np.min))
+    certified = np.mean([np.mean(solution.status == "optimal") for solution in solutions])
+    first = stack.layer(run, 1)
+    plain = attsvm.solve_svm(first.problem, first.selected, solutions[0].norm)
+    feasible = np.asarray(plain.status) == "optimal"
+    of_plain = attsvm.direction_error(run.weights["W1"][feasible], plain.direction[feasible], axis=(-2, -1))
+    of_all, apart = np.array(errors)[:, saturated], margins.reshape(len(margins), -1)[saturated]
+    within = apart.max(axis=1) <= 1.01 * apart.min(axis=1)
+    return (
+        f"{saturated.sum():4} of {len(saturated):3} saturated, {certified:4.0%} certified; error: median "
+        f"{np.median(of_all, axis=1).max():.1e}, below 1e-2 {np.mean(of_all.max(axis=0) < 1e-2):4.0%}; margins "
+        f"{np.mean(within):4.0%}; margin ratio: mean {np.array(ratios)[:, saturated].mean():.4f}, least "
+        f"{np.array(ratios)[:, saturated].mean(axis=1).min():.4f} of a layer; plain: "
+        f"{np.median(of_plain):.1e}, infeasible {np.mean(~feasible):.0%}"
+    )
+
+
+def _scale(run: attsvm.StackRun, weights: np.ndarray) -> np.ndarray:
+    scale = np.exp(np.minimum(run.log_scale, 230.0))
+    return np.reshape(scale, np.shape(scale) + (1,) * (weights.ndim - np.ndim(scale)))
+
+
+def _over_heads(x: Any, stack: attsvm.Stack, reduction: Any) -> np.ndarray:
+    return np.asarray(x) if stack.problem.num_heads is None else reduction(np.asarray(x), axis=-1)
+
+
+def seconds_a_step(repeats: int = 5) -> Iterator[str]:
+    """Time of a step of L layers over L times that of one self-attention layer of these sizes; 64 trials, one core."""
+    descent = normalized_gradient_descent(0.1)
+    for n, T, d in ((3, 4, 10), (8, 8, 16)):
+        layer = random_problem(n, T, d, seed=0, num_queries=T, self_attention=True, batch=(64,))
+        problem = random_problem(n, T, d, seed=0, batch=(64,))
+        one = _step(partial(attsvm.train, layer, record=1, optimizer=descent), repeats)
+        ratios = []
+        for L in (2, 3, 4):
+            several = _step(partial(attsvm.Stack(problem, L).train, record=1, optimizer=descent), repeats)
+            ratios.append(f"L = {L}: {several / one / L:.2f} L")
+        yield f"n = {n}, T = {T}, d = {d}: one layer {1e6 * one:.0f} us; {', '.join(ratios)}"
+
+
+def _step(train: Callable[..., Any], repeats: int) -> float:
+    def seconds(steps: int) -> float:
+        began = time.process_time()
+        train(steps=steps)
+        return time.process_time() - began
+
+    seconds(2)
+    return float(np.median([(seconds(402) - seconds(2)) / 400 for _ in range(repeats)]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=2000)
+    parser.add_argument("--problems", type=int, default=48)
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--families", nargs="*", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--time", action="store_true")
+    arguments = parser.parse_args()
+    os.environ["ATTSVM_THREADS"] = "1"
+    if arguments.time:
+        for line in seconds_a_step():
+            print(line, flush=True)
+        return
+    for name in arguments.families:
+        line = measured(FAMILIES[name], arguments.problems, arguments.steps, arguments.seed)
+        print(f"{name:20}{line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What a stack consists of, checked."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm._utils.checks import check_flag, check_integer
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem, check_is_problem
+
+
+class Layout:
+    """The problem, the number of layers, and how they are connected; arguments as of :class:`attsvm.Stack`."""
+
+    def __init__(
+        self, problem: Problem, layers: int, *, residual: bool = True, causal: bool = False, values: Any = None
+    ) -> None:
+        check_is_problem(problem)
+        for name in ("labels", "queries", "head"):
+            if getattr(problem, name) is None:
+                raise ProblemError(f"problem: expected {name}, got none")
+        if problem.keys is not None:
+            raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
+        if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:
+            raise ProblemError("problem: expected a mask of shape (n, T), got one for each query")
+        self.problem = problem
+        self.layers = check_integer("layers", layers, 2)
+        self.residual = check_flag("residual", residual)
+        self.causal = check_flag("causal", causal)
+        self.values = None if values is None else self._values(values)
+        if values is None and problem.num_heads is not None:
+            raise ProblemError(
+                f"values: expected value matrices for {problem.num_heads} attention heads, got None; heads with the "
+                "same matrix do not learn to differ"
+            )
+
+    def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:
+        array = np.asarray(values, np.float64)
+        own = (self.layers - 1, self.problem.dim, self.problem.dim)
+        if array.shape != self.problem.heads_shape + own or not np.isfinite(array).all():
+            expected = self.problem.heads_shape + own
+            raise ProblemError(f"values: expected finite numbers of shape {expected}, got {array.shape}")
+        return np.broadcast_to(array, self.problem.batch_shape + own)
+
+    def __repr__(self) -> str:
+        options = "" if self.residual else "; no residual"
+        options += "; causal" if self.causal else ""
+        return f"Stack({self.layers} layers{options}; {self.problem!r})"
+
+    @property
+    def growth(self) -> float:
+        """How much larger the entries of tokens may become from the first layer to the last."""
+        d, heads = self.problem.dim, self.problem.num_heads or 1
+        of_layer = 1.0 if self.values is None else heads * d * max(1.0, float(np.abs(self.values).max()))
+        return float((1.0 + of_layer) ** (self.layers - 1))

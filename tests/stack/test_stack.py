@@ -1,0 +1,193 @@
+"""Stacks of layers: what they select and where they converge to, against definitions written as loops."""
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attsvm
+from attsvm.datasets import random_problem
+from attsvm.errors import ProblemError
+
+N, T, D = 2, 4, 5
+
+
+def drawn(layers=2, num_heads=None, seed=0, batch=(), **options):
+    problem = random_problem(N, T, D, seed=seed, batch=batch, num_heads=num_heads)
+    if num_heads is not None:
+        options["values"] = np.random.default_rng(seed).standard_normal((num_heads, layers - 1, D, D))
+    return attsvm.Stack(problem, layers, **options)
+
+
+@pytest.fixture(scope="module")
+def with_weights():
+    """A run with given weights, without any training."""
+    some = drawn().train(steps=0)
+
+    def run(stack, weights):
+        return replace(some, weights=weights, layers=stack.layers, data_hash=stack.problem.data_hash)
+
+    return run
+
+
+def equal_to(x, winner):
+    return {s for s in range(T) if np.abs(x[s] - x[winner]).max() <= 1e-9 * np.abs(x).max()}
+
+
+def by_loops(stack, weights):
+    """Tokens of the last layer and the path, one sequence, position and head at a time; ``weights[l][h]``."""
+    problem, heads = stack.problem, stack.problem.num_heads or 1
+    of_one = problem[0] if stack.problem.num_heads else problem
+    values = None if stack.values is None else stack.values.reshape(heads, stack.layers - 1, D, D)
+    path = np.zeros((stack.layers, N, T), bool)
+    last = np.zeros((N, T, D))
+    for i in range(N):
+        x, chosen = of_one.tokens[i], []
+        for number in range(stack.layers - 1):
+            new, of_layer = [], {}
+            for t in range(T):
+                seen = range(t + 1) if stack.causal else range(T)
+                total = x[t].copy() if stack.residual else np.zeros(D)
+                for h in range(heads):
+                    logits = np.array([x[s] @ weights[number][h] @ x[t] for s in seen])
+                    a = np.exp(logits - logits.max())
+                    o = sum(p * x[s] for p, s in zip(a / a.sum(), seen, strict=True))
+                    total += o if values is None else values[h, number] @ o
+                    of_layer[t, h] = equal_to(x, int(np.argmax(logits))) & set(seen)
+                new.append(total)
+            x = np.array(new)
+            chosen.append(of_layer)
+        last[i] = x
+        on = set.union(*(equal_to(x, int(np.argmax(x @ weights[-1][h] @ of_one.queries[i]))) for h in range(heads)))
+        path[-1, i, list(on)] = True
+        for number in reversed(range(stack.layers - 1)):
+            read = set.union(*(read for (t, _), read in chosen[number].items() if t in on))
+            on = on | read if stack.residual else read
+            path[number, i, list(on)] = True
+    return last, path
+
+
+@given(
+    seed=st.integers(0, 1000),
+    layers=st.integers(2, 4),
+    num_heads=st.sampled_from([None, 1, 2]),
+    residual=st.booleans(),
+    causal=st.booleans(),
+)
+@settings(max_examples=40)
+def test_layers_and_path_are_those_of_the_definition(with_weights, seed, layers, num_heads, residual, causal):
+    stack = drawn(layers, num_heads, seed, residual=residual, causal=causal)
+    generator = np.random.default_rng(seed)
+    shape = (D, D) if num_heads is None else (num_heads, D, D)
+    weights = {f"W{number}": 3.0 * generator.standard_normal(shape) for number in range(1, layers + 1)}
+    run = with_weights(stack, weights)
+    last, path = by_loops(stack, [x.reshape(-1, D, D) for x in weights.values()])
+    tokens = stack.layer(run, layers).problem.tokens
+    assert np.abs((tokens if num_heads is None else tokens[0]) - last).max() <= 1e-9 * np.abs(last).max()
+    assert (np.array(stack.path(run)) == path).all()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    stack = attsvm.Stack(random_problem(3, 4, 10, seed=17, batch=(8,)), 3)
+    return stack, stack.train(steps=12_000, loss="exponential", record=2)
+
+
+@pytest.mark.optimized
+def test_each_layer_converges_to_its_relaxed_att_svm(trained):
+    stack, run = trained
+    assert (stack.saturation(run) > 0.99).all()
+    for number, solution in enumerate(stack.solve(run), start=1):
+        assert (solution.status == "optimal").all()
+        # the slowest problems of these seeds are at 2e-3 after so few steps
+        errors = attsvm.direction_error(run.weights[f"W{number}"], solution, axis=(-2, -1))
+        assert np.median(errors) < 1e-3
+        assert errors.max() < 2e-2
+    margins = stack.margins(run)
+    assert np.median(margins.max(axis=-1) / margins.min(axis=-1)) < 1.02
+
+
+@pytest.mark.optimized
+def test_solution_of_a_layer_is_that_of_its_constraints(trained):
+    stack, run = trained
+    layer, on_path = stack.layer(run, 1), stack.path(run)[1]
+    tokens, weights = stack.problem.tokens[0], run.weights["W1"][0]
+    rows, right = [], []
+    for i, t in np.ndindex(3, 4):
+        winner = int(np.argmax(tokens[i] @ weights @ tokens[i, t]))
+        for s in set(range(4)) - {winner}:
+            rows.append(np.outer(tokens[i, winner] - tokens[i, s], tokens[i, t]).ravel())
+            right.append(float(on_path[0, i, t]))
+    w = cp.Variable(100)
+    least = cp.Problem(cp.Minimize(cp.norm(w)), [np.array(rows) @ w >= np.array(right)]).solve(solver="CLARABEL")
+    assert abs(stack.solve(run)[0].value[0] / least - 1) < 1e-6
+    assert (layer.relaxed[0] == ~on_path[0]).all()
+
+
+def test_trials_of_a_batch_do_not_influence_each_other():
+    stack = drawn(3, 2, batch=(3,))
+    generator = np.random.default_rng(0)
+    init = {f"W{number}": generator.standard_normal((3, 2, D, D)) for number in (1, 2, 3)}
+    together = stack.train(steps=40, init=init)
+    for i in range(3):
+        of_one = attsvm.Stack(stack.problem[i], 3, values=stack.values[0])
+        alone = of_one.train(steps=40, init={name: x[i] for name, x in init.items()})
+        for name, x in alone.weights.items():
+            # sums over trials side by side may be compiled in another order
+            assert np.abs(x - together.weights[name][i]).max() <= 1e-10 * np.abs(x).max()
+
+
+def test_tokens_that_several_positions_select_are_kept_together(with_weights):
+    stack = drawn(2, residual=False)
+    # every position selects the token with the largest first entry
+    direction = np.zeros((D, D))
+    direction[0, 0] = 1.0
+    tokens = np.abs(stack.problem.tokens)
+    stack = attsvm.Stack(
+        attsvm.Problem(tokens, stack.problem.labels, stack.problem.queries, stack.problem.head), 2, residual=False
+    )
+    run = with_weights(stack, {"W1": 1e6 * direction, "W2": np.eye(D)})
+    assert stack.layer(run, 2).selected.all()
+    assert (stack.path(run)[0] == (np.arange(T) == tokens[..., 0].argmax(axis=-1)[:, None])).all()
+
+
+def test_a_run_is_read_back_from_its_file(tmp_path):
+    run = drawn(2, batch=(2,)).train(steps=5, attention="factored", rank=2)
+    run.save(tmp_path / "run.npz")
+    read = attsvm.StackRun.load(tmp_path / "run.npz")
+    assert (read.weights["W2"] == run.weights["W2"]).all()
+    assert (read.limit, read.layers, read.batch_shape) == (run.limit, 2, (2,))
+    assert np.allclose(run.weights["W1"], run.parameters["K1"] @ run.parameters["Q1"].mT, rtol=1e-14)
+
+
+PROBLEM = random_problem(N, T, D, seed=0)
+WITH_KEYS = attsvm.Problem(PROBLEM.tokens, PROBLEM.labels, PROBLEM.queries, PROBLEM.head, PROBLEM.tokens)
+
+
+def test_a_run_of_another_stack_is_refused(with_weights):
+    other = with_weights(drawn(2, seed=1), {})
+    with pytest.raises(ProblemError, match="run: expected a run of this stack"):
+        drawn().path(other)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: attsvm.Stack(random_problem(N, T, D, prompt=True), 2), "problem: expected queries"),
+        (lambda: attsvm.Stack(WITH_KEYS, 2), "problem: expected no keys"),
+        (lambda: attsvm.Stack(PROBLEM, 1), "layers: expected an integer"),
+        (lambda: attsvm.Stack(random_problem(N, T, D, num_heads=2), 2), "values: expected value matrices for 2"),
+        (lambda: attsvm.Stack(PROBLEM, 2, values=np.eye(D)), r"values: expected finite numbers of shape \(1, 5, 5\)"),
+        (lambda: drawn().train(init={"W1": np.eye(D)}, steps=1), "init: expected a dict of W1, W2"),
+        (lambda: drawn().train(init={"W1": np.eye(D), "W2": np.eye(3)}, steps=1), "init: expected finite arrays"),
+        (lambda: drawn().train(attention="prompt", steps=1), "attention: expected combined or factored"),
+        (lambda: drawn().path(attsvm.train(PROBLEM, steps=1)), "run: expected"),
+        (lambda: drawn().layer(None, 3), "number: expected an integer"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ProblemError, match=message):
+        make()
