@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -281,6 +282,19 @@ def test_every_layer_is_read_or_the_model_is_refused():
     )
     assert len(attention_layers(model, "BERT")) == 2
     refused("expected one call of .*attention in a pass, got more", like_bert("Albert", embedding_size=8), words())
+
+
+def test_layers_whose_weights_are_no_matrix_are_inspected_without_w():
+    model = spread_out(bert())
+    expected = attsvm.inspect.inspect(model, words(), margins=False)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):  # as quantised layers hold it
+            module.forward, module.weight = partial(functional.linear, weight=module.weight, bias=module.bias), None
+    found = attsvm.inspect.inspect(model, words(), margins=False)
+    assert (found.selected == expected.selected).all()
+    assert np.isnan(found.numbers["effective_rank"]).all()
+    with pytest.raises(attsvm.ProblemError, match="make the queries and keys of encoder"):
+        found.reading_directions(0, 0)
 
 
 class Scaled(Gpt2):

@@ -85,9 +85,11 @@ class Family(ABC):
         found = {}
         for name, layer in module.named_modules():
             weight = getattr(layer, "weight", None)
-            if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(layer, nn.Embedding):
+            if isinstance(layer, nn.Embedding) or not (isinstance(weight, Tensor) and weight.ndim == 2):
+                continue
+            if weight.is_floating_point():  # quantised weights are no matrix
                 # Conv1D of transformers holds the transpose of what nn.Linear holds
-                found[name] = (weight.T if type(layer).__name__ == "Conv1D" else weight, layer.bias)
+                found[name] = (weight.T if type(layer).__name__ == "Conv1D" else weight, getattr(layer, "bias", None))
         return found
 
     def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:

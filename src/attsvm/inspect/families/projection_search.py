@@ -30,7 +30,7 @@ class Side(NamedTuple):
         """Queries or keys (b, heads, T, d_h) from tokens (b, T, d)."""
         weight, bias = linears[self.linear]
         rows = self.rows.to(weight.device)
-        flat: Tensor = functional.linear(tokens, weight[rows], None if bias is None else bias[rows])
+        flat: Tensor = functional.linear(tokens.to(weight.dtype), weight[rows], None if bias is None else bias[rows])
         if self.norm is not None and _size(self.norm) == flat.shape[-1]:
             flat = self.norm(flat)
         vectors: Tensor = flat.reshape(*flat.shape[:-1], self.heads, -1).transpose(1, 2)
@@ -102,7 +102,8 @@ def _find(target: Tensor, layouts: Callable[[int], Iterator[Tensor]], sources: S
     rotation, target_of_first = _first(sources.rotation), target[:1].detach()
     for tokens in sources.tokens:
         for name, (weight, _) in sources.linears.items():
-            if tokens.shape[:2] != target.shape[::2] or tokens.shape[-1] != weight.shape[1]:
+            fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
+            if not fits or tokens.device != weight.device:  # weights may be offloaded
                 continue
             for rows in layouts(len(weight)):
                 for norm in norms:
