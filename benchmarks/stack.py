@@ -10,6 +10,11 @@ requires a margin of 1 at all positions, of the first layer, and the share of pr
 
     python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...]
     python benchmarks/stack.py --time
+    python benchmarks/stack.py --induction
+
+The induction task: T - 1 different words and the word a, which is one of the first T - 2 and is followed by b; b is the
+label. Two causal layers; the value matrix of the first one copies words to coordinates of their own. The path is right
+if in all sequences the query a selects b, and the position of b selects a in the first layer, the word before it.
 """
 
 import argparse
@@ -113,6 +118,32 @@ def _over_heads(x: Any, stack: attsvm.Stack, reduction: Any) -> np.ndarray:
     return np.asarray(x) if stack.problem.num_heads is None else reduction(np.asarray(x), axis=-1)
 
 
+def induction(number: int, steps: int, seed: int, n: int = 48, T: int = 6, words: int = 6) -> str:
+    generator = np.random.default_rng(seed)
+    d = words + T + words
+    tokens, queries = np.zeros((number, n, T, d)), np.zeros((number, n, d))
+    first, labels = np.zeros((number, n), int), np.zeros((number, n), int)
+    for at in np.ndindex(number, n):
+        drawn, first[at] = generator.permutation(words)[: T - 1], generator.integers(T - 2)
+        said = [*drawn, drawn[first[at]]]
+        tokens[at][np.arange(T), said] = 1.0
+        tokens[at][np.arange(T), words + np.arange(T)] = 1.0
+        queries[at][said[-1]] = 1.0
+        labels[at] = said[first[at] + 1]
+    copies, head = np.zeros((1, d, d)), np.zeros((words, d))
+    copies[0, words + T :, :words] = np.eye(words)
+    head[:, :words] = 3.0 * np.eye(words)
+    stack = attsvm.Stack(attsvm.Problem(tokens, labels, queries, head), 2, causal=True, values=copies)
+    # random weights of the usual size end elsewhere in some runs
+    init = {name: 0.01 * generator.standard_normal((number, d, d)) for name in ("W1", "W2")}
+    run = stack.train(steps=steps, loss="cross_entropy", init=init, record=1)
+    lower, upper = (stack.layer(run, layer).selected.argmax(axis=-1) for layer in (1, 2))
+    at_b = np.take_along_axis(lower, (first + 1)[..., None], axis=-1)[..., 0]
+    right = ((upper == first + 1) & (at_b == first)).all(axis=-1)
+    saturated = np.asarray(stack.saturation(run)) > 0.99
+    return f"induction: path right in {right.sum()} of {number} runs, {saturated.sum()} saturated on the path"
+
+
 def seconds_a_step(repeats: int = 5) -> Iterator[str]:
     """Time of a step of L layers over L times that of one self-attention layer of these sizes; 64 trials, one core."""
     descent = normalized_gradient_descent(0.1)
@@ -144,11 +175,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--families", nargs="*", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--induction", action="store_true")
     arguments = parser.parse_args()
     os.environ["ATTSVM_THREADS"] = "1"
     if arguments.time:
         for line in seconds_a_step():
             print(line, flush=True)
+        return
+    if arguments.induction:
+        print(induction(20, 2_000, arguments.seed))
         return
     for name in arguments.families:
         line = measured(FAMILIES[name], arguments.problems, arguments.steps, arguments.seed)

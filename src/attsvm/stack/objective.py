@@ -54,18 +54,18 @@ class StackObjective(Objective):
         slope = Sloped(settle(output_gradient), self.heads.repeated(settle(log_slope), length))
         gradients: list[Array] = []
         groups: list[Scale] = []
+        of_tokens: Sloped | None = None
         for number in range(self.num_layers, 0, -1):
-            layer = layers[number - 1]
-            if number < self.num_layers:
-                slope = self._into_heads(of_tokens, fixed, number, length)
-            pulled = pull_back(layer, slope)
+            pulled = pull_back(layers[number - 1], slope)
             gradients.insert(0, pulled.weights)
             groups.insert(0, Scale(self.names(number), pulled.log_scale))
-            if number == self.num_layers:
-                of_tokens = self._over_heads([pulled.tokens])
-            elif number > 1:
-                kept = [of_tokens] if self.residual else []
-                of_tokens = added([*kept, self._over_heads([pulled.tokens, pulled.queries])])
+            if number == 1:
+                break
+            # the query of the last layer is given; those of the others are their tokens
+            parts = [pulled.tokens] if number == self.num_layers else [pulled.tokens, pulled.queries]
+            kept = [] if of_tokens is None or not self.residual else [of_tokens]
+            of_tokens = added([*kept, self._over_heads(parts)])
+            slope = self._into_heads(of_tokens, fixed, number - 1, length)
         (gradient,) = pull_weights(gradients)
         gradient, scales = self.heads.scaled(gradient, Scales(tuple(groups)))
         return Evaluation(self._mean_loss(outputs, data), gradient, scales)
@@ -155,7 +155,7 @@ class StackObjective(Objective):
         """The tokens, which all heads share: (n, T, d, H·B or 1) to (n, T, d, B or 1)."""
         if self.heads.number is None or tokens.shape[-1] == 1:
             return tokens
-        return self.heads.unfold(tokens)[..., 0, :]
+        return jnp.asarray(self.heads.unfold(tokens)[..., 0, :])
 
     def _self_mask(self, data: Data) -> Array | None:
         """What each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""

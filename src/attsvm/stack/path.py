@@ -127,7 +127,7 @@ def _with_equal(
     nearest = np.abs(tokens[..., :, None, :] - tokens[..., None, :, :]).max(axis=-1)
     equal = nearest <= EQUAL * np.abs(tokens).max(axis=(-2, -1), keepdims=True)
     equal = np.broadcast_to(_for_heads(equal, heads, 3), (*winner.shape[:-1], *equal.shape[-2:]))
-    return np.take_along_axis(equal, winner[..., None], axis=-2) & problem.canonical.allowed
+    return np.asarray(np.take_along_axis(equal, winner[..., None], axis=-2) & problem.canonical.allowed)
 
 
 def _next(stack: Layout, tokens: np.ndarray, attention: np.ndarray, number: int) -> np.ndarray:
@@ -149,10 +149,10 @@ def _path(stack: Layout, selected: list[np.ndarray], heads: tuple[int, ...]) -> 
     def over_heads(x: np.ndarray) -> np.ndarray:
         return np.asarray(x.any(axis=-3)) if heads else x
 
-    path = [over_heads(selected[-1].any(axis=-2))]
+    path = [over_heads(np.asarray(selected[-1].any(axis=-2)))]
     for sets in reversed(selected[:-1]):
         above = path[0]
-        read = over_heads((sets & _for_heads(above, heads)[..., None]).any(axis=-2))
+        read = over_heads(np.asarray((sets & _for_heads(above, heads)[..., None]).any(axis=-2)))
         path.insert(0, above | read if stack.residual else read)
     return path
 

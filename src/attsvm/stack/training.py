@@ -18,7 +18,7 @@ from attsvm.results import Status, plain, plain_status
 from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.run import StackRun
-from attsvm.training.attention import Combined, Data, Factored
+from attsvm.training.attention import Attention, Combined, Data, Factored
 from attsvm.training.attention_heads import AttentionHeads, steps_on_each_head
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
@@ -92,7 +92,7 @@ def train_stack(
     problem = stack.problem
     check_numbers(steps, dtype, 0.0, seed)
     home = find_device(device)
-    kinds = {"combined": Combined, "factored": Factored}
+    kinds: dict[str, type[Attention]] = {"combined": Combined, "factored": Factored}
     if attention not in kinds:
         raise ProblemError(f"attention: expected {' or '.join(kinds)}, got {attention!r}")
     layer = kinds[attention].of(problem, rank)
@@ -143,7 +143,8 @@ def train_stack(
 
 def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
     """The parameters of all layers, without batch axes, with the axis of attention heads."""
-    problem, shapes = stack.problem, {}
+    problem = stack.problem
+    shapes: dict[str, tuple[int, ...]] = {}
     for number in range(1, stack.layers + 1):
         width = problem.query_dim if number == stack.layers else problem.dim
         m = (objective.attention.rank,) if isinstance(objective.attention, Factored) else ()

@@ -53,8 +53,8 @@ class Layers(Figure):
     claim = (
         "Self-attention layers with residuals and a last layer with a query, trained together with one norm over all "
         "gradients, converge to the relaxed Att-SVM of each layer: a margin of 1 at the positions on the selected "
-        "path, and of 0 elsewhere. All layers reach the same margin. (Above: the path of the sequences of one problem; "
-        "dots are positions, and an edge joins a position with what it reads. Below: median direction error of each "
+        "path, and of 0 elsewhere. All layers reach the same margin. (Above: the paths of one problem; dots are "
+        "positions, and an edge joins a position with what it reads. Below: median direction error of each "
         "layer, with the 10-90 % range; crosses: to the Att-SVM with a margin of 1 at all positions.)"
     )
     criterion = (
@@ -131,7 +131,9 @@ class Layers(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure, (above, below) = panels(3.6, 2)
         L = sizes["layers"][-1]
-        of_one = {name: found[f"{name} {L}"][0] for name in ("path", "reads", "last")}
+        # the problem whose path has the most tokens
+        shown = int(found[f"path {L}"].sum(axis=(1, 2, 3)).argmax())
+        of_one = {name: found[f"{name} {L}"][shown] for name in ("path", "reads", "last")}
         _draw_paths(above, **of_one)
         colours = (style.BLUE, style.ORANGE, style.GREEN)
         for place, (number, colour) in enumerate(zip(sizes["layers"], colours, strict=False)):
@@ -146,7 +148,7 @@ class Layers(Figure):
         below.set_xticks(range(1, L + 1))
         below.set_xlabel("layer")
         below.set_ylabel("direction error")
-        below.legend(ncols=3)
+        style.legend_above(below, len(sizes["layers"]))
         return figure
 
 
