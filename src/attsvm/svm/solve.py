@@ -156,7 +156,8 @@ def solve_svm(
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
     options = _Options(parse_norm(norm), required, center, relaxed, slack, rank, tol, max_steps, callback, method)
-    _check_combination(options)
+    if required is not None or center is not None:
+        _check_combination(options)
     # the certificate detects overflow
     with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
         return _solve(problem, selection_of(selected), options, warm_start)
@@ -192,10 +193,10 @@ class _Options(NamedTuple):
 
 def _check_combination(options: _Options) -> None:
     """Check that nothing is combined with margins or a centre that they exclude."""
-    given = next((name for name in ("required", "center") if getattr(options, name) is not None), None)
-    other = next((name for name in ("relaxed", "slack", "rank") if getattr(options, name) is not None), None)
-    if given and other:
-        raise ProblemError(f"{other}: expected None with {given}, got {getattr(options, other)!r}")
+    given = "center" if options.required is None else "required"
+    for name in ("relaxed", "slack", "rank"):
+        if getattr(options, name) is not None:
+            raise ProblemError(f"{name}: expected None with {given}, got {getattr(options, name)!r}")
 
 
 def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start: Any) -> Solution:
@@ -234,7 +235,8 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         candidate = find_candidate(constraints, own_norm, settings, method)
         if rank is not None:
             candidate = solve_rank(constraints, rank, settings, candidate)
-        candidate = repaired(constraints, candidate)
+        if constraints.center_length is not None:
+            candidate = repaired(constraints, candidate)
         # second decision: the status
         done, status, bound = _certified(constraints, whole, own_norm, candidate, tol)
         objective = done.value

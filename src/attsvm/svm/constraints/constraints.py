@@ -186,7 +186,10 @@ class Constraints:
         margins, asked = self.apply(weights), self.margin_mask if where is None else self.margin_mask & where
         if self.center_length is not None:
             margins = margins / np.where(asked, self.right, 1.0)
-        return np.asarray(np.minimum.reduce(self.flat(margins), axis=-1, where=self.flat(asked), initial=np.inf))
+        smallest: Float[np.ndarray, "*batch"] = np.minimum.reduce(
+            self.flat(margins), axis=-1, where=self.flat(asked), initial=np.inf
+        )
+        return smallest
 
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""

@@ -91,8 +91,8 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     largest = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
         return nothing
-    near = h >= -FAR * largest
-    if np.count_nonzero(near) < m:
+    if np.minimum.reduce(h) < -FAR * largest:
+        near = h >= -FAR * largest
         found = least_distance(G[near], h[near])
         if found.is_ray or (G[~near] @ found.point >= h[~near]).all():
             whole = np.zeros(m)
