@@ -19,7 +19,7 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.run import StackRun
 from attsvm.training.attention import Attention, Combined, Data, Factored
-from attsvm.training.attention_heads import AttentionHeads, steps_on_each_head
+from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps
@@ -106,7 +106,7 @@ def train_stack(
         layer,
         head,
         parsed_loss,
-        heads=AttentionHeads(problem.num_heads, apart=steps_on_each_head(rule_of(optimizer))),
+        heads=AttentionHeads(problem.num_heads, apart=rule_of(optimizer).on_each_head),
         num_layers=stack.layers,
         residual=stack.residual,
         causal=stack.causal,
