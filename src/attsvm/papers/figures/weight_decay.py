@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
-from attsvm.measures import direction_error
+from attsvm.measures import direction_error, token_logits
 from attsvm.optimizers import steepest_descent
 from attsvm.papers.drawing import LINES, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
@@ -35,8 +35,7 @@ def _one(norm: str, decay: float, sizes: Sizes) -> Arrays:
     run = train(problems, optimizer=optimizer, steps=steps, record=[steps])
     # the caps and the closed form of the tokens that the run selects
     limit = constrained_limit(problems, decay=decay, norm=norm, start=run)
-    logits = np.einsum("bntd,bde,bne->bnt", problems.tokens, run.weights, problems.queries)
-    ordered = np.sort(logits, axis=-1)
+    ordered = np.sort(token_logits(problems, run.weights)[:, :, 0], axis=-1)
     least_of = np.where(np.isfinite(limit.closed_form), limit.closed_form, np.inf).min(axis=(1, 2))
     return {
         "ratio": np.asarray(limit.ratio),
