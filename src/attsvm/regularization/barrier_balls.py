@@ -64,7 +64,7 @@ def minimise_in_balls(
         return _by_trust_region(problem, excess, start, radii, norm, index)
     if type(norm).steepest is Norm.steepest:
         norm.steepest(None)  # raises the error that names the missing piece
-    parts = [_over_hull(excess[[k]].scaled(radii[[k]]), start[[k]] / radii[k], norm) for k in range(len(start))]
+    parts = [_over_hull(excess[k].scaled(radii[k]), start[k] / radii[k], norm) for k in np.arange(len(start))[:, None]]
     weights, gap, steps = (np.concatenate([getattr(part, name) for part in parts]) for name in Minima._fields)
     return Minima(weights * radii[:, None, None], gap, steps)
 
@@ -95,7 +95,7 @@ class _InHull:
     points: Float[np.ndarray, "K k e"]
 
     def whole(self, alpha: np.ndarray) -> Matrices:
-        return np.einsum("nj,jke->nke", alpha[..., 0], self.points)
+        return np.asarray(np.einsum("nj,jke->nke", alpha[..., 0], self.points))
 
     def __getitem__(self, index: np.ndarray) -> "_InHull":
         return _InHull(self.base[index], self.points)
@@ -124,7 +124,7 @@ class _InHull:
         return metric.gram(rows[None, None], np.ones((1, 1, 1)))
 
     def _pulled(self, gradient: Matrices) -> np.ndarray:
-        return np.einsum("nke,jke->nj", gradient, self.points)[..., None]
+        return np.asarray(np.einsum("nke,jke->nj", gradient, self.points)[..., None])
 
 
 def _over_hull(excess: StackedExcess, start: Matrices, norm: Norm) -> Minima:
@@ -162,7 +162,7 @@ class _Single:
     base: Objective
     shape: tuple[int, int]
     radius: float
-    rows: np.ndarray | None = None
+    rows: np.ndarray  # shape (m, k, e)
 
     def flat(self, weights: Matrices) -> np.ndarray:
         return np.asarray(weights[0].reshape(-1) * self.radius)
@@ -189,13 +189,12 @@ class _Single:
         return Slopes(np.array([value]), scaled, curvature.core[None], safe[None])
 
     def gaps(self, weights: Matrices) -> np.ndarray:
-        return np.einsum("mke,nke->nm", self.rows, weights)
+        return np.asarray(np.einsum("mke,nke->nm", self.rows, weights))
 
     def adjoint(self, x: np.ndarray) -> Matrices:
-        return np.einsum("nm,mke->nke", x, self.rows)
+        return np.asarray(np.einsum("nm,mke->nke", x, self.rows))
 
     def gram(self, metric: Metric) -> np.ndarray:
-        assert self.rows is not None
         solved = metric.solve(self.rows[None])[0]
         count = len(self.rows)
         return np.asarray(self.rows.reshape(count, -1) @ solved.reshape(count, -1).T)[None]
@@ -210,7 +209,9 @@ class BarrierBall(WeightBall):
         barrier = barrier_of(self.norm)
         assert isinstance(barrier, Barrier)
         begin = start_inside(self.norm, start.reshape(1, *self.shape) / radius, np.ones(1))
-        found = minimise_stack(_Single(objective, self.shape, radius), begin, barrier, PATH_GAP)
+        found = minimise_stack(
+            _Single(objective, self.shape, radius, np.empty((0, *self.shape))), begin, barrier, PATH_GAP
+        )
         return self._found(objective, found.weights.reshape(-1) * radius, radius, 0.0)
 
 

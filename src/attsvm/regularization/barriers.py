@@ -125,7 +125,7 @@ class Total(Gauge):
             nu = nu - change
             if (np.abs(change) <= 1e-13 * nu).all():
                 break
-        return nu
+        return np.asarray(nu)
 
 
 class Metric(ABC):

@@ -45,7 +45,7 @@ class Gaps:
     @cached_property
     def left(self) -> Float[np.ndarray, "N n T k"]:
         """k_α − k_t."""
-        return np.take_along_axis(self.keys, self.reference[..., None, None], axis=2) - self.keys
+        return np.asarray(np.take_along_axis(self.keys, self.reference[..., None, None], axis=2) - self.keys)
 
     def gaps(self, weights: Float[np.ndarray, "N k e"]) -> Float[np.ndarray, "N n T"]:
         """y_t = (k_α − k_t)'W z."""

@@ -66,7 +66,7 @@ def adam_points(excess: StackedExcess, start: Matrices, factor: Values) -> Point
 
 
 def _objective(excess: StackedExcess, u: Matrices, factor: Values) -> Values:
-    return factor * np.exp(excess.value(u)) + BARRIER.value(u)
+    return np.asarray(factor * np.exp(excess.value(u)) + BARRIER.value(u))
 
 
 def _best_along(excess: StackedExcess, start: Matrices, factor: Values) -> Matrices:

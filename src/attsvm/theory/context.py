@@ -30,7 +30,7 @@ class ContextLimit:
     --------
     >>> from attsvm.theory import context_limit
     >>> round(context_limit(3.0, decay=0.1, miss=0.1).largest_decay(1000), 4)
-    0.0367
+    0.0366
     """
 
     value: float

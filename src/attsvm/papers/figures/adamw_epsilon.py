@@ -24,7 +24,7 @@ FIRST = 0.01
 
 def _ratios(problems: Problem, weights: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:
     return {
-        norm: np.array([margin_ratio(p, w, s, norm) for p, w, s in zip(problems, weights, selected, strict=True)])
+        norm: np.array([margin_ratio(problems[k], weights[k], selected[k], norm) for k in range(len(weights))])
         for norm in NORMS
     }
 
