@@ -172,9 +172,9 @@ def mini_batch_direction(
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
     >>> selected = attsvm.optimal_tokens(problem)
-    >>> attsvm.theory.mini_batch_direction(problem, selected, 6).changed
-    False
     >>> attsvm.theory.mini_batch_direction(problem, selected, 2).changed
+    False
+    >>> attsvm.theory.mini_batch_direction(problem, selected, 1).changed
     True
     """
     check_is_problem(problem)
