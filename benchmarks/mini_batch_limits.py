@@ -59,7 +59,12 @@ OPTIMIZERS: dict[str, Callable[[int, int], Any]] = {
     "momentum 0.9, then normalised": lambda b, n: momentum(normalized_gradient_descent(DECAYING), 0.9),
     "momentum 0.99, then normalised": lambda b, n: momentum(normalized_gradient_descent(DECAYING), 0.99),
 }
-STANDINGS = "log GD", "running average, 1 epoch", "running average, 5 epochs"
+STANDINGS = {
+    "log GD": ("log GD",),
+    "running average, 1 epoch": ("running average, 1 epoch", "running average, 5 epochs"),
+}
+OF_MANY = {"GD": ("GD",), "normalised by the batch": ("normalised by the batch",)}
+"""Other rows for many sequences; benchmarks/mini_batches.py writes those of few."""
 
 
 @dataclass(frozen=True)
@@ -207,11 +212,12 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
     for which in ("many", "few"):
         of = SETS[which]
         for size in of.sizes:
-            for steps, names in (("log gradient descent", STANDINGS[:1]), (average_steps(), STANDINGS[1:])):
+            for name, names in (STANDINGS | (OF_MANY if of.planted else {})).items():
                 if size == of.n and of.planted:
                     continue
-                parts = [measured(store, which, name, size) for name in names]
-                full, by_batch = size == of.n, steps == "log gradient descent" and size < of.n
+                steps = OPTIMIZERS[name](size, of.n).limit("combined").steps
+                parts = [measured(store, which, one, size) for one in names]
+                full, by_batch = size == of.n, name == "log GD" and size < of.n
                 ratios = [(1 - part["to_batch"] if by_batch else part["ratio"])[:, part["right"]] for part in parts]
                 half, end = ([float(f(x[i])) for x in ratios for f in (np.mean, np.min)] for i in (1, 2))
                 means = [min(one[::2]) for one in (half, end)]
@@ -235,10 +241,6 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
                         float(max(part["change"][1] for part in parts)),
                     ],
                 }
-
-
-def average_steps() -> str:
-    return normalized_gradient_descent(average=0.5).limit("combined").steps
 
 
 TABLES = {

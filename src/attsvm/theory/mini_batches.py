@@ -135,6 +135,10 @@ def mini_batch_direction(
     This is the limit of −∇ log(L_B − L_B*) (:func:`attsvm.optimizers.log_gradient_descent`). It is not the limit of
     gradients that are not normalised, or that are normalised by all sequences: they keep the Att-SVM.
 
+    The solver adds 10 to 300 linear bounds on the expected margin, one by one, and solves an Att-SVM after each. The
+    problems of a batch are solved one after the other. Norms other than the Frobenius one take up to 20 s for
+    n, T, d = 20, 8, 12.
+
     Parameters
     ----------
     problem : Problem
@@ -172,9 +176,9 @@ def mini_batch_direction(
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
     >>> selected = attsvm.optimal_tokens(problem)
-    >>> attsvm.theory.mini_batch_direction(problem, selected, 6).changed
-    False
     >>> attsvm.theory.mini_batch_direction(problem, selected, 2).changed
+    False
+    >>> attsvm.theory.mini_batch_direction(problem, selected, 1).changed
     True
     """
     check_is_problem(problem)
