@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 
 import attsvm
 from attsvm.norms import MaxOfHeads, Nuclear, SumOfHeads
+from attsvm.selection import selection_sets
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.right_sides import with_margins
 from oracles.att_svm import at, explicit_rows
 from oracles.norms import norm_and_dual
 
@@ -199,6 +204,15 @@ def test_the_methods_of_the_frobenius_norm_agree(method):
     assert far.solve("frobenius", method=method).value == pytest.approx(near.solve("frobenius").value, rel=1e-12)
     contradiction = case_of(0, 6, 6, 2, level=1.0)
     assert contradiction.solve("frobenius", method=method).status == "infeasible"
+
+
+@pytest.mark.parametrize(("other", "is_proof"), [(-0.9, True), (-1.1, False)])
+def test_the_search_for_a_ray_counts_negative_right_sides(other, is_proof):
+    """Opposite rows cancel, but their multipliers prove nothing if the margins leave room."""
+    problem = attsvm.Problem([[[0.0, 0.0], [1.0, 2.0], [-1.0, -2.0]]])
+    constraints = Constraints.of(problem, selection_sets(problem, [0]))
+    search = DualSearch(DualProducts(with_margins(constraints, np.array([0.0, 1.0, other]))), 1e-15, 1000)
+    assert search.ray(np.ones((1, 1, 3)), 1000)[1] == is_proof
 
 
 def test_margins_of_one_and_a_centre_of_zero_are_the_ordinary_problem():

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.frobenius.least_distance import FAR, ROUNDING
+from attsvm.svm.frobenius.least_distance import ROUNDING
 from attsvm.svm.frobenius.pivoting import exchange
 from attsvm.svm.methods.registry import CACHED
 from attsvm.svm.tolerances import FINEST
@@ -59,10 +59,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
     # the tolerances of pivoting are for a largest right side of 1
     scale = right.max(axis=-1, initial=0.0)
     scale = np.where(scale > 0, scale, 1.0)
-    # missing rows: 0'μ ≥ −1 always holds. Much smaller right sides cost digits, and are checked as they are.
-    right = np.where(there, right / scale[:, None], -1.0)
-    if constraints.center_length is not None:
-        np.maximum(right, -FAR, out=right)
+    right = np.where(there, right / scale[:, None], -1.0)  # missing rows: 0'μ ≥ −1 always holds
     free = None
     if constraints.equality is not None:
         free = np.take_along_axis(constraints.flat(constraints.equality), position, axis=-1) & there

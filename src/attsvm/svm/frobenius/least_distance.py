@@ -29,9 +29,6 @@ PADDING, ROUNDING = 32 * EPS, 16 * EPS
 """Rounding error of a margin, relative to ‖w‖, that is added to the right sides; and one that no method would improve.
 Without the padding, rows of very different lengths end with margins that are too small."""
 
-FAR = 100.0
-"""Rows with right sides below minus this, times the largest, are left out at first. They would cost digits."""
-
 
 class LeastDistance(NamedTuple):
     """The direction of the nearest point, and of its multipliers; or a ray, μ ≥ 0 with G'μ ≈ 0 and h'μ > 0."""
@@ -91,13 +88,6 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     largest = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
         return nothing
-    if np.minimum.reduce(h) < -FAR * largest:
-        near = h >= -FAR * largest
-        found = least_distance(G[near], h[near])
-        if found.is_ray or (G[~near] @ found.point >= h[~near]).all():
-            whole = np.zeros(m)
-            whole[near] = found.multipliers
-            return found._replace(multipliers=whole)
     # K = GG' is definite as a rule, and pivoting takes a few Cholesky factorisations
     if m <= D:
         multipliers = block_pivoting(G @ G.T, h / largest)
