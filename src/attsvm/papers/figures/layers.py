@@ -50,7 +50,7 @@ class Layers(Figure):
     paper = Paper.OURS
     order = 6.4
     title = "Several layers: the hierarchical Att-SVM"
-    seconds = 40
+    seconds = 20
     claim = (
         "Self-attention layers with residuals and a last layer with a query, trained together with one norm over all "
         "gradients, converge to the relaxed Att-SVM of each layer: a margin of 1 at the positions on the selected "
