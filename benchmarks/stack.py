@@ -38,6 +38,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "L3": {"layers": 3},
     "L3, 2 heads": {"layers": 3, "heads": 2},
     "L3, n=4 T=6 d=12": {"layers": 3, "size": (4, 6, 12)},
+    "L2, V": {"layers": 2, "heads": 1},
+    "L3, V": {"layers": 3, "heads": 1},
     "L4": {"layers": 4},
     "L4, 2 heads": {"layers": 4, "heads": 2},
     "L4, n=2 T=8 d=20": {"layers": 4, "size": (2, 8, 20)},

@@ -197,7 +197,7 @@ class Stack(Layout):
         >>> import attsvm
         >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
         >>> [int(on.sum()) for on in stack.path(stack.train(steps=5000))]
-        [4, 2]
+        [2, 2]
         """
         return tuple(self._layers(run)[1])
 

@@ -21,7 +21,8 @@ SATURATED = 0.99
 
 
 def _layers(number: int, problems: int, size: list[int], seed: int, steps: int) -> Arrays:
-    stack = Stack(random_problem(*size, seed=seed, batch=(problems,)), number)
+    n, T, d = size
+    stack = Stack(random_problem(n, T, d, seed, batch=(problems,)), number)
     run = stack.train(steps=steps, loss="exponential", seed=seed, record=1)
     layers = [stack.layer(run, i) for i in range(1, number + 1)]
     weights = [run.weights[f"W{i}"] for i in range(1, number + 1)]
@@ -49,7 +50,7 @@ class Layers(Figure):
     paper = Paper.OURS
     order = 6.4
     title = "Several layers: the hierarchical Att-SVM"
-    seconds = 60
+    seconds = 20
     claim = (
         "Self-attention layers with residuals and a last layer with a query, trained together with one norm over all "
         "gradients, converge to the relaxed Att-SVM of each layer: a margin of 1 at the positions on the selected "
@@ -64,7 +65,7 @@ class Layers(Figure):
     )
     full: ClassVar[Sizes] = {
         "layers": [2, 3, 4],
-        "problems": 40,
+        "problems": 16,
         "size": [3, 4, 10],
         "seed": 4000,
         "steps": 30_000,
@@ -164,11 +165,11 @@ def _draw_paths(axis: Axes, path: np.ndarray, reads: np.ndarray, last: np.ndarra
             for t in range(T) if level < num_layers - 1 else ():
                 reached = path[level + 1, i, t]
                 colour, alpha = (style.VERMILLION, 1.0) if reached else (style.INK, 0.15)
-                for s in {t, *np.flatnonzero(reads[level, i, t])}:
+                for s in {t, *np.flatnonzero(reads[level, i, t]).tolist()}:
                     axis.plot([x[s], x[t]], [level, level + 1], color=colour, alpha=alpha, linewidth=0.8)
         middle = x.mean()
         axis.plot([middle], [num_layers], "*", color=style.VERMILLION)
-        for t in np.flatnonzero(last[i]):
+        for t in np.flatnonzero(last[i]).tolist():
             axis.plot([x[t], middle], [num_layers - 1, num_layers], color=style.VERMILLION, linewidth=0.8)
     axis.set_xticks([])
     axis.set_yticks(range(num_layers + 1), [*(f"tokens of layer {k}" for k in range(1, num_layers + 1)), "query"])
