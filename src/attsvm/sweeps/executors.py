@@ -50,7 +50,7 @@ def outcomes(
 
     given = list(tasks)
     of_future = dict(zip(client.map(partial(_in_worker, call), given, pure=False), given, strict=True))
-    for future, result in as_completed(list(of_future), with_results=True, raise_errors=False):
+    for future, result in as_completed(list(of_future), client.loop, with_results=True, raise_errors=False):
         if future.status not in ("finished", "error"):
             raise ConnectionError(f"{client.scheduler.address}: the Dask scheduler ended")
         # an error is of Dask, such as the loss of several workers in turn
@@ -128,7 +128,7 @@ def connected(scheduler: str | None, workers: int) -> Iterator[Any]:
     else:
         from distributed import Client
 
-        with local_cluster(workers) as cluster, Client(cluster) as client:
+        with local_cluster(workers) as cluster, Client(cluster, set_as_default=False) as client:
             yield client
 
 
@@ -137,7 +137,7 @@ def _connected(scheduler: str) -> Any:
     from distributed import Client
 
     try:
-        return Client(scheduler, timeout=10)
+        return Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:
         raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
 
