@@ -99,6 +99,8 @@ def train_stack(
     if optimizer is None and learning_rate is None:
         optimizer = default_optimizer(attention)
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
+    if rule_of(optimizer).reads_excess:
+        raise ProblemError("optimizer: expected one that does not divide by the excess of the loss, got one that does")
     head, parsed_loss = parse_head("linear"), parse_loss(loss, problem.num_classes)
     of_head = head.initial(problem)
     parsed_loss.check(problem, head, trains_head=False)
