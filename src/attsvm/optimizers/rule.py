@@ -28,11 +28,6 @@ class Transformation(ABC):
         return {}
 
     @property
-    def norm(self) -> Norm | None:
-        """The norm whose Att-SVM the steps are compared with; None if it is not known."""
-        return None
-
-    @property
     def scale_free(self) -> bool:
         """Whether the result does not depend on the gradient's size, so that one too small for a float counts."""
         return False
@@ -75,6 +70,11 @@ class Transformation(ABC):
 
 class Rule(Transformation):
     """The last transformation of a chain: it makes the updates that are added to the parameters."""
+
+    @property
+    def norm(self) -> Norm | None:
+        """The norm whose Att-SVM the steps are compared with; None if it is not known."""
+        return None
 
     @property
     def on_each_head(self) -> bool:
