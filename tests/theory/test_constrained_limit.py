@@ -152,6 +152,12 @@ def test_runs_with_decay_end_at_the_predicted_point(attention, norm, optimizer):
     assert limit.radius == pytest.approx(radius)
     np.testing.assert_allclose(limit.weights, prediction.point, atol=1e-12)
     assert float(prediction.norm.value(run.weights)) <= radius * (1 + 1e-9)
+    rates = 0.1 / 0.5 * (1 - np.arange(STEPS) / STEPS)
+    assert limit.reach(rates, factors=attention == "factored") == pytest.approx(1.0)
+    # two steps from zero: 1 − (1 − ηλ)² of the radius
+    assert limit.reach([0.2, 0.2], factors=attention == "factored") == pytest.approx(1 - 0.9**2)
+    with pytest.raises(attsvm.ProblemError, match="rates: expected"):
+        limit.reach([1e9])
 
 
 def test_what_is_not_predicted_of_decay():

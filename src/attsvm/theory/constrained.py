@@ -109,6 +109,21 @@ class ConstrainedLimit(Result):
     log_bound: float | np.ndarray = per_trial()
     excess_over_bound: float | np.ndarray = per_trial()
 
+    def reach(self, rates: Any, *, factors: bool = False) -> float | np.ndarray:
+        """Return the largest N(W)/R after steps of these rates from zero weights, 1 − Π(1 − ηλ).
+
+        ``rates``: η of each step, shape (steps,). ``factors``: whether K and Q decay, with λ = 1/√R; then it is that of
+        each factor. A run ends at the point only if this is nearly 1.
+
+        Raises ProblemError if the rates are no numbers, or a rate exceeds 1/λ.
+        """
+        given = np.asarray(as_array("rates", rates), dtype=np.float64)
+        decay = np.asarray(self.radius)[..., None] ** (-0.5 if factors else -1.0)
+        if given.ndim != 1 or not ((given >= 0) & (given * decay <= 1)).all():
+            raise ProblemError(f"rates: expected shape (steps,) of numbers from 0 to the radius, got {given.shape}")
+        reached: float | np.ndarray = plain(1 - np.prod(1 - given * decay, axis=-1))
+        return reached
+
     def _summary(self) -> str:
         return f"{self._batch_summary()}; R/V {self.ratio:.3g}, gap {self.gap:.1e}; {self.status}"
 
