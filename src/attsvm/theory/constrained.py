@@ -20,9 +20,10 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.barrier_balls import minimise_in_balls, start_inside, tolerance
 from attsvm.regularization.barriers import barrier_of
 from attsvm.regularization.interior_point import minimise_stack
-from attsvm.regularization.margin_losses import Scalar, scalar_of
+from attsvm.regularization.margin_losses import scalar_of
 from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
 from attsvm.results import Result, per_trial, plain, plain_status, shared
+from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.adam_points import adam_points
 from attsvm.theory.conditions import is_feasible
@@ -232,7 +233,6 @@ class _Setting(NamedTuple):
     batch: tuple[int, ...]
     places: np.ndarray  # (N,): which problem of the flattened batch
     excess: StackedExcess
-    scalar: Scalar
     radii: Float[np.ndarray, " N"]
     norm: Norm
     start: Float[np.ndarray, "N k e"]
@@ -259,9 +259,7 @@ class _Setting(NamedTuple):
             used, radii = induced_norm(used, problem.key_dim), radii**2
         elif not problem.has_queries:
             used = used.of_vectors
-        parsed = parse_loss(loss, None)
-        scalar = scalar_of(parsed)
-        excess = StackedExcess.of(problem, scalar)
+        excess = StackedExcess.of(problem, scalar_of(parse_loss(loss, None)))
         begin, batch = _start(problem, start, used)
         batch = problem.batch_shape if batch is None else batch
         try:
@@ -272,7 +270,7 @@ class _Setting(NamedTuple):
         index = np.broadcast_to(np.arange(number).reshape(problem.batch_shape), batch).reshape(-1)
         excess = excess[index] if batch != problem.batch_shape else excess
         shape = (len(radii), problem.key_dim, problem.query_dim if problem.has_queries else 1)
-        setting = cls(problem, batch, index, excess, scalar, radii, used, np.zeros(shape))
+        setting = cls(problem, batch, index, excess, radii, used, np.zeros(shape))
         if begin is None:
             return setting._replace(start=_along_path(setting))
         begin = np.broadcast_to(begin, (*batch, *begin.shape[len(begin.shape) - (2 if problem.has_queries else 1) :]))
@@ -295,7 +293,7 @@ def _start(problem: Problem, start: Any, norm: Norm) -> tuple[np.ndarray | None,
         return None, None
     core = 2 if problem.has_queries else 1
     if start is None:
-        chosen: Any = _optimal(problem)
+        chosen: Any = optimal_tokens(problem)
     elif getattr(start, "weights", None) is not None or getattr(start, "direction", None) is not None:
         chosen = None
     else:
@@ -313,11 +311,6 @@ def _start(problem: Problem, start: Any, norm: Norm) -> tuple[np.ndarray | None,
     # far outside of the ball, so that it is moved to its sphere
     directions = np.where(feasible.reshape(*feasible.shape, *(1,) * core), svm.direction, np.nan)
     return directions * 1e12, _checked_batch(problem, feasible.shape)
-
-
-def _optimal(problem: Problem) -> np.ndarray:
-    excess = StackedExcess.of(problem, scalar_of(parse_loss("logistic", None)))
-    return excess.optimal.reshape(problem.query_shape)
 
 
 def _checked_batch(problem: Problem, lead: tuple[int, ...]) -> tuple[int, ...]:
@@ -382,7 +375,7 @@ def _result(setting: _Setting, weights: np.ndarray, gap: np.ndarray) -> Constrai
         value=shaped(value),
         ratio=shaped(ratio),
         logit_gaps=gaps.reshape(*batch, *queries, -1),
-        closed_form=_closed_form(excess, setting.scalar, svm, ratio).reshape(*batch, *queries, -1),
+        closed_form=_closed_form(excess, svm, ratio).reshape(*batch, *queries, -1),
         cap=shaped(1 / (1 + np.exp(-np.minimum(ratio, 700.0)))),
         lower_bound=shaped(infimum + np.where(np.isfinite(log_bound), np.exp(log_bound), 0.0)),
         log_bound=shaped(log_bound),
@@ -390,20 +383,20 @@ def _result(setting: _Setting, weights: np.ndarray, gap: np.ndarray) -> Constrai
     )
 
 
-def _log_costs(excess: StackedExcess, scalar: Scalar) -> np.ndarray:
+def _log_costs(excess: StackedExcess) -> np.ndarray:
     """Log c_it, c_it = |ℓ'(γ_iα)| (γ_iα − γ_it) share_i; −∞ where that is not positive."""
-    slope = np.exp(scalar.log_slope(excess.own_scores)) * excess.share
+    slope = np.exp(excess.loss.log_slope(excess.own_scores)) * excess.share
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(excess.worse * slope[..., None], 0.0)))
 
 
-def _closed_form(excess: StackedExcess, scalar: Scalar, svm: Solution, ratio: np.ndarray) -> np.ndarray:
+def _closed_form(excess: StackedExcess, svm: Solution, ratio: np.ndarray) -> np.ndarray:
     """R/V + log(c/μ) − Σ μ log(c/μ) of the support tokens."""
     mu = np.where(np.isfinite(svm.dual), svm.dual, 0.0).reshape(excess.scores.shape)
     total = mu.sum(axis=(-2, -1), keepdims=True)
     mu = np.maximum(mu, 0.0) / np.where(total > 0, total, 1.0)
     support = mu > SUPPORT
-    log_ratio = _log_costs(excess, scalar) - np.log(np.where(support, mu, 1.0))
+    log_ratio = _log_costs(excess) - np.log(np.where(support, mu, 1.0))
     known = np.isfinite(log_ratio) | ~support
     mean = (mu * np.where(support & known, log_ratio, 0.0)).sum(axis=(-2, -1))
     gaps = ratio[:, None, None] + log_ratio - mean[:, None, None]
@@ -413,7 +406,7 @@ def _closed_form(excess: StackedExcess, scalar: Scalar, svm: Solution, ratio: np
 def _log_bound(setting: _Setting, excess: StackedExcess, weights: np.ndarray) -> np.ndarray:
     """Log of a lower bound of L − L* over the ball, from the minimum of log H and its Frank-Wolfe gap."""
     barrier = barrier_of(setting.norm)
-    costs = _log_costs(excess, setting.scalar)
+    costs = _log_costs(excess)
     others = excess.allowed & (np.arange(costs.shape[-1]) != excess.reference[..., None])
     others &= (excess.share > 0)[..., None]
     tied = (others & ~np.isfinite(costs)).any(axis=(-2, -1)) | ~others.any(axis=(-2, -1))
