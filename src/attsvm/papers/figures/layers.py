@@ -142,14 +142,16 @@ class Layers(Figure):
             error, plain = (found[f"{name} {number}"][:, kept] for name in ("error", "plain"))
             middle = np.median(error, axis=1)
             low, high = np.quantile(error, [0.1, 0.9], axis=1)
-            x = np.arange(1, number + 1) + 0.12 * (place - 1)
+            x = np.arange(1, number + 1) + 0.12 * (place - (len(sizes["layers"]) - 1) / 2)
             below.errorbar(x, middle, [middle - low, high - middle], fmt="o", color=colour, label=f"L = {number}")
             below.plot(x, np.median(plain, axis=1), "x", color=colour)
+        below.plot([], [], "x", color=style.INK, label="Att-SVM of all positions")
         below.set_yscale("log")
         below.set_xticks(range(1, L + 1))
+        below.set_xlim(0.7, L + 0.3)
         below.set_xlabel("layer")
         below.set_ylabel("direction error")
-        style.legend_above(below, len(sizes["layers"]))
+        style.legend_above(below, 2)
         return figure
 
 
