@@ -110,7 +110,7 @@ class Incomplete(Figure):
             Incomplete,
             "Incomplete: expected a complete Figure, but it has no draw(), no judge(), no rows(), no paper, no title",
         ),
-        ("no-such-figure", "figure: expected one of bregman,"),
+        ("no-such-figure", "figure: expected one of adamw-epsilon,"),
         ("json:dumps", "expected a Figure, got function"),
         (3, "expected a Figure, got int"),
     ],
