@@ -50,7 +50,7 @@ nitpick_ignore_regex = [
         "py:class",
         r"attsvm\.(results\.(Batched|Result)|_utils\.displays\.Displayed|estimator\.base\.SequenceClassifier)",
     ),
-    ("py:class", r"attsvm\.(norms|optimizers|regularization|torch)\.[a-z_]+\.[A-Za-z_]+"),
+    ("py:class", r"attsvm\.(norms|optimizers|regularization|stack|torch)\.[a-z_]+\.[A-Za-z_]+"),
     ("py:obj", r"attsvm\.extensions\.T"),
 ]
 suppress_warnings = ["config.cache"]  # functions in the settings of sphinx-gallery cannot be stored
