@@ -18,6 +18,8 @@ from attsvm.regularization.stacked_excess import Slopes
 MAX_STEPS = 200
 CAUTIOUS = 40
 """From this step on, every second one uses the curvature that is positive semidefinite."""
+AGAIN = 0.9
+"""What does not improve in so many steps starts again at this part of the weights."""
 CLOSED = 1e-3
 """Below this gap, the point on the sphere along the weights is tried, too."""
 INSIDE = 0.9
@@ -69,7 +71,7 @@ def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol:
     """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
     count = len(start)
     best, best_gap, steps = start.copy(), np.full(count, np.inf), np.zeros(count, dtype=int)
-    here, weights, mu = np.arange(count), start, np.full(count, np.nan)
+    here, weights, mu, known = np.arange(count), start, np.full(count, np.nan), np.full(count, np.inf)
     for step in range(MAX_STEPS):
         objective = objective.rebased(weights)
         slopes = objective.slopes(weights)
@@ -82,8 +84,15 @@ def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol:
             break
         here, weights, objective = here[going], weights[going], objective[going]
         slopes = Slopes(*(part[going] for part in slopes))
-        cautious = step >= CAUTIOUS and step % 2 == 1
-        weights, mu = _step(objective, slopes, weights, barrier, mu[going], cautious)
+        cautious, mu = step >= CAUTIOUS and step % 2 == 1, mu[going]
+        if step and step % CAUTIOUS == 0:
+            # beside a saddle, steps along the sphere are short: start again inside of it, with a large μ
+            stuck = best_gap[here] > 0.5 * known[here]
+            known = best_gap.copy()
+            weights, mu = np.where(stuck[:, None, None], AGAIN * weights, weights), np.where(stuck, np.nan, mu)
+            objective = objective.rebased(weights)
+            slopes = objective.slopes(weights)
+        weights, mu = _step(objective, slopes, weights, barrier, mu, cautious)
     return Minima(best, best_gap, steps)
 
 
@@ -121,7 +130,8 @@ def _step(
     if np.isnan(mu).any():
         unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
         nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
-        mu = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
+        first = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
+        mu = np.where(np.isnan(mu), first, mu)
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 
