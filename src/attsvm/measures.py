@@ -372,17 +372,17 @@ def margin(
     return found
 
 
-def check_weights(problem: Problem, weights: Any, norm: Norm | None = None) -> np.ndarray:
+def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name: str = "weights") -> np.ndarray:
     """Those of a result or an array, after a check of entries and shape, with H if the norm is one of all heads."""
-    array = weights_of(weights)
+    array = weights_of(weights, name)
     shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
     if norm is not None:
         for_heads(norm, problem.num_heads)  # raises where there are no heads
         shape = (*problem.heads_shape, *shape)
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
-        raise ProblemError(f"weights: expected shape (..., {str(shape)[1:-1]}), got {array.shape}")
+        raise ProblemError(f"{name}: expected shape (..., {', '.join(map(str, shape))}), got {array.shape}")
     if not np.isfinite(array).all():
-        raise ProblemError("weights: expected finite numbers, got NaN or inf")
+        raise ProblemError(f"{name}: expected finite numbers, got NaN or inf")
     return array
 
 

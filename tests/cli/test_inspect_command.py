@@ -412,6 +412,18 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
     assert "The special tokens are not known" in out
 
 
+def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
+    config = transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=16, num_heads=2, num_layers=1)
+    transformers.T5Model(config).save_pretrained(home / "t5")
+    transformers.AutoTokenizer.from_pretrained(home / "bert").save_pretrained(home / "t5")
+    status, out, err = run("t5", "--text", "text.txt", "--no-twin", "--no-margins", "--json")
+    assert status == 0, err
+    encoder, decoder, cross = json.loads(out)["heads"][::2]
+    assert encoder["duplicate_share"] > 0
+    assert decoder["duplicate_share"] > 0
+    assert cross["duplicate_share"] is None
+
+
 def test_pictures_sampled_queries_and_a_head_of_vit(run):
     status, out, err = run(
         "vit", "--images", "pictures", "--queries", 4, "--no-twin", "--head", "0.0", "--no-margins", "--json"

@@ -226,6 +226,11 @@ def test_a_token_net_maps_the_tokens_first(kind):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(kept)).instance_scores(arrays)[0], scores[0])
     with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
         short(token_net="pca").fit(arrays, labels)
+    with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
+        short(token_net=type(module)).fit(arrays, labels)
+    wide = torch.nn.Linear(arrays[0].shape[1] + 1, 2)
+    with pytest.raises(attsvm.ProblemError, match=r"token_net: expected a module that maps tokens of shape \(\d+, "):
+        short(token_net=wide).fit(arrays, labels)
 
 
 def test_the_margin_report_says_what_to_do_and_warns_of_bags_with_nothing_to_select():

@@ -339,7 +339,7 @@ def test_a_series_and_a_table_of_arrays_are_refused():
     sequences, labels = [np.eye(3)[:2], np.eye(3)[1:], np.eye(3)], [0, 1, 0]
     series = pd.Series(sequences, index=["a", "b", "c"])
     # its index could have another order than that of the labels
-    with pytest.raises(ProblemError, match=r"got Series; write Sequences\.from_arrays, "):
+    with pytest.raises(ProblemError, match=r"got Series; write its to_list\(\), with the labels in the same order"):
         short().fit(series, labels)
     expected, found = (short().fit(X, labels).attention(X) for X in (sequences, series.to_list()))
     for left, right in zip(expected, found, strict=True):

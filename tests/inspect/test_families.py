@@ -511,6 +511,21 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused("Family cannot be created.*matches", nn.Linear(2, 2), x, family=Family)
 
 
+def test_patterns_are_not_reported_for_a_decoder_that_reads_other_tokens_of_the_same_shape():
+    model, batch = t5(), words()
+    tokens = batch["input_ids"]
+    tokens[:, 3] = tokens[:, 0]
+
+    def known(decoded):
+        inspection = attsvm.inspect.inspect(model, batch | {"decoder_input_ids": decoded}, margins=False)
+        return np.isfinite(inspection.measure("duplicate_share")[:, 0]).tolist()
+
+    # two layers of the encoder; then self-attention and cross-attention in turn
+    assert known(tokens) == [True, True, True, False, True, False]
+    assert known(tokens[:, :5]) == [True, True, False, False, False, False]
+    assert not any(known(tokens.flip(1)))
+
+
 def test_biases_of_positions_are_a_part_of_the_weights():
     """The Att-SVM of T5 has one-hot positions beside its tokens; without the biases the attention is another one."""
     model = spread_out(t5("T5Encoder"))

@@ -258,7 +258,7 @@ def test_wrong_arguments_are_refused():
         ({"decay": 0.0}, "decay: expected positive numbers"),
         ({"radius": [1.0, 2.0]}, "radius: expected a number, or shape"),
         ({"radius": 1.0, "start": "origin"}, "start: expected"),
-        ({"radius": 1.0, "start": np.zeros((2, 2))}, "weights: expected shape"),
+        ({"radius": 1.0, "start": np.zeros((2, 2))}, "start: expected shape"),
         ({"radius": 1.0, "attention": "both"}, "attention: expected"),
         ({"radius": 1.0, "norm": "gamma2"}, "norm: gamma2 does not provide `steepest`"),
     ):

@@ -134,10 +134,12 @@ def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
         return Given(sequences, "a table", bags.rows, (len(bags.rows),), X, bags, bag)
     if isinstance(X, Sequences):
         return Given(X)
-    if is_pandas_series(X) or is_polars_series(X) or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
+    series = is_pandas_series(X) or is_polars_series(X)
+    if series or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
+        write = "Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"
         raise ProblemError(
             f"X: expected arrays, a list of arrays, Sequences or a table with bag=, got {type(X).__name__}; write"
-            " Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"
+            f" {'its to_list(), with the labels in the same order' if series else write}"
         )
     if isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
         if not len(X):

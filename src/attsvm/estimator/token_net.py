@@ -18,7 +18,7 @@ def fit_token_net(token_net: Any, sequences: Sequences) -> Any:
     """
     if is_module(token_net):
         return copy.deepcopy(token_net).eval()
-    if not (hasattr(token_net, "fit") and hasattr(token_net, "transform")):
+    if isinstance(token_net, type) or not (hasattr(token_net, "fit") and hasattr(token_net, "transform")):
         raise ProblemError(
             f"token_net: expected a transformer of scikit-learn, a module of PyTorch or None, got {token_net!r}"
         )
@@ -46,6 +46,11 @@ def is_module(token_net: Any) -> bool:
 def _module_outputs(module: Any, tokens: np.ndarray) -> np.ndarray:
     torch = sys.modules["torch"]
     parameter = next(module.parameters(), torch.zeros(()))
-    with torch.no_grad():
-        outputs = module(torch.tensor(tokens, dtype=parameter.dtype, device=parameter.device))
+    try:
+        with torch.no_grad():
+            outputs = module(torch.tensor(tokens, dtype=parameter.dtype, device=parameter.device))
+    except RuntimeError as error:
+        raise ProblemError(
+            f"token_net: expected a module that maps tokens of shape {tokens.shape}, got {error}"
+        ) from error
     return np.asarray(outputs.cpu())

@@ -11,7 +11,7 @@ from attsvm._utils.files import read_text, reading, regular_file
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.model_calls import SPECIAL
+from attsvm.inspect.model_calls import SPECIAL, has_decoder
 from attsvm.pretrained import load_pretrained, quiet_transformers
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
@@ -67,6 +67,8 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     """
     if not has_tokenizer(name):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
+    if getattr(model, "main_input_name", "input_ids") != "input_ids":
+        raise ProblemError(f"{name}: expected a model of texts, got {type(model).__name__} of {model.main_input_name}")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
 
     def words(numbers: list[int]) -> list[str]:
@@ -82,6 +84,8 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
         _check_tokens(name, encoded, model, _longest(model, tokenizer, family))
         names = [words(row) for row in encoded["input_ids"].tolist()]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
+    if has_decoder(model):  # it reads the same text
+        batch |= {f"decoder_{key}": batch[key] for key in ("input_ids", "attention_mask") if key in batch}
     special = encoded["special_tokens_mask"] * encoded["attention_mask"]
     if special.any():
         batch[SPECIAL] = special

@@ -145,7 +145,7 @@ def inspect(
     check_seed(seed)
     layers = attention_layers(model, family)
     batch, special = without_special(batch)
-    source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(batch))
+    source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
     solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
     with placed(model, device), interruptions() as requested:

@@ -1,6 +1,7 @@
 """Calling a model on a batch, some sequences at a time, without changing the model."""
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -137,10 +138,23 @@ def without_special(batch: Any) -> tuple[Any, np.ndarray | None]:
     return batch, None if special is None else np.asarray(torch.as_tensor(special).cpu()).astype(bool)
 
 
-def token_ids(batch: Any) -> Int[np.ndarray, "n T"] | None:
-    """The entry ``input_ids`` of a batch, if there is one."""
+def token_ids(model: nn.Module, batch: Any) -> Int[np.ndarray, "n T"] | None:
+    """The entry ``input_ids`` of a batch; None if there is none, or a decoder reads others of the same shape."""
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    return tokens.cpu().numpy() if isinstance(tokens, Tensor) and tokens.ndim == 2 else None
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2:
+        return None
+    if has_decoder(model):
+        decoded = batch.get("decoder_input_ids")
+        if not isinstance(decoded, Tensor):  # the model makes them, from the input moved by one place
+            return None
+        if decoded.shape == tokens.shape and not torch.equal(decoded.cpu(), tokens.cpu()):
+            return None
+    return tokens.cpu().numpy()
+
+
+def has_decoder(model: nn.Module) -> bool:
+    """Whether a model has an encoder and a decoder, with an input of its own for each."""
+    return "decoder_input_ids" in inspect.signature(model.forward).parameters
 
 
 def on_device_of(model: nn.Module, batch: Any) -> Any:

@@ -46,7 +46,7 @@ class Source:
         count = num_sequences(batch)
         if count is None:
             raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
-        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(batch))
+        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch))
 
     def run(self) -> Any:
         """The output of the model for the batch, in one call."""

@@ -33,7 +33,9 @@ def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> F
     try:
         array = np.asarray(required, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ProblemError("required: expected numbers, NaN where no margin is required") from None
+        raise ProblemError(
+            f"required: expected numbers, or NaN where no margin is required, got {type(required).__name__}"
+        ) from None
     own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
     if array.shape not in (own, problem.batch_shape + own, batch + own):
         raise ProblemError(f"required: expected shape {batch + own}, got {array.shape}")
@@ -55,7 +57,7 @@ def check_center(problem: Problem, center: Any, batch: tuple[int, ...]) -> Weigh
     if weights.shape not in (own, batch + own):
         raise ProblemError(f"center: expected shape {batch + own}, got {weights.shape}")
     if not np.isfinite(weights).all():
-        raise ProblemError("center: expected finite numbers")
+        raise ProblemError("center: expected finite numbers, got NaN or inf")
     return np.broadcast_to(weights if problem.has_queries else weights[..., None], (*batch, *_two_axes(problem)))
 
 

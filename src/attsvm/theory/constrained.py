@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, check_positive, selection_of, weights_of
+from attsvm._utils.checks import as_array, check_positive, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import check_weights
@@ -300,7 +300,7 @@ def _start(problem: Problem, start: Any, norm: Norm) -> tuple[np.ndarray | None,
         given = as_array("start", start)
         chosen = given if given.dtype.kind in "iu" else None
     if chosen is None:
-        weights = check_weights(problem, weights_of(start, "start"))
+        weights = check_weights(problem, start, name="start")
         solution = getattr(start, "direction", None) is not None and getattr(start, "weights", None) is None
         lead = weights.shape[: weights.ndim - core]
         return (weights * 1e12 if solution else weights), _checked_batch(problem, lead)
