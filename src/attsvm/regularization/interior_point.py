@@ -88,19 +88,20 @@ def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol:
 
 
 def relative_gap(barrier: Barrier, weights: Matrices, gradient: Matrices) -> Values:
-    """1 + ⟨G, W⟩/N*(G); 0 where G is."""
+    """1 + ⟨G, W⟩/N*(G); 0 where G is, and NaN where it is not finite."""
     dual = barrier.norm.dual.values(gradient)
     inner = (gradient * weights).sum(axis=(-2, -1))
-    return np.where(dual > 0, np.maximum(1 + inner / np.where(dual > 0, dual, 1.0), 0.0), 0.0)
+    return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
 def _closed(barrier: Barrier, weights: Matrices, gradient: Matrices, objective: Objective) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
     gap = relative_gap(barrier, weights, gradient)
-    near = gap < CLOSED
+    size = barrier.norm.values(weights)
+    near = (gap < CLOSED) & (size > 0)
     if not near.any():
         return weights, gap
-    size = np.where(near, barrier.norm.values(weights), 1.0)
+    size = np.where(near, size, 1.0)
     outer = weights / size[:, None, None]
     other = relative_gap(barrier, outer, objective.rebased(outer).gradient(outer))
     use = near & (other < gap)

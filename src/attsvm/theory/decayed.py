@@ -9,7 +9,6 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, Nuclear, Spectral
-from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.matrix_directions import PolarDirection
 from attsvm.optimizers.matrix_steps import MatrixSteps
 from attsvm.optimizers.rule import Chain, WeightDecay
@@ -39,7 +38,7 @@ class Decayed(NamedTuple):
     judgement: Judgement
 
 
-def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesis]) -> Decayed | None:
+def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed | None:
     """The point of a run whose decay had the time to act.
 
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than a fixed
@@ -98,7 +97,7 @@ def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesi
         ),
         at_worst(
             "arrived",
-            "more steps change the weights by at most 0.05 of their length",
+            "the weights are within 0.05 of the length of the point",
             part <= 0.05,
             part,
             "is the distance to the point over its length",
@@ -129,10 +128,10 @@ def _chain(run: Run) -> Chain | None:
 
 
 def _rates(run: Run) -> _Rates | None:
-    """None if they are not known."""
+    """None if they are not known, or no step was made."""
     chain, steps = _chain(run), np.asarray(run.step)
     parts = [part for part in chain.parts if isinstance(part, LearningRate)] if chain else []
-    if len(parts) != 1:
+    if len(parts) != 1 or not steps.max(initial=0):
         return None
     schedule: Any = parts[0].schedule
     if schedule is None:
