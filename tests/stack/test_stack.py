@@ -181,6 +181,7 @@ def test_a_run_of_another_stack_is_refused(with_weights):
         (lambda: attsvm.Stack(PROBLEM, 1), "layers: expected an integer"),
         (lambda: attsvm.Stack(random_problem(N, T, D, num_heads=2), 2), "values: expected value matrices for 2"),
         (lambda: attsvm.Stack(PROBLEM, 2, values=np.eye(D)), r"values: expected finite numbers of shape \(1, 5, 5\)"),
+        (lambda: attsvm.Stack(PROBLEM, 2, values="identity"), "values: expected real numbers"),
         (lambda: drawn().train(init={"W1": np.eye(D)}, steps=1), "init: expected a dict of W1, W2"),
         (lambda: drawn().train(init={"W1": np.eye(D), "W2": np.eye(3)}, steps=1), "init: expected finite arrays"),
         (lambda: drawn().train(attention="prompt", steps=1), "attention: expected combined or factored"),

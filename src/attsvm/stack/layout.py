@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import check_flag, check_integer
+from attsvm._utils.checks import as_array, check_flag, check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 
@@ -36,7 +36,7 @@ class Layout:
             )
 
     def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:
-        array = np.asarray(values, np.float64)
+        array = as_array("values", values).astype(np.float64)
         own = (self.layers - 1, self.problem.dim, self.problem.dim)
         if array.shape != self.problem.heads_shape + own or not np.isfinite(array).all():
             expected = self.problem.heads_shape + own

@@ -19,6 +19,7 @@ from attsvm.results import Status, plain
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.constrained import constrained_limit
 from attsvm.theory.hypotheses import of_problem
+from attsvm.theory.limits import scaled
 from attsvm.theory.standing import Judgement, Standing
 from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
 
@@ -67,9 +68,8 @@ def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed
     except ProblemError:  # no minimum over balls of this norm
         return None
     core = tuple(range(len(run.batch_shape), run.weights.ndim))
-    log_scale = np.asarray(run.log_scale).reshape(*run.batch_shape, *(1,) * len(core))
-    weights = run.weights * np.exp(log_scale)
-    distance = np.sqrt(np.sum((weights - limit.weights) ** 2, axis=core))
+    away = scaled(run.weights, np.asarray(run.log_scale)) - limit.weights
+    distance = np.sqrt(np.sum(away**2, axis=core))
     part = distance / np.sqrt(np.sum(limit.weights**2, axis=core))
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),

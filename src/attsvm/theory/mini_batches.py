@@ -199,7 +199,7 @@ def mini_batch_direction(
         raise ProblemError("selected: expected one token for each query, got sets of tokens")
     check_lengths(constraints)
     used = norm if problem.has_queries else norm.of_vectors
-    att_svm = solve_svm(problem, selected, norm=norm)
+    att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
@@ -305,7 +305,7 @@ def _one(
         )  # fmt: skip
     gap = max(1 - found.value / found.bound, 0.0) if found.value > 0 else np.inf
     margins = np.where(rows, constraints.apply(found.weights).reshape(n, -1), np.inf).min(axis=1)
-    same = separable and (dealt is not None or att_svm_margin >= found.value * (1 - tol))
+    same = separable and att_svm_margin >= found.value * (1 - tol)
     status = Status.OPTIMAL if gap <= tol else Status.INACCURATE
     return _One(
         status, found.weights, found.value, found.bound, gap, margins, found.multipliers, not same, att_svm_margin,
