@@ -109,7 +109,8 @@ def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed
     # more or shorter steps may still lead there
     open_end = failing <= {"small_last_step", "arrived"}
     standing = Standing.NONE if not open_end else Standing.CONJECTURE if failing or unknown else Standing.MEASURED
-    return Decayed(limit.weights, plain(distance), norm, Judgement(standing, SOURCE, tuple(hypotheses)))
+    source = SOURCE if open_end else "nothing is predicted; the stationary point is for comparison"
+    return Decayed(limit.weights, plain(distance), norm, Judgement(standing, source, tuple(hypotheses)))
 
 
 class _Rates(NamedTuple):
