@@ -239,6 +239,19 @@ def test_starts_may_be_weights_selections_solutions_and_paths():
     assert path.loss >= ball.loss[-1] - 1e-12
 
 
+@pytest.mark.parametrize("name", ["frobenius", "spectral"])
+def test_starts_where_other_tokens_are_better_lead_to_stationary_points(name):
+    """The attention is saturated there, so that the first gradient is much smaller than the later ones."""
+    for seed in range(4):
+        problem = attsvm.datasets.random_problem(3, 4, 5, seed=seed)
+        start = attsvm.optimal_tokens(problem)
+        start[:2] = (start[:2] + 1) % 4
+        limit = constrained_limit(problem, decay=0.05, norm=name, start=start)
+        assert limit.status == "optimal"
+        # the accuracy of a gap by NumPy's softmax, whose small probabilities cancel
+        assert gap_by_hand(problem, limit.weights, 20.0, name) <= 1e-5
+
+
 def test_prompts_and_shared_tokens_of_several_queries():
     rng = np.random.default_rng(0)
     prompt = attsvm.Problem(rng.standard_normal((3, 4, 8)), [1, -1, 1], head=rng.standard_normal(8))

@@ -27,6 +27,8 @@ NEAR, CLOSE = 0.98, 0.9
 
 FIRST = 0.02, 0.2
 """Bounds of the relative gap on the central path at the first μ."""
+LOST = 0.01, 1e-2
+"""The path is begun anew where the gap is above the first number, and μ belongs to one that is this much smaller."""
 
 
 class Objective(Protocol):
@@ -119,10 +121,15 @@ def _step(
         (one * other).sum(axis=(-2, -1))
         for one, other in ((gradient, pulled), (gradient, pushed), (metric.gradient, pushed))
     )
-    if np.isnan(mu).any():
-        unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+    # μ over this is about the relative gap on the central path
+    unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+    gap = relative_gap(barrier, weights, gradient)
+    # the gradient where attention is saturated may be much smaller than that of the tokens that are selected later
+    anew = np.isnan(mu) | ((gap > LOST[0]) & (mu < LOST[1] * gap * unit_gap))
+    if anew.any():
         nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
-        mu = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
+        first = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
+        mu = np.where(anew, first, mu)
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 
