@@ -56,6 +56,15 @@ def test_excess_of_large_drops_is_that_of_the_losses():
     assert of_log.weights == pytest.approx(plain / excess, rel=1e-12)
 
 
+def test_runs_in_float32_follow_those_in_float64():
+    problem, descent = random_problem(4, 5, 6, seed=1), optimizers.log_gradient_descent(0.5)
+    double, single = (
+        attsvm.train(problem, optimizer=descent, batch_size=1, steps=40, dtype=each) for each in ("float64", "float32")
+    )
+    # rounding errors of 6e-8 in each of 40 steps
+    assert single.weights == pytest.approx(double.weights, abs=1e-4 * np.abs(double.weights).max())
+
+
 def test_masked_and_padded_queries_have_no_excess():
     """A sequence more that attends to nothing, and masked tokens, change only the share of the mean."""
     problem = random_problem(3, 4, 5, seed=3)

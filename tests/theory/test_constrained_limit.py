@@ -6,7 +6,7 @@ import pytest
 
 import attsvm
 from attsvm.norms import parse_norm
-from attsvm.optimizers import spectral_descent, steepest_descent
+from attsvm.optimizers import Decaying, spectral_descent, steepest_descent
 from attsvm.theory import constrained_limit, context_limit
 
 NORMS = ["frobenius", "linf", "spectral", "nuclear"]
@@ -167,6 +167,9 @@ def test_what_is_not_predicted_of_decay():
     # the rates do not add up to 10/λ: the point is not reached, and the prediction is that without decay
     problem, run = trained(sign, 0.1, first=1e-3)
     assert attsvm.predict_direction(problem, run).point is None
+    # a run without steps has no rates
+    start = attsvm.train(problem, optimizer=sign(Decaying(1.0, 50), 0.1), steps=0)
+    assert attsvm.predict_direction(problem, start).point is None
     # steps on mini-batches end elsewhere
     problem, run = trained(sign, 0.1, batch_size=2)
     prediction = attsvm.predict_direction(problem, run)
@@ -236,6 +239,19 @@ def test_starts_may_be_weights_selections_solutions_and_paths():
     assert path.loss >= ball.loss[-1] - 1e-12
 
 
+@pytest.mark.parametrize("name", ["frobenius", "spectral"])
+def test_starts_where_other_tokens_are_better_lead_to_stationary_points(name):
+    """The attention is saturated there, so that the first gradient is much smaller than the later ones."""
+    for seed in range(4):
+        problem = attsvm.datasets.random_problem(3, 4, 5, seed=seed)
+        start = attsvm.optimal_tokens(problem)
+        start[:2] = (start[:2] + 1) % 4
+        limit = constrained_limit(problem, decay=0.05, norm=name, start=start)
+        assert limit.status == "optimal"
+        # the accuracy of a gap by NumPy's softmax, whose small probabilities cancel
+        assert gap_by_hand(problem, limit.weights, 20.0, name) <= 1e-5
+
+
 def test_prompts_and_shared_tokens_of_several_queries():
     rng = np.random.default_rng(0)
     prompt = attsvm.Problem(rng.standard_normal((3, 4, 8)), [1, -1, 1], head=rng.standard_normal(8))
@@ -250,6 +266,15 @@ def test_prompts_and_shared_tokens_of_several_queries():
     assert np.isnan(found.logit_gaps[:, 0, 1:]).all()
 
 
+def test_sequences_of_one_token_have_no_gaps():
+    problem = attsvm.datasets.random_problem(3, 1, 5, seed=0)
+    limit = constrained_limit(problem, radius=10.0)
+    assert (limit.status, limit.gap, limit.ratio, limit.log_excess) == ("optimal", 0.0, np.inf, -np.inf)
+    assert np.isnan(limit.closed_form).all()
+    assert np.isfinite(limit.weights).all()
+    assert limit.lower_bound == limit.loss
+
+
 def test_wrong_arguments_are_refused():
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     for arguments, message in (
@@ -260,6 +285,7 @@ def test_wrong_arguments_are_refused():
         ({"radius": 1.0, "start": "origin"}, "start: expected"),
         ({"radius": 1.0, "start": np.zeros((2, 2))}, "start: expected shape"),
         ({"radius": 1.0, "attention": "both"}, "attention: expected"),
+        ({"radius": 1.0, "attention": "prompt"}, "attention: expected"),
         ({"radius": 1.0, "norm": "gamma2"}, "norm: gamma2 does not provide `steepest`"),
     ):
         with pytest.raises(attsvm.ProblemError, match=message):

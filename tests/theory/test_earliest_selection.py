@@ -114,12 +114,16 @@ def test_shapes_follow_queries_heads_and_padding():
     [
         ({"optimizer": "adam"}, "optimizer: expected normalized_gradient_descent"),
         ({"optimizer": optimizers.normalized_gradient_descent(0.1, relative=True)}, "optimizer: expected"),
+        # steps up to 1/(1 − β) times as long
+        ({"optimizer": optimizers.normalized_gradient_descent(0.1, average=0.9)}, "optimizer: expected"),
         ({"optimizer": optimizers.spectral_descent(0.1, weight_decay=0.1)}, "optimizer: expected"),
         ({"optimizer": optimizers.spectral_descent(0.1, polar="optax")}, "optimizer: expected"),
         ({"optimizer": "gradient_descent"}, "optimizer: expected"),
         ({"norm": "l3"}, "learning_rate: expected a number or a function"),
         ({"norm": "l3", "optimizer": "adam"}, "norm: expected None with an optimizer"),
         ({"norm": "l3", "learning_rate": -1.0}, "learning_rate: expected a positive number"),
+        ({"learning_rate": lambda step: np.nan * step}, "learning_rate: expected a schedule of finite numbers"),
+        ({"init": np.full((4, 4), np.nan)}, "init: expected finite numbers"),
         ({"miss": 0.5}, "miss: expected a number between 0 and 1/2"),
         ({"init": np.ones((3, 3))}, r"init: expected shape \(4, 4\), got \(3, 3\)"),
         ({"factored": True}, r"init: expected \(K, Q\)"),

@@ -49,9 +49,9 @@ def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
     """Gradient descent on the logarithm of the excess: θ − η ∇ log(L − L*) = θ − η ∇L/(L − L*).
 
     L is the loss of the sequences of the step, and L* that of their optimal tokens, the smallest possible one under a
-    fixed linear head. With all sequences the limit is the Att-SVM. On mini-batches it is the direction of largest
-    expected margin of a batch (:func:`attsvm.theory.mini_batch_direction`), if the run selects the optimal tokens.
-    Steps do not become shorter as the loss decreases, so that direction needs growing or decaying steps.
+    fixed linear head. The limits were measured: with all sequences the Att-SVM, on mini-batches the direction of
+    largest expected margin of a batch (:func:`attsvm.theory.mini_batch_direction`), if the run selects the optimal
+    tokens. Steps do not become shorter as the loss decreases, so that direction needs growing or decaying steps.
 
     Parameters
     ----------

@@ -29,6 +29,8 @@ NEAR, CLOSE = 0.98, 0.9
 
 FIRST = 0.02, 0.2
 """Bounds of the relative gap on the central path at the first μ."""
+LOST = 0.01, 1e-2
+"""The path is begun anew where the gap is above the first number, and μ belongs to one that is this much smaller."""
 
 
 class Objective(Protocol):
@@ -97,19 +99,20 @@ def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol:
 
 
 def relative_gap(barrier: Barrier, weights: Matrices, gradient: Matrices) -> Values:
-    """1 + ⟨G, W⟩/N*(G); 0 where G is."""
+    """1 + ⟨G, W⟩/N*(G); 0 where G is, and NaN where it is not finite."""
     dual = barrier.norm.dual.values(gradient)
     inner = (gradient * weights).sum(axis=(-2, -1))
-    return np.where(dual > 0, np.maximum(1 + inner / np.where(dual > 0, dual, 1.0), 0.0), 0.0)
+    return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
 def _closed(barrier: Barrier, weights: Matrices, gradient: Matrices, objective: Objective) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
     gap = relative_gap(barrier, weights, gradient)
-    near = gap < CLOSED
+    size = barrier.norm.values(weights)
+    near = (gap < CLOSED) & (size > 0)
     if not near.any():
         return weights, gap
-    size = np.where(near, barrier.norm.values(weights), 1.0)
+    size = np.where(near, size, 1.0)
     outer = weights / size[:, None, None]
     other = relative_gap(barrier, outer, objective.rebased(outer).gradient(outer))
     use = near & (other < gap)
@@ -127,11 +130,15 @@ def _step(
         (one * other).sum(axis=(-2, -1))
         for one, other in ((gradient, pulled), (gradient, pushed), (metric.gradient, pushed))
     )
-    if np.isnan(mu).any():
-        unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+    # μ over this is about the relative gap on the central path
+    unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
+    gap = relative_gap(barrier, weights, gradient)
+    # the gradient where attention is saturated may be much smaller than that of the tokens that are selected later
+    anew = np.isnan(mu) | ((gap > LOST[0]) & (mu < LOST[1] * gap * unit_gap))
+    if anew.any():
         nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
         first = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
-        mu = np.where(np.isnan(mu), first, mu)
+        mu = np.where(anew, first, mu)
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 

@@ -210,7 +210,9 @@ class StackedExcess(Gaps):
         slope = np.exp(self.loss.log_slope(self.own_scores - drops) - scale) * self.share
         others = np.arange(self.scores.shape[-1]) != self.reference[..., None]
         v = np.where(self.allowed & others, _relative(log_attention, shift) * centred, 0.0)
-        q = v * (slope / rise[:, None])[..., None]
+        # if all tokens of each query have the same score, the gradient is zero
+        factor = np.divide(slope, rise[:, None], out=np.zeros_like(slope), where=rise[:, None] != 0)
+        q = v * factor[..., None]
         return value, q, v, np.where(others, attention, 0.0), shift, drops
 
     def slopes(self, weights: np.ndarray) -> Slopes:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from attsvm._utils.checks import as_array
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
@@ -163,7 +164,7 @@ def _starting_point(stack: Layout, objective: StackObjective, init: Any, seed: i
         scale = stack.problem.dim**-0.5
         given = {name: generator.normal(scale=scale, size=batch + core) for name, core in shapes.items()}
     elif isinstance(init, dict) and set(init) == set(shapes):
-        given = {name: np.asarray(init[name], np.float64) for name in shapes}
+        given = {name: as_array("init", init[name]).astype(np.float64) for name in shapes}
     else:
         raise ProblemError(f"init: expected a dict of {', '.join(shapes)}, got {init!r:.60}")
     leads = {x.shape[: x.ndim - len(shapes[name])] for name, x in given.items()}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import weights_of
+from attsvm._utils.checks import as_array, weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.svm.certificate import length_of, rounding_of_margins
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues, Weights
+from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.registry import Candidate, Settings
 
@@ -30,12 +30,7 @@ def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> F
     """
     if required is None:
         return None
-    try:
-        array = np.asarray(required, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ProblemError(
-            f"required: expected numbers, or NaN where no margin is required, got {type(required).__name__}"
-        ) from None
+    array = as_array("required", required, "real numbers, NaN where no margin is required").astype(np.float64)
     own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
     if array.shape not in (own, problem.batch_shape + own, batch + own):
         raise ProblemError(f"required: expected shape {batch + own}, got {array.shape}")
@@ -68,7 +63,7 @@ def _two_axes(problem: Problem) -> tuple[int, int]:
 def with_margins(constraints: Constraints, required: TokenValues | None) -> Constraints:
     """The constraints A(W) ≥ b, from those with right side 1; the latter if no margins are given.
 
-    Raises ProblemError if there are sets of tokens.
+    Raises ProblemError if there are sets of tokens, or a margin is too large for doubles.
     """
     if constraints.equality is not None:
         raise ProblemError("selected: expected one token for each query with required or center, got sets of tokens")
@@ -77,6 +72,11 @@ def with_margins(constraints: Constraints, required: TokenValues | None) -> Cons
         required = required.reshape(inequality.shape)
         inequality = inequality & ~np.isnan(required)
         right = np.where(inequality, required, 0.0)
+        if (abs(right) > LENGTHS[1] * np.where(constraints.norms > 0, constraints.norms, 1.0)).any():
+            raise ProblemError(
+                f"required: expected margins up to {LENGTHS[1]:g} times the length of k_α − k_t and that of the query, "
+                f"got {abs(right).max():.3g}"
+            )
     return replace(constraints, inequality=inequality, right=right, center_length=np.zeros(constraints.batch_shape))
 
 

@@ -62,7 +62,8 @@ class ConstrainedLimit(Result):
     value : float, or ndarray, shape (*batch_shape,)
         V, the value of the Att-SVM of these tokens, as a lower bound; ∞ if they cannot be separated.
     ratio : float, or ndarray, shape (*batch_shape,)
-        R/V. No weights of the ball have a larger gap between the logits of these tokens and all others.
+        R/V. No weights of the ball have a larger gap between the logits of these tokens and all others. ∞ if there are
+        no others.
     logit_gaps : ndarray, shape (*batch_shape, n[, Q], T)
         The logit of the selected token minus that of each token; NaN for masked ones.
     closed_form : ndarray, shape (*batch_shape, n[, Q], T)
@@ -71,13 +72,13 @@ class ConstrainedLimit(Result):
     cap : float, or ndarray, shape (*batch_shape,)
         1/(1 + exp(−R/V)): no weights of the ball give each selected token a larger probability.
     lower_bound : float, or ndarray, shape (*batch_shape,)
-        A lower bound of the loss in the ball.
+        A lower bound of the loss in the ball, up to rounding errors.
     log_bound : float, or ndarray, shape (*batch_shape,)
         The logarithm of this bound minus the loss of the optimal tokens alone; −∞ if optimal tokens are tied, or the
         norm has no barrier.
     excess_over_bound : float, or ndarray, shape (*batch_shape,)
-        (L(W) − L*)/(bound − L*) − 1, L* the loss of the optimal tokens: a small number certifies that the point is
-        nearly the global minimum in the ball. ∞ without a bound.
+        (L(W) − L*)/(bound − L*) − 1, L* the loss of the optimal tokens: a small number shows, up to rounding errors,
+        that the point is nearly the global minimum in the ball. ∞ without a bound.
 
     See Also
     --------
@@ -120,8 +121,10 @@ class ConstrainedLimit(Result):
         """
         given = np.asarray(as_array("rates", rates), dtype=np.float64)
         decay = np.asarray(self.radius)[..., None] ** (-0.5 if factors else -1.0)
-        if given.ndim != 1 or not ((given >= 0) & (given * decay <= 1)).all():
-            raise ProblemError(f"rates: expected shape (steps,) of numbers from 0 to the radius, got {given.shape}")
+        if given.ndim != 1:
+            raise ProblemError(f"rates: expected shape (steps,), got {given.shape}")
+        if not ((given >= 0) & (given * decay <= 1)).all():
+            raise ProblemError(f"rates: expected numbers from 0 to 1/λ = {1 / decay.max():.3g}, got {given.max():.3g}")
         reached: float | np.ndarray = plain(1 - np.prod(1 - given * decay, axis=-1))
         return reached
 
@@ -247,8 +250,9 @@ class _Setting(NamedTuple):
             raise ProblemError("problem: expected labels -1 and 1, and a head, got none")
         if (radius is None) == (decay is None):
             raise ProblemError("radius: expected exactly one of radius and decay")
-        if attention not in ("combined", "prompt", "factored"):
-            raise ProblemError(f'attention: expected "combined", "prompt" or "factored", got {attention!r}')
+        if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
+            expected = '"combined" or "factored"' if problem.has_queries else '"prompt", because there are no queries,'
+            raise ProblemError(f"attention: expected {expected} got {attention!r}")
         name, given = ("radius", radius) if decay is None else ("decay", decay)
         radii = np.asarray(as_array(name, given), dtype=np.float64)
         if not (np.isfinite(radii).all() and (radii > 0).all()):
@@ -352,7 +356,8 @@ def _result(setting: _Setting, weights: np.ndarray, gap: np.ndarray) -> Constrai
     # the value minus its gap is a lower bound of V, so that no cap is too low
     lower = np.ravel(svm.value) * (1 - np.clip(np.ravel(svm.gap), 0.0, 1.0))
     value = np.where(feasible, lower, np.inf)
-    ratio = radii / value
+    with np.errstate(divide="ignore"):  # V = 0 where there are no other tokens
+        ratio = radii / value
     over_optimal = excess.over(excess.optimal)
     log_bound = _log_bound(setting, over_optimal, weights)
     infimum = over_optimal.infimum
@@ -399,8 +404,8 @@ def _closed_form(excess: StackedExcess, svm: Solution, ratio: np.ndarray) -> np.
     log_ratio = _log_costs(excess) - np.log(np.where(support, mu, 1.0))
     known = np.isfinite(log_ratio) | ~support
     mean = (mu * np.where(support & known, log_ratio, 0.0)).sum(axis=(-2, -1))
-    gaps = ratio[:, None, None] + log_ratio - mean[:, None, None]
-    return np.where(support & known.all(axis=(-2, -1), keepdims=True), gaps, np.nan)
+    usable = support & known.all(axis=(-2, -1), keepdims=True)
+    return np.where(usable, ratio[:, None, None] + np.where(usable, log_ratio, 0.0) - mean[:, None, None], np.nan)
 
 
 def _log_bound(setting: _Setting, excess: StackedExcess, weights: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, Nuclear, Spectral
-from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.matrix_directions import PolarDirection
 from attsvm.optimizers.matrix_steps import MatrixSteps
 from attsvm.optimizers.rule import Chain, WeightDecay
@@ -20,6 +19,7 @@ from attsvm.results import Status, plain
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.constrained import constrained_limit
 from attsvm.theory.hypotheses import of_problem
+from attsvm.theory.limits import scaled
 from attsvm.theory.standing import Judgement, Standing
 from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
 
@@ -39,7 +39,7 @@ class Decayed(NamedTuple):
     judgement: Judgement
 
 
-def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesis]) -> Decayed | None:
+def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed | None:
     """The point of a run whose decay had the time to act.
 
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than a fixed
@@ -68,9 +68,8 @@ def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesi
     except ProblemError:  # no minimum over balls of this norm
         return None
     core = tuple(range(len(run.batch_shape), run.weights.ndim))
-    log_scale = np.asarray(run.log_scale).reshape(*run.batch_shape, *(1,) * len(core))
-    weights = run.weights * np.exp(log_scale)
-    distance = np.sqrt(np.sum((weights - limit.weights) ** 2, axis=core))
+    away = scaled(run.weights, np.asarray(run.log_scale)) - limit.weights
+    distance = np.sqrt(np.sum(away**2, axis=core))
     part = distance / np.sqrt(np.sum(limit.weights**2, axis=core))
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),
@@ -98,7 +97,7 @@ def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesi
         ),
         at_worst(
             "arrived",
-            "more steps change the weights by at most 0.05 of their length",
+            "the weights are within 0.05 of the length of the point",
             part <= 0.05,
             part,
             "is the distance to the point over its length",
@@ -110,7 +109,8 @@ def decayed_limit(problem: Problem, run: Run, known: Limit, rows: list[Hypothesi
     # more or shorter steps may still lead there
     open_end = failing <= {"small_last_step", "arrived"}
     standing = Standing.NONE if not open_end else Standing.CONJECTURE if failing or unknown else Standing.MEASURED
-    return Decayed(limit.weights, plain(distance), norm, Judgement(standing, SOURCE, tuple(hypotheses)))
+    source = SOURCE if open_end else "nothing is predicted; the stationary point is for comparison"
+    return Decayed(limit.weights, plain(distance), norm, Judgement(standing, source, tuple(hypotheses)))
 
 
 class _Rates(NamedTuple):
@@ -129,10 +129,10 @@ def _chain(run: Run) -> Chain | None:
 
 
 def _rates(run: Run) -> _Rates | None:
-    """None if they are not known."""
+    """None if they are not known, or no step was made."""
     chain, steps = _chain(run), np.asarray(run.step)
     parts = [part for part in chain.parts if isinstance(part, LearningRate)] if chain else []
-    if len(parts) != 1:
+    if len(parts) != 1 or not steps.max(initial=0):
         return None
     schedule: Any = parts[0].schedule
     if schedule is None:

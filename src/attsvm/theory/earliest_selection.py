@@ -95,10 +95,10 @@ def earliest_selection(
 
         η_0 + η_1 + … ≥ min N(W − W_0) over the weights W that give the token the margin log((1 − δ)/δ)
 
-    over each other one, which is an Att-SVM. It is value · log((1 − δ)/δ) at most N(W_0) apart. For factors, W = KQ',
-    both lengths together have to be large enough: (N(K_0) + Σ η_k)(N(Q_0) + Σ η_k) ≥ value · log((1 − δ)/δ), where the
-    value is that of the Att-SVM in the norm that N induces on products; or ½(‖(K_0, Q_0)‖ + Σ η_k)², if η_k is the
-    length of a step of both factors together in the Frobenius norm.
+    over each other one, which is an Att-SVM. It differs from value · log((1 − δ)/δ) by at most N(W_0). For factors,
+    W = KQ', both lengths together have to be large enough: (N(K_0) + Σ η_k)(N(Q_0) + Σ η_k) ≥ value · log((1 − δ)/δ),
+    where the value is that of the Att-SVM in the norm that N induces on products; or ½(‖(K_0, Q_0)‖ + Σ η_k)², if η_k
+    is the length of a step of both factors together in the Frobenius norm.
 
     Parameters
     ----------
@@ -127,7 +127,8 @@ def earliest_selection(
     Raises
     ------
     ProblemError
-        If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps),
+        If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps,
+        normalization by a running average),
         or no norm of products is known for factors.
 
     See Also
@@ -192,7 +193,7 @@ def _length_of(optimizer: Any) -> _Steps | None:
     arguments = optimizer.arguments
     if optimizer.name == "momentum":  # the sum of the gradients takes the place of the gradient
         return _length_of(arguments["inner"])
-    if any(arguments.get(name) for name in ("relative", "by_logit", "weight_decay")):
+    if any(arguments.get(name) for name in ("relative", "by_logit", "weight_decay", "average")):
         return None
     rate = arguments.get("learning_rate", 0.1)
     if optimizer.name == "normalized_gradient_descent":
@@ -261,6 +262,8 @@ def _distances(
         own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
         if center.shape not in (own, batch + own):
             raise ProblemError(f"init: expected shape {batch + own}, got {center.shape}")
+        if not np.isfinite(center).all():
+            raise ProblemError("init: expected finite numbers, got NaN or inf")
         center_of_each = each(np.broadcast_to(center, batch + own).reshape(*batch, 1, 1, 1, *own), len(own))
     margins = np.full((1, T), need)
     solution = solve_svm(one, token[possible][:, None], norm, required=margins, center=center_of_each)
@@ -292,6 +295,8 @@ def _reached(rate: float | Schedule, lengths: Float[np.ndarray, "*some"]) -> Flo
         steps = np.arange(len(sums) - 1, min(2 * len(sums) + 1000, MOST_STEPS))
         with jax.enable_x64(True):
             rates = np.abs(np.asarray(rate(jnp.asarray(steps)), dtype=np.float64))
+        if not np.isfinite(rates).all():
+            raise ProblemError("learning_rate: expected a schedule of finite numbers, got NaN or inf")
         sums = np.concatenate([sums, sums[-1] + np.cumsum(np.broadcast_to(rates, steps.shape))])
     first = np.searchsorted(sums * (1 + ROUNDING), lengths).astype(np.float64)
     return np.where(np.isinf(lengths), np.inf, np.minimum(first, MOST_STEPS))

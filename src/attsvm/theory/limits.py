@@ -161,7 +161,7 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
     if not fits or run.fixed or trained_head or loss is None or isinstance(run.penalty, str):
         return None
     batch = run.batch_shape
-    first = {name: _scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
+    first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)
     point, residual = np.empty_like(run.weights), np.zeros(batch)
     for index in np.ndindex(*batch):
@@ -170,7 +170,7 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
         found, residual[index] = _descend(gradient_at, {name: x[index] for name, x in first.items()}, run.penalty)
         point[index] = layer.weights(found)
     core = tuple(range(len(batch), point.ndim))
-    away = _scaled(run.weights, np.asarray(run.log_scale)) - point
+    away = scaled(run.weights, np.asarray(run.log_scale)) - point
     rows = [
         at_worst(
             "stationary", "the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False
@@ -227,7 +227,8 @@ def judge_penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgemen
     return Judgement(Standing.CONJECTURE if settles else Standing.NONE, source, hypotheses)
 
 
-def _scaled(x: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+def scaled(x: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+    """Arrays times exp(log_scale), whose axes are the first ones."""
     return np.asarray(x * np.exp(log_scale).reshape(*log_scale.shape, *(1,) * (x.ndim - log_scale.ndim)))
 
 

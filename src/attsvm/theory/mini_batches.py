@@ -125,15 +125,16 @@ def mini_batch_direction(
     tol: float = 1e-8,
     max_steps: int | None = None,
 ) -> MiniBatchDirection:
-    """Find the direction that descent on the logarithm of the excess loss of each mini-batch converges to.
+    """Find the weights of largest expected margin of a mini-batch, where descent on the log excess of batches leads.
 
     Maximise E_B[min over i in B of m_i(W)] over N(W) ≤ 1, where B is a batch of b of the n sequences, and m_i the
     margin of a sequence: the smallest of its queries and of their tokens. With the margins in ascending order, the
     expectation is Σ_k w_k m_(k) with w_k = C(n − k, b − 1)/C(n, b). For b = n it is the smallest margin, which the
     Att-SVM maximises, and for b = 1 the mean.
 
-    This is the limit of −∇ log(L_B − L_B*) (:func:`attsvm.optimizers.log_gradient_descent`). It is not the limit of
-    gradients that are not normalised, or that are normalised by all sequences: they keep the Att-SVM.
+    This was measured to be the limit of steps along −∇ log(L_B − L_B*)
+    (:func:`attsvm.optimizers.log_gradient_descent`); it is not proved. It is not the limit of gradients that are not
+    normalised, or that are normalised by all sequences: they keep the Att-SVM.
 
     The solver adds 10 to 300 linear bounds on the expected margin, one by one, and solves an Att-SVM after each. The
     problems of a batch are solved one after the other. Norms other than the Frobenius one take up to 20 s for
@@ -199,7 +200,7 @@ def mini_batch_direction(
         raise ProblemError("selected: expected one token for each query, got sets of tokens")
     check_lengths(constraints)
     used = norm if problem.has_queries else norm.of_vectors
-    att_svm = solve_svm(problem, selected, norm=norm)
+    att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
@@ -305,7 +306,7 @@ def _one(
         )  # fmt: skip
     gap = max(1 - found.value / found.bound, 0.0) if found.value > 0 else np.inf
     margins = np.where(rows, constraints.apply(found.weights).reshape(n, -1), np.inf).min(axis=1)
-    same = separable and (dealt is not None or att_svm_margin >= found.value * (1 - tol))
+    same = separable and att_svm_margin >= found.value * (1 - tol)
     status = Status.OPTIMAL if gap <= tol else Status.INACCURATE
     return _One(
         status, found.weights, found.value, found.bound, gap, margins, found.multipliers, not same, att_svm_margin,

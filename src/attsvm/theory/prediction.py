@@ -272,7 +272,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, known, solution, rows)
-    decayed = decayed_limit(problem, run, known, of_training(run, known, used))
+    decayed = decayed_limit(problem, run, of_training(run, known, used))
     if decayed is not None:
         return Prediction(
             solution,

@@ -1,5 +1,7 @@
 """The logarithm of the loss above its infimum, for a fixed linear head: a sum of terms without cancellation."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,8 @@ from attsvm.training.softmax import pool
 
 Array = jax.Array
 
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+# lists of floats: numbers of NumPy would make doubles of the arrays of a run in float32
+_NODES, _NODE_WEIGHTS = (x.tolist() for x in np.polynomial.legendre.leggauss(8))
 
 
 def check_excess(objective: Objective) -> None:
@@ -53,7 +56,7 @@ def log_excess(objective: Objective, trained: Parameters, fixed: Parameters, dat
     log_drop = jax.nn.logsumexp(terms, axis=2)
     best, drop = jnp.where(data.query_weight > 0, best[:, :, 0], 0.0), jnp.exp(log_drop)
     slopes = [
-        np.log(weight / 2) + objective.loss.slope(data.labels * (best - (node + 1) / 2 * drop), data.labels).log_slope
+        math.log(weight / 2) + objective.loss.slope(data.labels * (best - (node + 1) / 2 * drop), data.labels).log_slope
         for node, weight in zip(_NODES, _NODE_WEIGHTS, strict=True)
     ]
     log_mean = jax.nn.logsumexp(jnp.stack(slopes), axis=0)
