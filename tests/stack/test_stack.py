@@ -28,7 +28,7 @@ def with_weights():
     some = drawn().train(steps=0)
 
     def run(stack, weights):
-        return replace(some, weights=weights, layers=stack.layers, data_hash=stack.problem.data_hash)
+        return replace(some, weights=weights, layers=stack.layers, data_hash=stack.data_hash)
 
     return run
 
@@ -168,9 +168,9 @@ WITH_KEYS = attsvm.Problem(PROBLEM.tokens, PROBLEM.labels, PROBLEM.queries, PROB
 
 
 def test_a_run_of_another_stack_is_refused(with_weights):
-    other = with_weights(drawn(2, seed=1), {})
-    with pytest.raises(ProblemError, match="run: expected a run of this stack"):
-        drawn().path(other)
+    for other in (drawn(2, seed=1), drawn(2, residual=False), drawn(2, values=np.ones((1, D, D)))):
+        with pytest.raises(ProblemError, match="run: expected a run of this stack"):
+            drawn().path(with_weights(other, {}))
 
 
 @pytest.mark.parametrize(

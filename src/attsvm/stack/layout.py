@@ -1,5 +1,6 @@
 """What a stack consists of, checked."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,15 @@ class Layout:
         options = "" if self.residual else "; no residual"
         options += "; causal" if self.causal else ""
         return f"Stack({self.layers} layers{options}; {self.problem!r})"
+
+    @property
+    def data_hash(self) -> str:
+        """SHA-256 of the problem and of how the layers are connected."""
+        connected = f"{self.problem.data_hash}{self.layers}{self.residual}{self.causal}"
+        digest = hashlib.sha256(connected.encode())
+        if self.values is not None:
+            digest.update(np.ascontiguousarray(self.values).tobytes())
+        return digest.hexdigest()
 
     @property
     def growth(self) -> float:

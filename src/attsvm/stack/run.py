@@ -45,7 +45,7 @@ class StackRun(Result):
         The seed of the initial weights.
     dtype : str
     data_hash : str
-        That of the problem.
+        That of the stack: of its problem, and of how its layers are connected.
 
     See Also
     --------

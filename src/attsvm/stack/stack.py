@@ -305,6 +305,6 @@ class Stack(Layout):
 
     def _layers(self, run: StackRun) -> tuple[list[Layer], list[np.ndarray]]:
         check_kind("run", run, StackRun, "stack.train()")
-        if run.data_hash != self.problem.data_hash or run.layers != self.layers:
-            raise ProblemError("run: expected a run of this stack, got one of another problem or number of layers")
+        if run.data_hash != self.data_hash:
+            raise ProblemError("run: expected a run of this stack, got one of another problem or other layers")
         return layers_of(self, run)

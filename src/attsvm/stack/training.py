@@ -141,7 +141,7 @@ def train_stack(
     with jax.enable_x64(True), on_device(home):
         session = StackSession(setup, stack.growth)
         interrupted = session.advance(0, observed_steps(recorded, 0, int(steps)), callback, None)
-        return _collect(session, setup, objective, recorded, interrupted)
+        return _collect(session, setup, objective, stack.data_hash, recorded, interrupted)
 
 
 def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
@@ -177,7 +177,12 @@ def _starting_point(stack: Layout, objective: StackObjective, init: Any, seed: i
 
 
 def _collect(
-    session: StackSession, setup: Setup, objective: StackObjective, recorded: list[int], interrupted: bool
+    session: StackSession,
+    setup: Setup,
+    objective: StackObjective,
+    data_hash: str,
+    recorded: list[int],
+    interrupted: bool,
 ) -> StackRun:
     everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *session.observed)
     steps = np.array(session.observed_steps, dtype=np.int64)
@@ -210,5 +215,5 @@ def _collect(
         limit=known.of_heads(setup.problem.num_heads),
         seed=setup.seed,
         dtype=setup.dtype.name,
-        data_hash=setup.problem.data_hash,
+        data_hash=data_hash,
     )
