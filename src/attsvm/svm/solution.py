@@ -122,8 +122,9 @@ class Solution(Result):
         if self.status == Status.INFEASIBLE:
             return f"{self._batch_summary()}: infeasible, N(W) ≥ {self.bound:.1e} on unit rows"
         number = int(self.support.sum())
+        margin = "margin" if self.required is None and self.center is None else "least A(W) - b"
         slack = "" if self.slack is None else f", objective = {self.objective:.6g} at C = {self.slack:g}"
         return (
-            f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, margin = {self.margin:.6g}, "
+            f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, {margin} = {self.margin:.6g}, "
             f"{number} support tokens, gap = {self.gap:.1e}"
         )
