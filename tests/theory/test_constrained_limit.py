@@ -44,7 +44,7 @@ def test_points_are_stationary(name, size):
     value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=name).value
     for ratio in (0.5, 2.0, 8.0, 64.0):
         limit = constrained_limit(problem, radius=ratio * value, norm=name)
-        assert limit.status == "optimal"
+        assert limit.status == "converged"
         assert float(parse_norm(name).value(limit.weights)) <= limit.radius * (1 + 1e-12)
         # 1e-12 is the rounding of a gradient of saturated attention at 64 logits
         assert gap_by_hand(problem, limit.weights, limit.radius, name) <= 1e-7 + 1e-12
@@ -247,7 +247,7 @@ def test_starts_where_other_tokens_are_better_lead_to_stationary_points(name):
         start = attsvm.optimal_tokens(problem)
         start[:2] = (start[:2] + 1) % 4
         limit = constrained_limit(problem, decay=0.05, norm=name, start=start)
-        assert limit.status == "optimal"
+        assert limit.status == "converged"
         # the accuracy of a gap by NumPy's softmax, whose small probabilities cancel
         assert gap_by_hand(problem, limit.weights, 20.0, name) <= 1e-5
 
@@ -262,14 +262,14 @@ def test_prompts_and_shared_tokens_of_several_queries():
     mask = np.tril(np.ones((4, 4), dtype=bool))[None].repeat(2, axis=0)
     causal = attsvm.Problem(tokens, labels, queries=tokens, head=rng.standard_normal(6), mask=mask)
     found = constrained_limit(causal, radius=20.0)
-    assert found.status == "optimal"
+    assert found.status == "converged"
     assert np.isnan(found.logit_gaps[:, 0, 1:]).all()
 
 
 def test_sequences_of_one_token_have_no_gaps():
     problem = attsvm.datasets.random_problem(3, 1, 5, seed=0)
     limit = constrained_limit(problem, radius=10.0)
-    assert (limit.status, limit.gap, limit.ratio, limit.log_excess) == ("optimal", 0.0, np.inf, -np.inf)
+    assert (limit.status, limit.gap, limit.ratio, limit.log_excess) == ("converged", 0.0, np.inf, -np.inf)
     assert np.isnan(limit.closed_form).all()
     assert np.isfinite(limit.weights).all()
     assert limit.lower_bound == limit.loss

@@ -20,7 +20,6 @@ from attsvm.optimizers.transformations import LearningRate, Schedule
 LOG_EXCESS = "log_excess"
 """The name under which training passes log(L − L*) among the numbers, shape (B,)."""
 
-
 STEPS = "log gradient descent"
 """The kind of its steps, in the table of standings."""
 

@@ -32,6 +32,10 @@ FIRST_LOGIT = 0.1
 """A path begins at the radius at which the logits are at most about this large."""
 GROWTH = 2.0
 """Ratio of neighbouring radii of a path."""
+FAR = 1e12
+"""A direction times this is outside of every ball, so that it is moved to the sphere."""
+ALLOWED = 10.0
+"""A point counts as stationary if its gap is at most this many times the one that the search ends at."""
 SUPPORT = 1e-7
 """The least share of a multiplier of a support token."""
 
@@ -43,8 +47,8 @@ class ConstrainedLimit(Result):
     Attributes
     ----------
     status : Status, or ndarray of str, shape (*batch_shape,)
-        ``optimal``: the Frank-Wolfe gap is within the tolerance, so the point is stationary; it need not be the global
-        minimum. ``inaccurate``: it is not.
+        ``converged``: the point is stationary, with ``gap`` at most 1e-10 for ℓp with 1 < p < ∞, 1e-6 for ℓ1, ℓ∞, the
+        spectral and the nuclear norm, and 1e-5 for others. It need not be a minimum. ``inaccurate``: the gap is larger.
     weights : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
         W, or p; for factors their product.
     radius : float, or ndarray, shape (*batch_shape,)
@@ -207,7 +211,7 @@ def constrained_limit(
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     >>> limit = attsvm.theory.constrained_limit(problem, decay=0.01, norm="spectral")
     >>> limit.status, bool(limit.gap <= 1e-7)
-    (<Status.OPTIMAL: 'optimal'>, True)
+    (<Status.CONVERGED: 'converged'>, True)
     >>> print(f"{limit.logit_gaps[limit.logit_gaps > 0].min():.1f} of {limit.ratio:.1f}")
     65.5 of 66.0
     """
@@ -247,7 +251,7 @@ class _Setting(NamedTuple):
         check_is_problem(problem)
         problem.check_one_head()
         if problem.labels is None or problem.num_classes is not None or problem.head is None:
-            raise ProblemError("problem: expected labels -1 and 1, and a head, got none")
+            raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got classes or none")
         if (radius is None) == (decay is None):
             raise ProblemError("radius: expected exactly one of radius and decay")
         if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
@@ -298,23 +302,21 @@ def _start(problem: Problem, start: Any, norm: Norm) -> tuple[np.ndarray | None,
     core = 2 if problem.has_queries else 1
     if start is None:
         chosen: Any = optimal_tokens(problem)
-    elif getattr(start, "weights", None) is not None or getattr(start, "direction", None) is not None:
+    elif isinstance(start, Result):
         chosen = None
     else:
         given = as_array("start", start)
         chosen = given if given.dtype.kind in "iu" else None
     if chosen is None:
         weights = check_weights(problem, start, name="start")
-        solution = getattr(start, "direction", None) is not None and getattr(start, "weights", None) is None
-        lead = weights.shape[: weights.ndim - core]
-        return (weights * 1e12 if solution else weights), _checked_batch(problem, lead)
+        batch = _checked_batch(problem, weights.shape[: weights.ndim - core])
+        return weights * (FAR if isinstance(start, Solution) else 1.0), batch
     svm = solve_svm(problem, selection_of(chosen), norm=norm)
     feasible = is_feasible(svm)
     if start is not None and not feasible.all():
         raise ProblemError("start: expected a selection that can be separated, got one whose Att-SVM is infeasible")
-    # far outside of the ball, so that it is moved to its sphere
     directions = np.where(feasible.reshape(*feasible.shape, *(1,) * core), svm.direction, np.nan)
-    return directions * 1e12, _checked_batch(problem, feasible.shape)
+    return directions * FAR, _checked_batch(problem, feasible.shape)
 
 
 def _checked_batch(problem: Problem, lead: tuple[int, ...]) -> tuple[int, ...]:
@@ -369,7 +371,7 @@ def _result(setting: _Setting, weights: np.ndarray, gap: np.ndarray) -> Constrai
         return plain(array.reshape(batch))
 
     return ConstrainedLimit(
-        status=plain_status(np.where(gap <= tolerance(norm) * 10, "optimal", "inaccurate").reshape(batch)),
+        status=plain_status(np.where(gap <= ALLOWED * tolerance(norm), "converged", "inaccurate").reshape(batch)),
         weights=of_batch if problem.has_queries else of_batch[..., 0],
         radius=shaped(radii),
         norm=norm,

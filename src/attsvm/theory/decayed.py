@@ -21,6 +21,7 @@ from attsvm.theory.constrained import constrained_limit
 from attsvm.theory.hypotheses import of_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.standing import Judgement, Standing
+from attsvm.theory.trained import Trained
 from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
 
 ENOUGH = 10.0
@@ -39,7 +40,7 @@ class Decayed(NamedTuple):
     judgement: Judgement
 
 
-def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed | None:
+def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypothesis]) -> Decayed | None:
     """The point of a run whose decay had the time to act.
 
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than a fixed
@@ -50,7 +51,7 @@ def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed
         return None
     factored = run.attention == "factored"
     one_head = run.head == "linear" and problem.num_heads is None and problem.num_classes is None and not run.fixed
-    fixed_head = problem.head is not None and not any(name in run.history for name in run.parameters if name == "v")
+    fixed_head = problem.head is not None and not trained.trains_head
     fits = one_head and fixed_head and run.keeps is not Keeps.LABEL_COMPONENT and run.penalty == 0
     if not fits or run.attention not in ("combined", "prompt", "factored"):
         return None
@@ -90,7 +91,7 @@ def decayed_limit(problem: Problem, run: Run, rows: list[Hypothesis]) -> Decayed
         at_worst(
             "stationary",
             "the point is stationary",
-            np.asarray(limit.status) == Status.OPTIMAL,
+            np.asarray(limit.status) == Status.CONVERGED,
             limit.gap,
             "relative Frank-Wolfe gap",
             least=False,

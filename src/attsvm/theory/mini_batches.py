@@ -30,7 +30,7 @@ DEALT = 1e-12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MiniBatchDirection(Result):
-    """The weights of largest expected margin of a batch, with their proof, compared with the Att-SVM.
+    """The weights of largest expected margin of a batch, with a certified gap, compared with the Att-SVM.
 
     Attributes
     ----------
@@ -301,14 +301,29 @@ def _one(
     if found.value <= 0 and farkas(constraints, norm, found.multipliers)[1] > FARKAS_BOUND:
         nothing = np.full(constraints.weights_shape, np.nan)
         return _One(
-            Status.INFEASIBLE, nothing, np.nan, found.bound, np.nan, np.full(n, np.nan), found.multipliers, True,
-            att_svm_margin, excess,
-        )  # fmt: skip
+            status=Status.INFEASIBLE,
+            direction=nothing,
+            value=np.nan,
+            bound=found.bound,
+            gap=np.nan,
+            margins=np.full(n, np.nan),
+            dual=found.multipliers,
+            changed=True,
+            att_svm_margin=att_svm_margin,
+            excess=excess,
+        )
     gap = max(1 - found.value / found.bound, 0.0) if found.value > 0 else np.inf
     margins = np.where(rows, constraints.apply(found.weights).reshape(n, -1), np.inf).min(axis=1)
     same = separable and att_svm_margin >= found.value * (1 - tol)
-    status = Status.OPTIMAL if gap <= tol else Status.INACCURATE
     return _One(
-        status, found.weights, found.value, found.bound, gap, margins, found.multipliers, not same, att_svm_margin,
-        excess,
-    )  # fmt: skip
+        status=Status.OPTIMAL if gap <= tol else Status.INACCURATE,
+        direction=found.weights,
+        value=found.value,
+        bound=found.bound,
+        gap=gap,
+        margins=margins,
+        dual=found.multipliers,
+        changed=not same,
+        att_svm_margin=att_svm_margin,
+        excess=excess,
+    )

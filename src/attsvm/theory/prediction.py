@@ -272,19 +272,19 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, known, solution, rows)
-    decayed = decayed_limit(problem, run, of_training(run, known, used))
+    decayed = decayed_limit(problem, run, part, of_training(run, known, used))
     if decayed is not None:
         return Prediction(
             solution,
             used,
             selected,
             *decayed.judgement,
-            relaxed,
-            head,
-            decayed.point,
-            finite,
-            decayed.point,
-            decayed.distance,
+            relaxed=relaxed,
+            head=head,
+            direction=decayed.point,
+            finite=finite,
+            point=decayed.point,
+            distance=decayed.distance,
         )
     trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
