@@ -122,14 +122,13 @@ def runs():
                 np.nanmin(np.where(np.isfinite(of_run.closed_form), of_run.closed_form, np.inf), axis=(1, 2)) - logit
             )
             shown = closed[np.isfinite(closed) & same]
-            errors = error[small] if small.any() else np.array([np.nan])
             rows.append(
                 [
                     name,
                     f"{radius:.3g}",
                     f"{np.median(gap):.0e} / {gap.max():.0e}",
                     f"{small.sum()}",
-                    f"{np.median(errors):.0e} / {np.nanmax(errors):.0e}",
+                    f"{np.median(error[small]):.0e} / {error[small].max():.0e}" if small.any() else "-",
                     f"{error.max():.0e}",
                     f"{(over & same).sum()} of {same.sum()}",
                     f"{np.median(shown):.2f} / {np.quantile(shown, 0.95):.2f}" if len(shown) else "-",

@@ -183,7 +183,7 @@ def constrained_limit(
         The ε of AdamW on raw gradients, with ``norm="linf"``: the point is stationary for L(W) + (ε/λ) Σ [−λ|w| − log(1
         − λ|w|)]. Where λ is small, this is a penalty ½ ελ‖W‖²_F, so that the direction is near the Frobenius Att-SVM.
         ``gap`` is then the largest entry of |λW + g/(|g| + ε)|, g = ∇L(W). For Muon with the coefficients of optax or
-        PyTorch no such point is known: its runs stay at gaps of .03 to .2.
+        PyTorch no such point is known.
 
     Returns
     -------

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float
 
 from attsvm._utils.checks import check_number, selection_of, weights_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral, parse_norm
+from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.optimizers import parse_optimizer
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.chain import rule_of
 from attsvm.optimizers.transformations import LearningRate, Schedule
+from attsvm.optimizers.unit_steps import UnitSteps, unit_steps
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm
@@ -61,21 +62,6 @@ class EarliestSelection(NamedTuple):
     length: Float[np.ndarray, "*queries"]
     all_steps: float | Float[np.ndarray, "*batch"]
     all_length: float | Float[np.ndarray, "*batch"]
-
-
-_OF_MATRICES = {
-    "spectral_descent": Spectral(),
-    "row_descent": OnRows(Lp(np.inf)),
-    "column_descent": OnColumns(Lp(np.inf)),
-}
-
-
-class _Steps(NamedTuple):
-    """Steps with N(ΔW_k) ≤ η_k; of factors, of each of them, or of both together in the Frobenius norm."""
-
-    norm: Norm
-    together: bool
-    rate: float | Schedule
 
 
 def earliest_selection(
@@ -163,7 +149,7 @@ def earliest_selection(
     return EarliestSelection(first, length, plain(first_of_all), plain(all_length))
 
 
-def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | float | Norm | None) -> _Steps:
+def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | float | Norm | None) -> UnitSteps:
     """In which norm the steps have which length.
 
     Raises ProblemError if this is not known.
@@ -173,11 +159,12 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
             raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
         if learning_rate is None:
             raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
-        return _Steps(parse_norm(norm), False, LearningRate(learning_rate).rate)
+        rate = LearningRate(learning_rate).rate
+        return UnitSteps(parse_norm(norm), together=False, rate=rate, decays=False, exact=True)
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     parsed = parse_optimizer(optimizer, **options)
-    found = _length_of(parsed)
-    if found is None:
+    found = unit_steps(rule_of(parsed))
+    if found is None or found.decays or not found.exact:
         raise ProblemError(
             "optimizer: expected normalized_gradient_descent, steepest_descent, spectral_descent, row_descent or "
             f"column_descent with steps of length learning_rate, got {parsed!r}; for other steps, give their norm and "
@@ -186,27 +173,8 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
     return found
 
 
-def _length_of(optimizer: Any) -> _Steps | None:
-    """The length of the steps of an optimizer; None if they have none."""
-    if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
-        return None
-    arguments = optimizer.arguments
-    if optimizer.name == "momentum":  # the sum of the gradients takes the place of the gradient
-        return _length_of(arguments["inner"])
-    if any(arguments.get(name) for name in ("relative", "by_logit", "weight_decay", "average")):
-        return None
-    rate = arguments.get("learning_rate", 0.1)
-    if optimizer.name == "normalized_gradient_descent":
-        return _Steps(Lp(2.0), arguments.get("scope", "all") == "all", rate)
-    if optimizer.name == "steepest_descent" and arguments.get("normalize", True):
-        return _Steps(parse_norm(arguments["norm"]), False, rate)
-    # an iteration for the polar factor may end above 1
-    exact = arguments.get("polar", "exact") == "exact" and arguments.get("scope", "heads") == "heads"
-    return _Steps(_OF_MATRICES[optimizer.name], False, rate) if optimizer.name in _OF_MATRICES and exact else None
-
-
 def _of_factors(
-    problem: Problem, steps: _Steps, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
+    problem: Problem, steps: UnitSteps, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """The lengths of paths of K and of Q, or of both together."""
     if init is None:
