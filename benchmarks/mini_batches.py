@@ -34,9 +34,9 @@ from attsvm.papers.pieces import Store
 from attsvm.theory.standing import limit_at
 from cases import markdown
 from factored_optimizers import RUNS
-from optimizer_norms import SHAPE
 from standings import ENOUGH, is_rising, write_rows
 
+SHAPE = (6, 8, 10)
 STEPS = 100_000
 SEEDS = 12
 SIZES = {"1": 1, "2": 2, "half": SHAPE[0] // 2, "full": SHAPE[0]}
@@ -61,7 +61,7 @@ class Case:
 
 
 def of_way(way: Way) -> Case:
-    """With the decaying steps of benchmarks/optimizer_norms.py."""
+    """With the decaying steps of ``attsvm reproduce optimizer-norms``."""
     steps = round(way.part * STEPS)
     return Case(way.decaying(steps), way.norm, way.attention, steps)
 
