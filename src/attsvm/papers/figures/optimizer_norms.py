@@ -105,12 +105,12 @@ def problems(n: int, T: int, d: int, seeds: int) -> Problem:
     return stack(random_problem(n, T, d, seed) for seed in range(seeds))
 
 
-def start(way: Way, problem: Problem) -> Any:
+def start(attention: str, problem: Problem) -> Any:
     """Entries N(0, 1/d) of W, or of K and Q."""
     d = problem.dim
     generator = np.random.default_rng(0)
     drawn = [generator.standard_normal((*problem.batch_shape, d, d)) / np.sqrt(d) for _ in range(2)]
-    return tuple(drawn) if way.attention == "factored" else drawn[0]
+    return tuple(drawn) if attention == "factored" else drawn[0]
 
 
 def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays:
@@ -122,7 +122,7 @@ def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays
         attention=way.attention,
         optimizer=way.decaying(steps),
         steps=steps,
-        init=start(way, problem),
+        init=start(way.attention, problem),
         record=1,
     )
     least = [[least_norm(norm, n, T, d, seed, tuple(run.selected[seed])) for seed in range(seeds)] for norm in NORMS]
