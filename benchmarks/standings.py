@@ -166,35 +166,17 @@ KINDS = (
         "factored",
         heads="several",
     ),
-    Kind(
-        "max over heads of spectral, short",
-        "max over heads of spectral",
-        ((lambda: o.spectral_descent(SHORT), 100_000),),
-        "factored",
-        heads="several",
-    ),
-    Kind(
-        "max over heads of spectral, short",
-        "max over heads of spectral",
-        ((lambda: o.spectral_descent(SHORT, weight_decay=0.02), 100_000),),
-        "factored",
-        heads="several",
-        decay=0.02,
-    ),
-    Kind(
-        "fused_heads, short",
-        "fused_heads",
-        ((lambda: o.spectral_descent(SHORT, scope="fused"), 100_000),),
-        "factored",
-        heads="several",
-    ),
-    Kind(
-        "fused_heads, short",
-        "fused_heads",
-        ((lambda: o.spectral_descent(SHORT, scope="fused", weight_decay=0.02), 100_000),),
-        "factored",
-        heads="several",
-        decay=0.02,
+    *(
+        Kind(
+            f"{norm}, short",
+            norm,
+            ((lambda scope=scope, decay=decay: o.spectral_descent(SHORT, scope=scope, weight_decay=decay), 100_000),),
+            "factored",
+            heads="several",
+            decay=decay,
+        )
+        for norm, scope in (("max over heads of spectral", "heads"), ("fused_heads", "fused"))
+        for decay in (0.0, 0.02)
     ),
     *(
         Kind("normalized gradient descent", "frobenius", NGD[1:2], a, "trained head", options={"train_head": True})
