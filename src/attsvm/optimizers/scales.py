@@ -175,6 +175,19 @@ def separated(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     return own, Scales(tuple(groups))
 
 
+def over_joint_norm(gradient: Tree, scales: Scales, norm: Norm) -> Scales:
+    """The scales of a gradient divided by one norm of all parameters, which may be far smaller than each other.
+
+    Each keeps its own scale: brought to the scale of the largest one, its entries might be too small for floats, where
+    a rule that treats parameters by themselves would have nothing left of their direction.
+    """
+    # those that underflow here do not count in the norm
+    aligned, common = _aligned(gradient, scales)
+    (largest,) = (jnp.where(jnp.isneginf(group.log), 0.0, group.log) for group in common.groups)
+    size = log_size_of(norm, aligned)
+    return Scales(tuple(Scale(group.names, (group.log - largest) - size) for group in scales.groups))
+
+
 def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     largest = reduce(jnp.maximum, [group.log for group in scales.groups])
     common = jnp.where(jnp.isneginf(largest), 0.0, largest)

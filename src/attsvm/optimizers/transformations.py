@@ -17,6 +17,7 @@ from attsvm.optimizers.scales import (
     Scales,
     Scope,
     Tree,
+    over_joint_norm,
     read_scope,
     regrouped,
     rescaled,
@@ -164,8 +165,10 @@ class Normalize(Transformation):
         gradient, scales = updates
         if any(group.unit is not None or group.length is not None for group in scales.groups):
             scales = scales.resolved(gradient)
-        gradient, scales = regrouped(gradient, scales, self.scope)
         unit = parse_norm(self.by)
+        if self.scope == "all" and len(scales.groups) > 1:
+            return Scaled(gradient, over_joint_norm(gradient, scales, unit)), state
+        gradient, scales = regrouped(gradient, scales, self.scope)
         return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
 
 
