@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.limit import euclidean
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree

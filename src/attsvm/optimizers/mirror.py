@@ -9,9 +9,8 @@ import jax
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean, limits_of
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.potential import Potential, Power, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule

@@ -11,9 +11,8 @@ from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import induced, limits_of, of_each_head
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
