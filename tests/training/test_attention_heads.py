@@ -152,6 +152,7 @@ STEPS_ON_EACH_HEAD = {
     "each norm of weights": optimizers.mirror_descent(p=3, scope="each", relative=True),
     "signs": optimizers.steepest_descent(norm="linf"),
     "joint norm before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf")),
+    "joint average before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf"), average=0.9),
     "joint norm before momentum": optimizers.spectral_descent(0.1, momentum=0.9),
     "momentum": optimizers.momentum(optimizers.spectral_descent(0.1)),
     "decay": optimizers.spectral_descent(0.1, weight_decay=0.1),

@@ -22,6 +22,9 @@ from attsvm.optimizers.sizes import over_trials
 
 Array = jax.Array
 
+LOG_EXCESS = "log_excess"
+"""The name under which training passes log(L − L*) among the numbers, shape (B,)."""
+
 
 class Transformation(ABC):
     """A change of the gradient, as optax's: ``init`` makes a state, ``update`` changes gradient and state.
@@ -51,7 +54,7 @@ class Transformation(ABC):
 
     @property
     def reads_excess(self) -> bool:
-        """Whether ``numbers`` has to hold ``log_excess``, log(L − L*) for the sequences of the step, shape (B,)."""
+        """Whether ``numbers`` has to hold :data:`LOG_EXCESS`, for the sequences of the step."""
         return False
 
     def init(self, params: Tree) -> Any:

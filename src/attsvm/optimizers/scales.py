@@ -175,17 +175,16 @@ def separated(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     return own, Scales(tuple(groups))
 
 
-def over_joint_norm(gradient: Tree, scales: Scales, norm: Norm) -> Scales:
-    """The scales of a gradient divided by one norm of all parameters, which may be far smaller than each other.
+def joint_norm(gradient: Tree, scales: Scales, norm: Norm) -> tuple[Array, Array]:
+    """The norm of all parameters together, as a reference scale and the logarithm of the norm on that scale.
 
-    Each keeps its own scale: brought to the scale of the largest one, its entries might be too small for floats, where
-    a rule that treats parameters by themselves would have nothing left of their direction.
+    The logarithm is +inf where all are zero. Scales minus it leave each parameter its digits: brought to the scale of a
+    far larger one, its entries would be zero, and a rule that treats parameters by themselves could not follow them.
     """
     # those that underflow here do not count in the norm
     aligned, common = _aligned(gradient, scales)
-    (largest,) = (jnp.where(jnp.isneginf(group.log), 0.0, group.log) for group in common.groups)
-    size = log_size_of(norm, aligned)
-    return Scales(tuple(Scale(group.names, (group.log - largest) - size) for group in scales.groups))
+    (group,) = common.groups
+    return jnp.where(jnp.isneginf(group.log), 0.0, group.log), log_size_of(norm, aligned)
 
 
 def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:

@@ -17,7 +17,7 @@ from attsvm.optimizers.scales import (
     Scales,
     Scope,
     Tree,
-    over_joint_norm,
+    joint_norm,
     read_scope,
     regrouped,
     rescaled,
@@ -167,7 +167,9 @@ class Normalize(Transformation):
             scales = scales.resolved(gradient)
         unit = parse_norm(self.by)
         if self.scope == "all" and len(scales.groups) > 1:
-            return Scaled(gradient, over_joint_norm(gradient, scales, unit)), state
+            largest, size = joint_norm(gradient, scales, unit)
+            groups = (Scale(group.names, group.log - largest - size) for group in scales.groups)
+            return Scaled(gradient, Scales(tuple(groups))), state
         gradient, scales = regrouped(gradient, scales, self.scope)
         return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
 
