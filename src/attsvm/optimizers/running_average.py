@@ -81,7 +81,7 @@ class NormalizeByAverage(Transformation):
         for group in scales.groups:
             largest, size = whole or joint_norm(subtree(gradient, group.names), Scales((group,)), Lp(2.0))
             # the norm of a zero gradient is 0, and the average is that of the others
-            log_norm = jnp.where(jnp.isposinf(size), -jnp.inf, largest + size)
+            log_norm = jnp.where(size > 0, largest + jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
             before = state.log_sum[group.names[0]]
             after = settle(jnp.logaddexp(jnp.log(decay) + before, jnp.log1p(-decay) + log_norm))
             sums |= dict.fromkeys(group.names, after)

@@ -69,7 +69,7 @@ class Steepest(Rule):
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
         dual = dual_in_jax(self.norm)
-        if scale.unit == dual:
+        if scale.unit == dual and scale.size is None:
             return 1.0 if scale.length is None else scale.length
         size = size_of(dual, gradient)
         if scale.unit is not None:

@@ -168,7 +168,7 @@ class Normalize(Transformation):
         unit = parse_norm(self.by)
         if self.scope == "all" and len(scales.groups) > 1:
             largest, size = joint_norm(gradient, scales, unit)
-            groups = (Scale(group.names, group.log - largest - size) for group in scales.groups)
+            groups = (Scale(group.names, group.log - largest, unit, size) for group in scales.groups)
             return Scaled(gradient, Scales(tuple(groups))), state
         gradient, scales = regrouped(gradient, scales, self.scope)
         return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
