@@ -15,7 +15,7 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
 from attsvm.optimizers import SquaredNorm
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import Factored
@@ -151,6 +151,9 @@ STEPS_ON_EACH_HEAD = {
     "each norm": optimizers.normalized_gradient_descent(0.1, scope="each"),
     "each norm of weights": optimizers.mirror_descent(p=3, scope="each", relative=True),
     "signs": optimizers.steepest_descent(norm="linf"),
+    "joint norm before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf")),
+    "joint average before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf"), average=0.9),
+    "joint norm before momentum": optimizers.spectral_descent(0.1, momentum=0.9),
     "momentum": optimizers.momentum(optimizers.spectral_descent(0.1)),
     "decay": optimizers.spectral_descent(0.1, weight_decay=0.1),
     "product": optimizers.bilinear_descent(),

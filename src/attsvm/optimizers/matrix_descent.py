@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from attsvm._utils.checks import check_number
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.matrix_directions import (
     Direction,
     PolarDirection,
@@ -15,7 +14,7 @@ from attsvm.optimizers.matrix_directions import (
     read_matrix_scope,
 )
 from attsvm.optimizers.matrix_steps import ByLogit, MatrixSteps
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, Transformation, WeightDecay
 from attsvm.optimizers.transformations import (

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent, parse_optimizer
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.results import Status, plain, plain_status
 from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective

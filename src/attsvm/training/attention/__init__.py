@@ -1,12 +1,11 @@
-"""Parametrizations of the logits, one file each: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
+"""Parametrizations of the logits: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced
 from attsvm.training.attention.combined import Combined
 from attsvm.training.attention.factored import Factored
-from attsvm.training.attention.key_prompt import KeyPrompt
-from attsvm.training.attention.prompt import Prompt
+from attsvm.training.attention.prompts import KeyPrompt, Prompt
 
 __all__ = [
     "ATTENTIONS",

@@ -1,4 +1,4 @@
-"""Logits by a matrix of keys and a prompt."""
+"""Logits without queries: by a prompt, or by a matrix of keys and a prompt."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,9 +10,25 @@ from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
 from attsvm.training.attention.combined import Combined
-from attsvm.training.attention.prompt import Prompt
 
 Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Prompt(Attention):
+    """s_it = k_it' p."""
+
+    name = "prompt"
+    takes_queries = False
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        return {"p": (problem.key_dim,)}
+
+    def logits(self, parameters: Parameters, data: Data) -> Array:
+        return contract("ntk,k->nt", data.keys, parameters["p"])[:, None]
+
+    def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
+        return parameters["p"]
 
 
 @dataclass(frozen=True)
