@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 
 from attsvm.datasets.splits import sequences, stack
 from attsvm.errors import ProblemError
+from attsvm.estimator import AttentionClassifier
 from attsvm.measures import token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
@@ -60,8 +61,6 @@ def accuracies(
         raise ProblemError(
             "selected: expected the tokens to select, got None; without them the problem needs labels ±1 and no queries"
         )
-    from attsvm.estimator import AttentionClassifier  # imports scikit-learn, which Att-SVMs do not need
-
     labels, right = problem.labels, np.zeros((len(norms), len(problem.labels), 1))
     for i, norm in enumerate(norms):
         for fold in folds:

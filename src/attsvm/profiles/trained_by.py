@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attsvm.norms import Norm
+from attsvm.norms import Lp, Norm
 from attsvm.optimizers import (
     Decaying,
     Optimizer,
@@ -14,9 +14,15 @@ from attsvm.optimizers import (
 )
 from attsvm.theory.standing import Found, Row, table
 
+
+def _mirror_descent(norm: Norm) -> Optimizer:
+    assert isinstance(norm, Lp)  # the rows of mirror descent are about these norms
+    return mirror_descent(p=norm.p)
+
+
 _MAKERS: dict[str, Callable[[Norm], Optimizer]] = {
     "normalized gradient descent": lambda norm: normalized_gradient_descent(),
-    "normalized mirror descent": lambda norm: mirror_descent(p=norm.p),
+    "normalized mirror descent": _mirror_descent,
     "steepest descent": lambda norm: steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)),
     "gamma2, short": lambda norm: row_descent(Decaying(0.02, 100, 0.5)),
 }
