@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.comparison import model_names
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 from attsvm.plot.canvas import line
 

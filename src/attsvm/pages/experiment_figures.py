@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.experiment import at_common_steps, by_attention, comparisons, key_attention, name_of
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.over_steps import at_step
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 from attsvm.plot.series import DATA
 

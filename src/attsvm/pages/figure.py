@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.pages.figure_places import data_links
 from attsvm.pages.over_steps import OverSteps, all_layers, with_layers, with_slider
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 
@@ -23,28 +24,12 @@ class Drawn(NamedTuple):
     table: str | None = None  # its numbers as CSV, if they are more than its axes keep
 
 
-class Shown(NamedTuple):
-    """What a page shows of a figure."""
-
-    name: str  # name of its file, without the suffix
-    title: str
-    caption: str
-    svg: Markup  # empty if the figure could not be drawn; the caption says why
-    png: bytes | None
-
-
 def draw_each(drawers: Mapping[str, Callable[[], Drawn | None]]) -> list[Shown]:
     """Draw figures in the style of the package, in their order.
 
     A figure that cannot be drawn gives a warning, and a note in its place on the page.
 
     ``drawers``: by name, what draws a figure. It returns None if the figure does not apply.
-
-    Examples
-    --------
-    >>> from attsvm.pages.figure import draw_each
-    >>> draw_each({"nothing": lambda: None})
-    []
     """
     with style.applied():
         shown = [_shown(name, drawer) for name, drawer in drawers.items()]

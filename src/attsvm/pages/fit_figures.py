@@ -14,10 +14,11 @@ from matplotlib.ticker import MaxNLocator
 
 from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.fit_numbers import weights_symbol
 from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider, slider_words
+from attsvm.pages.page import Shown
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.plot.series import DATA, cells, keep

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.measures import in_cone, margin
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.fit import FitResult
+from attsvm.pages.schemas.fit import Comparison as ComparisonFields
+from attsvm.pages.schemas.fit import Data, FitResult, Selection, TrainedSelection
+from attsvm.pages.schemas.fit import Solution as SolutionFields
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory import Hypothesis, local_convergence_conditions
+from attsvm.theory.conditions import Hypothesis
+from attsvm.theory.local_conditions import local_convergence_conditions
 
 if TYPE_CHECKING:
-    from attsvm._fit.comparison import Comparison, Scores
+    from attsvm._fit.comparison import Comparison
     from attsvm._fit.result import Fit
 
 LAYER = "this layer"
@@ -38,54 +40,45 @@ def numbers(fit: "Fit", command: str, threads: int | None = None, *, interrupted
     att_svm = None if fit.chosen is None else _att_svm(fit, fit.chosen)
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
-    return command_result(
-        FitResult,
-        command,
-        {
-            "seed": fit.seed,
-            "threads": threads,
-            "status": run.status,
-            "interrupted": interrupted or fit.interrupted or (comparison is not None and comparison.interrupted),
-            "data": _data(fit),
-            "training": _training(fit),
-            "accuracy": _accuracy(fit),
-            "saturation": {**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
-            "selection": {
-                "selected": run.selected,
-                "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
-                "share_optimal": (fit.optimal_tokens == run.selected)[kept].mean(),
-                "settled_at_step": _settled(fit),
-                "right": _right(fit),
-            },
-            "comparison": None if comparison is None else _comparison(comparison),
-            "optimal_tokens": None if fit.optimal is None else _solution(fit.optimal),
-            "att_svm": att_svm,
-            "relevant_tokens": None if fit.relevant_svm is None else _solution(fit.relevant_svm),
-            "theory": None if att_svm is None or missing else _theory(fit, att_svm),
-            "direction_error": None if missing else _errors(fit),
-            "direction_error_missing": missing,
-            "history": fit.history,
-            "seconds": fit.seconds["everything"] + (0 if comparison is None else comparison.seconds),
-        },
+    data = Data.fill(
+        fit,
+        queries=part.query_shape[-1] if part.has_query_axis else None,
+        test=len(fit.test_rows),
+        train_outputs=len(fit.on_train.correct),
+        test_outputs=0 if fit.on_test is None else len(fit.on_test.correct),
     )
-
-
-def _data(fit: "Fit") -> dict[str, Any]:
-    problem, part = fit.problem, fit.train
-    return {
-        "source": fit.data,
-        "sha256": problem.data_hash,
-        "classes": fit.classes,
-        "sequences": problem.num_sequences,
-        "tokens": problem.num_tokens,
-        "dim": problem.dim,
-        "queries": part.query_shape[-1] if part.has_query_axis else None,
-        "train": part.num_sequences,
-        "test": len(fit.test_rows),
-        "train_outputs": len(fit.on_train.correct),
-        "test_outputs": 0 if fit.on_test is None else len(fit.on_test.correct),
-        "test_rows": fit.test_rows,
-    }
+    return FitResult.fill(
+        fit,
+        command=command,
+        threads=threads,
+        interrupted=interrupted or fit.interrupted or (comparison is not None and comparison.interrupted),
+        data=data,
+        training={
+            **fit.settings,
+            "steps_done": run.step,
+            "loss": run.loss,
+            "norm": fit.history["norm"][-1],
+            "precise_until": run.precise_until,
+            "seconds": fit.seconds["training"],
+        },
+        accuracy=_accuracy(fit),
+        saturation={**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
+        selection=Selection.fill(
+            run,
+            counts=np.bincount(run.selected[kept], minlength=part.num_tokens),
+            share_optimal=(fit.optimal_tokens == run.selected)[kept].mean(),
+            settled_at_step=_settled(fit),
+            right=_right(fit),
+        ),
+        comparison=comparison and ComparisonFields.fill(comparison, classifiers=_classifiers(comparison)),
+        optimal_tokens=None if fit.optimal is None else _solution(fit.optimal),
+        att_svm=att_svm,
+        relevant_tokens=None if fit.relevant_svm is None else _solution(fit.relevant_svm),
+        theory=None if att_svm is None or missing else _theory(fit, att_svm),
+        direction_error=None if missing else _errors(fit),
+        direction_error_missing=missing,
+        seconds=fit.seconds["everything"] + (0 if comparison is None else comparison.seconds),
+    )
 
 
 def _accuracy(fit: "Fit") -> dict[str, Any]:
@@ -111,10 +104,9 @@ def _right(fit: "Fit") -> dict[str, Any] | None:
     return found
 
 
-def _comparison(comparison: "Comparison") -> dict[str, Any]:
-    def of(name: str, scores: "Scores") -> dict[str, Any]:
-        accuracy, right = scores
-        return {
+def _classifiers(comparison: "Comparison") -> list[dict[str, Any]]:
+    return [
+        {
             "classifier": name,
             "accuracies": accuracy,
             "mean_accuracy": accuracy.mean(),
@@ -123,37 +115,21 @@ def _comparison(comparison: "Comparison") -> dict[str, Any]:
             "mean_right": None if right is None else right.mean(),
             "mean_right_interval": None if right is None else mean_interval(right),
         }
-
-    return {
-        "seeds": comparison.seeds,
-        "test_sequences": comparison.num_test,
-        "seconds": comparison.seconds,
-        "classifiers": [of(name, scores) for name, scores in comparison.scores.items()],
-    }
-
-
-def _training(fit: "Fit") -> dict[str, Any]:
-    return {
-        **fit.settings,
-        "steps_done": fit.run.step,
-        "loss": fit.run.loss,
-        "norm": fit.history["norm"][-1],
-        "precise_until": fit.run.precise_until,
-        "seconds": fit.seconds["training"],
-    }
+        for name, (accuracy, right) in comparison.scores.items()
+    ]
 
 
 def _att_svm(fit: "Fit", chosen: Solution) -> dict[str, Any]:
     # without a value, no query has a token to drop
     trained_margin = margin(fit.train, fit.run.weights, fit.run.selected) if chosen.value > 0 else None
     infeasible = chosen.status == "infeasible"
-    optimal = None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support))
-    return {
-        **_solution(chosen),
-        "trained_margin": trained_margin,
-        "margin_ratio": None if trained_margin is None else trained_margin * chosen.value,
-        "locally_optimal": optimal,
-    }
+    return _solution(
+        chosen,
+        TrainedSelection,
+        trained_margin=trained_margin,
+        margin_ratio=None if trained_margin is None else trained_margin * chosen.value,
+        locally_optimal=None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)),
+    )
 
 
 def weights_symbol(fit: "Fit") -> str:
@@ -178,17 +154,15 @@ def missing_error(fit: "Fit") -> str | None:
     return None
 
 
-def _solution(solution: Solution) -> dict[str, Any]:
-    return {
-        "status": solution.status,
-        "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
-        "farkas_bound": solution.bound if solution.status == "infeasible" else None,
-        "value": solution.value,
-        "margin": solution.margin,
-        "gap": solution.gap,
-        "support_tokens": int(solution.support.sum()),
-        "support": np.argwhere(solution.support),
-    }
+def _solution(solution: Solution, form: type[SolutionFields] = SolutionFields, **given: Any) -> dict[str, Any]:
+    return form.fill(
+        solution,
+        separable={"optimal": True, "infeasible": False}.get(str(solution.status)),
+        farkas_bound=solution.bound if solution.status == "infeasible" else None,
+        support_tokens=int(solution.support.sum()),
+        support=np.argwhere(solution.support),
+        **given,
+    )
 
 
 def _errors(fit: "Fit") -> dict[str, Any]:
@@ -213,7 +187,7 @@ def _theory(fit: "Fit", att_svm: dict[str, Any]) -> dict[str, Any]:
         "theorem": f"{theorem}: gradient descent on the attention with a fixed head",
         "conclusion": "the norm of the weights grows without bound and their direction converges to the Att-SVM of the "
         "selected tokens",
-        "hypotheses": [{"statement": one.statement, "holds": one.holds} for one in _hypotheses(fit, att_svm)],
+        "hypotheses": _hypotheses(fit, att_svm),
     }
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.monitor import described, recorded
+from attsvm.pages.page import Shown
 from attsvm.pages.records import Records
 from attsvm.plot import style
 from attsvm.plot.canvas import line

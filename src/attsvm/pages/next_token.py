@@ -8,8 +8,8 @@ import numpy as np
 
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.texts import NextTokenResult
+from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
+from attsvm.pages.schemas.texts import LastWord as LastWordFields
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
 from attsvm.results import Status
 
@@ -226,63 +226,43 @@ def _shaded(context: np.ndarray, shares: np.ndarray, names: tuple[str, ...]) -> 
     return spans
 
 
-def next_word_numbers(
-    done: "NextWords", *, source: str, sha256: str, command: str, threads: int | None = None
-) -> dict[str, Any]:
+def next_word_numbers(done: "NextWords", *, source: str, sha256: str, **about: Any) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
-    ``source``, ``sha256``: the source of the texts, and their hash. ``command``: the command that was run. ``threads``:
-    the limit on threads, if there is one.
+    ``source``, ``sha256``: the source of the texts, and their hash. ``about``: the command, and the limit on threads.
     """
-    options = done.options
     flat = np.concatenate(done.train.documents)
     other = len(done.train.names) - 1
-    result = {
-        "seed": options.seed,
-        "threads": threads,
-        "data": {
-            "source": source,
-            "sha256": sha256,
-            "train": len(done.train.documents),
-            "test": len(done.test.documents),
-            "train_words": len(flat),
-            "vocabulary": other,
-            "in_vocabulary": float(np.mean(flat != other)),
-            "length": options.length,
-            "dim": options.dim,
-        },
-        "training": {
-            "optimizer": "gradient descent with momentum",
-            "learning_rate": options.learning_rate,
-            "steps": options.steps,
-            "contexts": options.contexts,
-        },
-        "held_out": _compared(done.last_words, other),
-        "last_words": [_of_word(done, one) for one in done.last_words],
-        "seconds": done.seconds,
-    }
-    return command_result(NextTokenResult, command, result)
+    return NextTokenResult.fill(
+        done,
+        **about,
+        data=Corpus.fill(
+            done,
+            source=source,
+            sha256=sha256,
+            train=len(done.train.documents),
+            test=len(done.test.documents),
+            train_words=len(flat),
+            vocabulary=other,
+            in_vocabulary=np.mean(flat != other),
+        ),
+        training=Descent.fill(done.options, optimizer="gradient descent with momentum"),
+        held_out=_compared(done.last_words, other),
+        last_words=[_of_word(done, one) for one in done.last_words],
+    )
 
 
 def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
-    graph, other = one.graph, len(done.train.names) - 1
-    components = graph.components(one.number)
-    return {
-        "word": done.train.names[one.number],
-        "contexts": graph.num_contexts,
-        "label_absent": graph.num_dropped,
-        "edges": len(graph.edges),
-        "components": len(components),
-        "largest_component": max(map(len, components)),
-        "status": one.solution.status,
-        "gap": one.solution.gap,
-        "value": one.solution.value,
-        "finite_status": one.finite.status,
-        "finite_norm": float(np.linalg.norm(one.finite.weights)),
-        "loss": one.loss,
-        "least_loss": one.finite.loss,
-        "held_out": _compared([one], other),
-    }
+    components = one.graph.components(one.number)
+    return LastWordFields.fill(
+        one,
+        word=done.train.names[one.number],
+        edges=len(one.graph.edges),
+        components=len(components),
+        largest_component=max(map(len, components)),
+        finite_norm=np.linalg.norm(one.finite.weights),
+        held_out=_compared([one], len(done.train.names) - 1),
+    )
 
 
 def _compared(words: Sequence["LastWord"], other: int) -> dict[str, Any]:

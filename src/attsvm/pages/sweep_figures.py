@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
 from attsvm.pages.words import short
 from attsvm.plot import style

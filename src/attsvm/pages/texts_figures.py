@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.pages.words import number_of_words
 from attsvm.plot import style
 
