@@ -1,7 +1,6 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure, and the attention on single sequences."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +39,7 @@ PICKS = 5
 
 def draw_all(fit: "Fit") -> list[Shown]:
     """Draw every figure that applies to a fit. If its source has pictures, they are shown."""
-    drawers: dict[str, Callable[[Fit], Drawn | None]] = {
+    drawers = {
         "picks": _picks,
         "pictures": _pictures,
         "attention": _attention_map,
@@ -49,7 +48,7 @@ def draw_all(fit: "Fit") -> list[Shown]:
         "learning": _learning,
         "saturation": _saturation,
     }
-    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
+    return draw_each(drawers, fit)
 
 
 def _learning(fit: "Fit") -> Drawn | None:
@@ -74,7 +73,7 @@ def _learning(fit: "Fit") -> Drawn | None:
         f"Top: logistic loss on {fit.train.num_sequences} training sequences. Bottom: share classified correctly. "
         "Dotted: logistic regression on the mean token."
     )
-    return Drawn("learning", "Learning", caption, figure)
+    return Drawn("Learning", caption, figure)
 
 
 def _saturation(fit: "Fit") -> Drawn | None:
@@ -96,7 +95,7 @@ def _saturation(fit: "Fit") -> Drawn | None:
         "Top: the largest softmax probability of each training query; the attention is saturated if its median is at "
         f"least {SOFT_BELOW}. Bottom: the norm of {W}."
     )
-    return Drawn("saturation", "Saturation", caption, figure)
+    return Drawn("Saturation", caption, figure)
 
 
 def _direction(fit: "Fit") -> Drawn | None:
@@ -116,7 +115,7 @@ def _direction(fit: "Fit") -> Drawn | None:
         f"Top: 1 − cosine between {W} and the Att-SVM of the tokens that it selects at the end. Bottom: training "
         "queries whose selection is not yet the final one."
     )
-    return Drawn("direction", f"Direction error of {W}", caption, figure)
+    return Drawn(f"Direction error of {W}", caption, figure)
 
 
 def _picks(fit: "Fit") -> Drawn | None:
@@ -149,7 +148,7 @@ def _picks(fit: "Fit") -> Drawn | None:
         "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
         "the largest. A red cross: misclassified."
     )
-    return Drawn("picks", "Which token is selected", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Which token is selected", caption + frames.caption, figure, frames.over_steps)
 
 
 class _TokenFrames:
@@ -238,7 +237,7 @@ def _pictures(fit: "Fit") -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("pictures", "Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
 
 
 def _attention_map(fit: "Fit") -> Drawn | None:
@@ -266,7 +265,7 @@ def _attention_map(fit: "Fit") -> Drawn | None:
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
-    return Drawn("attention", "Mean attention by class", caption, figure)
+    return Drawn("Mean attention by class", caption, figure)
 
 
 def _token_counts(fit: "Fit") -> Drawn | None:
@@ -290,7 +289,7 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
-    return Drawn("selection", "Selected tokens", caption, figure)
+    return Drawn("Selected tokens", caption, figure)
 
 
 def _shown(fit: "Fit") -> tuple[Problem, "Evaluation", str]:

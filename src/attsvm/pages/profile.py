@@ -81,7 +81,6 @@ def _ratios(profile: MarginProfile) -> Drawn:
     own = [int(row.argmax()) for row in mean]
     claimed = [name == profile.chosen and profile.norm is not None for name in names]
     return Drawn(
-        "ratios",
         "Margin ratios",
         "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
         "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "

@@ -1,6 +1,5 @@
 """The figures of a fit on texts."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +27,7 @@ NAMED = 24
 def draw_text_figures(fit: "TextFit") -> list[Shown]:
     """Words, effective number of words, how attention concentrates, and learning."""
     drawers = {"words": _words, "effective": _effective, "concentration": _concentration, "learning": _learning}
-    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
+    return draw_each(drawers, fit)
 
 
 def _words(fit: "TextFit") -> Drawn | None:
@@ -69,7 +68,7 @@ def _words(fit: "TextFit") -> Drawn | None:
     )
     if ratio.min() <= LOWEST:
         caption += f" Words below {LOWEST:g} are drawn there."
-    return Drawn("words", "Which words receive attention", caption, figure)
+    return Drawn("Which words receive attention", caption, figure)
 
 
 def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> None:
@@ -110,7 +109,7 @@ def _effective(fit: "TextFit") -> Drawn:
         f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
         f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
     )
-    return Drawn("effective", "Effective number of words", caption, figure)
+    return Drawn("Effective number of words", caption, figure)
 
 
 def _concentration(fit: "TextFit") -> Drawn:
@@ -122,7 +121,7 @@ def _concentration(fit: "TextFit") -> Drawn:
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
     caption = "Effective number of words of a sample of the training texts during training."
-    return Drawn("concentration", "Concentration of attention", caption, figure)
+    return Drawn("Concentration of attention", caption, figure)
 
 
 def _learning(fit: "TextFit") -> Drawn:
@@ -139,4 +138,4 @@ def _learning(fit: "TextFit") -> Drawn:
     )
     style.legend_above(axis, 2)
     caption = "Accuracy on the validation texts, which are held out from the training texts."
-    return Drawn("learning", "Learning", caption, figure)
+    return Drawn("Learning", caption, figure)
