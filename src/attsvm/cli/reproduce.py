@@ -9,7 +9,7 @@ from attsvm._utils.interruption import on_interruption
 from attsvm._utils.progress import duration
 from attsvm.cli import completion
 from attsvm.cli.options import Device, Json, Threads, named_values
-from attsvm.cli.shared import command_line, finish, limit_threads, progress
+from attsvm.cli.shared import command_line, finish, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Measure figures and tables of the papers again (the help is HELP)."""
-    limit_threads(threads)
-
     from rich.console import Console
 
     from attsvm._utils.files import atomic_write

@@ -8,7 +8,7 @@ import typer
 from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
-from attsvm.cli.shared import announce, command_line, finish, limit_threads
+from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
 from attsvm.pages.folder import check_file
@@ -66,7 +66,6 @@ def solve(
     json: Json = False,
 ) -> None:
     """Solve the Att-SVM of a selection."""
-    limit_threads(threads)
     if selected is None or (selected != "optimal" and Path(selected).suffix not in (".npy", ".npz")):
         got = "none" if selected is None else repr(selected)
         raise ProblemError(f"--selected: expected `optimal`, or a file .npy or .npz, got {got}")

@@ -128,20 +128,15 @@ def _picks(fit: "Fit") -> Drawn | None:
     shown = [np.flatnonzero(right)[: 2 * PICKS], np.flatnonzero(~right)[: 2 * PICKS]]
     chosen = [numbers[i : i + PICKS] for numbers in shown for i in range(0, len(numbers), PICKS)]
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(shown))
-    figure = Figure(figsize=(style.WIDTH, 0.66 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), PICKS, squeeze=False, subplot_kw=DATA)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for row, numbers in zip(axes, chosen, strict=True):
-        for axis, i in zip(row, numbers, strict=False):
-            _picture(axis, pictures.brightness[i])
-            if not right[i]:
-                _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
-            right_or_wrong = [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)]
-            frames.draw(axis, i, right_or_wrong)
-            if not found.correct[i]:
-                look: dict[str, Any] = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
-                axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
+    figure, placed = _grid(chosen, PICKS, 0.66)
+    for axis, i in placed:
+        _picture(axis, pictures.brightness[i])
+        if not right[i]:
+            _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
+        frames.draw(axis, i, [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)])
+        if not found.correct[i]:
+            look: dict[str, Any] = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
+            axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
     caption = (
         f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "
         f"attention (orange frame), and the first {len(shown[1])} of the {(~right).sum():,} in which another one has "
@@ -149,6 +144,15 @@ def _picks(fit: "Fit") -> Drawn | None:
         "the largest. A red cross: misclassified."
     )
     return Drawn("Which token is selected", caption + frames.caption, figure, frames.over_steps)
+
+
+def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figure, list[tuple[Axes, int]]]:
+    """A figure with rows of pictures of this height, and the axes of each picture by its number."""
+    figure = Figure(figsize=(style.WIDTH, height * len(rows) + 0.02))
+    axes = figure.subplots(len(rows), columns, squeeze=False, subplot_kw=DATA)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, [pair for of_row in zip(axes, rows, strict=True) for pair in zip(*of_row, strict=False)]
 
 
 class _TokenFrames:
@@ -217,16 +221,10 @@ def _pictures(fit: "Fit") -> Drawn | None:
     if len(wrong):
         chosen.append(wrong[:COLUMNS])
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(chosen))
-    figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), COLUMNS, squeeze=False, subplot_kw=DATA)
-    for row, numbers in zip(axes, chosen, strict=True):
-        for place, axis in enumerate(row):
-            axis.set_axis_off()
-            if place < len(numbers):
-                i = numbers[place]
-                _picture(axis, pictures.brightness[i])
-                colour = style.ORANGE if found.correct[i] else style.VERMILLION
-                frames.draw(axis, i, [colour] * part.num_tokens)
+    figure, placed = _grid(chosen, COLUMNS, 0.44)
+    for axis, i in placed:
+        _picture(axis, pictures.brightness[i])
+        frames.draw(axis, i, [style.ORANGE if found.correct[i] else style.VERMILLION] * part.num_tokens)
     per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(fit), strict=True))
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
