@@ -110,8 +110,8 @@ def fit(
     options = named_values([*shorthand, *(option or [])])
 
     from attsvm._fit.fit import fit as train_and_compare
+    from attsvm._fit.page import fit_page
     from attsvm._fit.result import Fit
-    from attsvm.pages.fit import fit_page
 
     run: Run | None = None  # run, done, page: what an interrupted command keeps
     done: Fit | None = None

@@ -82,10 +82,9 @@ def fit_text(
     """Train an attention classifier on labelled texts."""
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
-    from attsvm.pages.texts import text_page
-
     with written(out, force, (texts, test, embed)) as write:
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
+        from attsvm._fit.texts.page import text_page
         from attsvm._fit.texts.text import read_texts
 
         given = read_texts(texts, text, label, names)

@@ -46,11 +46,11 @@ def next_token(
     force: ForceFolder = False,
 ) -> None:
     """Predict which words of a context attention copies."""
-    from attsvm.pages.next_token import next_token_page
     from attsvm.results import Status
 
     with written(out, force, (corpus,)) as write:
         from attsvm._fit.texts.corpus import read_corpus, texts_hash
+        from attsvm._fit.texts.next_token import next_token_page
         from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
 
         options = NextWordOptions(

@@ -72,8 +72,9 @@ class Result(Fields):
 
     @classmethod
     def fill(cls, value: object, **given: Any) -> dict[str, Any]:
-        """The fields as JSON-able values; the ``command`` is given."""
-        return plain.jsonable_dict(super().fill(value, schema=cls.SCHEMA, version=__version__, **given))
+        """The fields as JSON-able values; the ``command`` is given, and ``threads`` if they are limited."""
+        about = {"schema": cls.SCHEMA, "version": __version__, "threads": None}
+        return plain.jsonable_dict(super().fill(value, **{**about, **given}))
 
 
 def at(path: str) -> Any:

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
 from attsvm.pages.schemas.texts import LastWord as LastWordFields
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
 from attsvm.results import Status
-
-if TYPE_CHECKING:
-    from attsvm._fit.texts.next_words import LastWord, NextWords
 
 EXAMPLES = 4
 """Held-out contexts that are shown of a last word."""
@@ -28,7 +26,7 @@ RULES = {
 """What is compared with trained attention. Only the first one is the theory's."""
 
 
-def next_token_page(done: "NextWords", **about: Any) -> Page:
+def next_token_page(done: NextWords, **about: Any) -> Page:
     """The page of a fit, from the arguments of :func:`next_word_numbers`."""
     result = next_word_numbers(done, **about)
     data = result["data"]
@@ -46,7 +44,7 @@ def next_token_page(done: "NextWords", **about: Any) -> Page:
     )
 
 
-def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
+def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
     agreement = result["held_out"]["agreement"]
     yield Cards([_card(name, agreement[rule]) for rule, name in RULES.items()])
     yield Heading("Last words")
@@ -78,7 +76,7 @@ def _card(name: str, found: dict[str, Any]) -> Card:
     return Card(name.capitalize(), value, f"{interval}; {small}" if interval else small)
 
 
-def _of_last_word(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
+def _of_last_word(done: NextWords, one: LastWord, numbers: dict[str, Any]) -> Iterator[AnyPart]:
     found, names = numbers["held_out"], done.train.names
     yield Text(
         f"{numbers['label_absent']:,} of the {numbers['contexts']:,} training contexts do not contain their next word "
@@ -153,7 +151,7 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(done: NextWords, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Agreement, next words, data."""
     found, data = result["held_out"], result["data"]
     for key, name in (
@@ -181,7 +179,7 @@ def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Row
     )
 
 
-def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     """The components of each level of priority, from the highest one, with what to show of each word."""
     graph = one.graph
     contexts = graph.contexts
@@ -205,7 +203,7 @@ def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]
     return [sorted(row, key=lambda box: -len(box["words"])) for row in rows]
 
 
-def _example(one: "LastWord", names: tuple[str, ...], place: int) -> dict[str, Any]:
+def _example(one: LastWord, names: tuple[str, ...], place: int) -> dict[str, Any]:
     context, selected = one.held_out[place], one.selected
     rows = [("trained", one.attention[place])]
     if one.predicted:
@@ -226,7 +224,7 @@ def _shaded(context: np.ndarray, shares: np.ndarray, names: tuple[str, ...]) -> 
     return spans
 
 
-def next_word_numbers(done: "NextWords", *, source: str, sha256: str, **about: Any) -> dict[str, Any]:
+def next_word_numbers(done: NextWords, *, source: str, sha256: str, **about: Any) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
     ``source``, ``sha256``: the source of the texts, and their hash. ``about``: the command, and the limit on threads.
@@ -252,7 +250,7 @@ def next_word_numbers(done: "NextWords", *, source: str, sha256: str, **about: A
     )
 
 
-def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
+def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
     components = one.graph.components(one.number)
     return LastWordFields.fill(
         one,
@@ -265,7 +263,7 @@ def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
     )
 
 
-def _compared(words: Sequence["LastWord"], other: int) -> dict[str, Any]:
+def _compared(words: Sequence[LastWord], other: int) -> dict[str, Any]:
     """Agreement with trained attention and with the next word, over held-out contexts that have a prediction."""
     rows = [one.selected for one in words if one.predicted]
     names = ("attention", *RULES)
