@@ -41,7 +41,7 @@ def _shown(name: str, drawer: Callable[..., Drawn | None], arguments: Sequence[A
         drawn = drawer(*arguments)
         if drawn is None:
             return None
-        style.fix_layout(drawn.figure)
+        style.lay_out(drawn.figure)
         svg = svg_element(drawn.figure, name, drawn.title, drawn.table)
         if drawn.over_steps is not None:
             svg = with_slider(svg, name, drawn.over_steps)
