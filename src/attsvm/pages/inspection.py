@@ -12,14 +12,13 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Shown, Table
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
     from attsvm.inspect.inputs import Input
     from attsvm.inspect.saved_models import Found
-    from attsvm.pages.figure import Shown
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
 

@@ -3,17 +3,18 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lazy_loader
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._fit.texts.numbers import text_numbers
+from attsvm._fit.texts.result import TextFit
 from attsvm.estimator.prompt import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
-from attsvm.pages.texts_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
     Rows,
@@ -26,10 +27,7 @@ from attsvm.pages.words import (
     split_interval,
 )
 
-if TYPE_CHECKING:
-    from attsvm._fit.texts.result import TextFit
-
-texts_figures = lazy_loader.load("attsvm.pages.texts_figures", suppress_warning=True)
+figures = lazy_loader.load("attsvm._fit.texts.figures", suppress_warning=True)
 
 SHORT, LONG = 30, 120
 """Fewest and most words of an example, if there are enough such texts."""
@@ -40,8 +38,8 @@ LONGEST_REST = 200
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
-def text_page(fit: "TextFit", **about: Any) -> Page:
-    """The page of a fit on texts, from the arguments of :func:`attsvm.pages.texts_numbers.text_numbers`."""
+def text_page(fit: TextFit, **about: Any) -> Page:
+    """The page of a fit on texts, from the arguments of :func:`attsvm._fit.texts.numbers.text_numbers`."""
     result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = named_tables(tables(result))
@@ -59,7 +57,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
     )
 
 
-def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
+def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     effective, words = result["effective_words"], result["words"]
     yield Cards(
         [
@@ -90,7 +88,7 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
     texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
     yield Part("examples", {"slider": slider(steps), "texts": texts, "beside": False})
     yield Heading("Figures")
-    yield Figures(texts_figures.draw_text_figures(fit), wide=["words"], kind="dots")
+    yield Figures(figures.draw_text_figures(fit), wide=["words"], kind="dots")
     yield Heading("Numbers")
     yield Tables(numbers)
 
@@ -100,7 +98,7 @@ def _accuracy_card(result: dict[str, Any], name: str, baseline: str | None, what
     return Card(name, value, f"{interval}; {what}" if interval else what)
 
 
-def examples(fit: "TextFit", seed: int) -> list[int]:
+def examples(fit: TextFit, seed: int) -> list[int]:
     """Rows of the test texts to show: for each of up to four classes two correct ones and a wrong one."""
     generator = np.random.default_rng(seed)
     lengths, right = fit.test.sequences.lengths, fit.test.predicted == fit.test.texts.labels
@@ -133,7 +131,7 @@ def _word(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
     return row["word"], number(row["over_frequency"]), interval, f"{row['documents']:,}", share
 
 
-def _example(fit: "TextFit", row: int, at_steps: np.ndarray) -> dict[str, Any]:
+def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
     """A test text, whose words had this attention (R, T) at the recorded steps."""
     part = fit.test
     label, predicted = part.texts.labels[row], part.predicted[row]
@@ -159,7 +157,7 @@ def _example(fit: "TextFit", row: int, at_steps: np.ndarray) -> dict[str, Any]:
     }
 
 
-def recorded_attention(fit: "TextFit", rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
+def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
     """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
 
     ``rows``: numbers of test texts.

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lazy_loader
 import numpy as np
 
+from attsvm._fit.comparison import KERNEL_MEANS, LAYER, RIGHT_TOKEN
+from attsvm._fit.numbers import missing_error, weights_symbol
+from attsvm._fit.numbers import numbers as fit_numbers
+from attsvm._fit.result import Fit
 from attsvm._utils.progress import counted
-from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN, missing_error, weights_symbol
-from attsvm.pages.fit_numbers import numbers as fit_numbers
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.words import (
     FEW_ROWS,
@@ -26,14 +28,11 @@ from attsvm.pages.words import (
     with_interval,
 )
 
-if TYPE_CHECKING:
-    from attsvm._fit.result import Fit
-
-fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
+figures = lazy_loader.load("attsvm._fit.figures", suppress_warning=True)
 
 
-def fit_page(fit: "Fit", command: str, threads: int | None = None, *, interrupted: bool = False) -> Page:
-    """The page of a fit, from the arguments of :func:`attsvm.pages.fit_numbers.numbers`.
+def fit_page(fit: Fit, command: str, threads: int | None = None, *, interrupted: bool = False) -> Page:
+    """The page of a fit, from the arguments of :func:`attsvm._fit.numbers.numbers`.
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
     """
@@ -57,7 +56,7 @@ def fit_page(fit: "Fit", command: str, threads: int | None = None, *, interrupte
     )
 
 
-def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
+def _body(fit: Fit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     yield Cards([*_cards(fit, result)])
     compared, theory = result["comparison"], result["theory"]
     if compared:
@@ -65,13 +64,13 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
         columns = ["classifier", "test accuracy", "right token selected"]
         yield Table(comparison_rows(compared), columns, kind="compared")
         yield Text(about_comparison(compared))
-    drawn = [] if result["interrupted"] else fit_figures.draw_all(fit)
+    drawn = [] if result["interrupted"] else figures.draw_all(fit)
     if drawn:
         yield Heading("Figures")
         yield Figures(drawn, wide=["pictures"], most="44rem")
     # where there are pictures, a figure shows them
     if drawn and not any(one.name in ("picks", "pictures") for one in drawn):
-        sequences = fit_figures.single_sequences(fit)
+        sequences = figures.single_sequences(fit)
         if sequences:
             yield Heading("Attention on single sequences")
             yield Part("square", sequences)
@@ -84,7 +83,7 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
     yield Tables(numbers)
 
 
-def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
+def _sizes(fit: Fit, data: dict[str, Any]) -> str:
     tokens = f"{'up to ' * (fit.train.mask is not None)}{counted(data['tokens'], 'token')}"
     if data["queries"] is None:
         return tokens
@@ -92,7 +91,7 @@ def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
     return f"{tokens} and {'up to ' * (fit.train.query_mask is not None)}{data['queries']} {queries}"
 
 
-def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
+def _cards(fit: Fit, result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = "train" if result["accuracy"]["test"] is None else "test"
     value, interval = split_interval(accuracy_of(result, part))
@@ -122,7 +121,7 @@ def _right_share(result: dict[str, Any], part: str) -> str:
     return rate(right[part], result["data"][part], right[f"{part}_interval"])
 
 
-def verdict(fit: "Fit", result: dict[str, Any]) -> str:
+def verdict(fit: Fit, result: dict[str, Any]) -> str:
     """The result in a few sentences."""
     accuracy = result["accuracy"]
     part = "train" if accuracy["test"] is None else "test"
@@ -176,7 +175,7 @@ def _rows(result: dict[str, Any], part: str) -> tuple[int, str]:
     return data[f"{part}_outputs"], "sequences" if data["queries"] in (None, 1) else "queries"
 
 
-def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
+def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
     """Return the warnings shown above the results."""
     training = result["training"]
     if fit.interrupted:
@@ -218,7 +217,7 @@ def _of_sequences(result: dict[str, Any]) -> bool:
     )
 
 
-def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Tables of names and values: prediction and selection, and if a theorem applies separability and direction."""
     accuracy, saturation, selection = result["accuracy"], result["saturation"], result["selection"]
     if accuracy["test"] is not None:
@@ -339,7 +338,7 @@ _NEEDED = math.log(SOFT_BELOW / (1 - SOFT_BELOW))
 """The smallest difference of two logits for which a probability can reach the threshold."""
 
 
-def _farthest_logits(fit: "Fit") -> float:
+def _farthest_logits(fit: Fit) -> float:
     """Upper bound of the difference of two logits of a query under weights of this norm, for any direction."""
     problem = fit.train.canonical
     keys, queries = (np.linalg.norm(rows, axis=-1).max() for rows in (problem.keys, problem.queries))

@@ -1,55 +1,45 @@
 """``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.estimator.settings import LEARNING_RATES
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.texts import FitTextResult
+from attsvm.pages.schemas.texts import FitTextResult, Texts
+from attsvm.pages.schemas.texts import MarginReport as MarginFields
 from attsvm.pages.words import saturation_numbers, share_interval
-
-if TYPE_CHECKING:
-    from attsvm._fit.texts.result import Part, TextFit
 
 LISTED = 12
 """Words in a table."""
 
 
-def text_numbers(
-    fit: "TextFit", *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
-) -> dict[str, Any]:
+def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -> dict[str, Any]:
     """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
-    ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``command``: the
-    command that was run. ``threads``: the limit on threads, if there is one.
+    ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``about``: the
+    command, the seed, and the limit on threads.
     """
-    effective, largest = fit.test.effective, fit.test.largest
+    effective = fit.test.effective
     low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
-    result = {
-        "seed": seed,
-        "threads": threads,
-        "data": {
-            "source": source,
-            "test_source": test,
-            "tokens": fit.encoder.tokens,
-            "sha256": fit.train.texts.sha256,
-            "test_sha256": fit.test.texts.sha256,
-            "classes": fit.classes,
-            "train": len(fit.train.texts),
-            "test": len(fit.test.texts),
-            "vocabulary": len(fit.encoder.vocabulary),
-            "dim": fit.test.sequences.dim,
-            "min_documents": fit.encoder.min_documents,
-            "max_length": fit.encoder.max_length,
+    return FitTextResult.fill(
+        fit,
+        **about,
+        data=Texts.fill(
+            fit,
+            source=source,
+            test_source=test,
+            train=len(fit.train.texts),
+            test=len(fit.test.texts),
+            vocabulary=len(fit.encoder.vocabulary),
             **_odd("train", fit, fit.train),
             **_odd("test", fit, fit.test),
-        },
-        "training": _training(fit.classifier),
-        "accuracy": _accuracy(fit),
-        "effective_words": {
+        ),
+        training=_training(fit.classifier),
+        accuracy=_accuracy(fit),
+        effective_words={
             "measure": "exponential of the attention's entropy, test texts",
             "mean": effective.mean(),
             "low": low,
@@ -57,16 +47,13 @@ def text_numbers(
             "high": high,
             "median_length": np.median(fit.test.sequences.lengths),
         },
-        "saturation": saturation_numbers(largest),
-        "words": _words(fit),
-        "margin_report": _margins(fit.margins),
-        "history": fit.classifier.history_,
-        "seconds": fit.seconds,
-    }
-    return command_result(FitTextResult, command, result)
+        saturation=saturation_numbers(fit.test.largest),
+        words=_words(fit),
+        margin_report=_margins(fit.margins),
+    )
 
 
-def _accuracy(fit: "TextFit") -> dict[str, Any]:
+def _accuracy(fit: TextFit) -> dict[str, Any]:
     found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
     found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
     for name, accuracy in fit.baselines.items():
@@ -74,7 +61,7 @@ def _accuracy(fit: "TextFit") -> dict[str, Any]:
     return found
 
 
-def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
+def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     favoured = int(fit.words.by_class[word].argmax())
     return {
         "word": fit.encoder.vocabulary[word],
@@ -88,7 +75,7 @@ def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
     }
 
 
-def _words(fit: "TextFit") -> dict[str, Any]:
+def _words(fit: TextFit) -> dict[str, Any]:
     listed = fit.listed
     ratio = fit.words.over_frequency[listed]
     order = np.argsort(-ratio, kind="stable")
@@ -111,7 +98,7 @@ def _words(fit: "TextFit") -> dict[str, Any]:
     }
 
 
-def _odd(name: str, fit: "TextFit", part: "Part") -> dict[str, int]:
+def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
     blank = len(fit.encoder.vocabulary)
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
@@ -123,14 +110,12 @@ def _odd(name: str, fit: "TextFit", part: "Part") -> dict[str, int]:
 
 def _training(classifier: AttentionClassifier) -> dict[str, Any]:
     settings = classifier.get_params()
-    kept = {name: settings[name] for name in ("learning_rate", "alpha", "batch_size", "max_steps")}
-    if settings["optimizer"] == "mirror_descent":
-        kept["p"] = settings["p"]
-    if kept["learning_rate"] is None:
-        kept["learning_rate"] = LEARNING_RATES.get(settings["optimizer"])
+    if settings["optimizer"] != "mirror_descent":
+        del settings["p"]
+    if settings["learning_rate"] is None:
+        settings["learning_rate"] = LEARNING_RATES.get(settings["optimizer"])
     return {
-        "optimizer": settings["optimizer"],
-        **kept,
+        **settings,
         "status": classifier.status_,
         "steps_done": classifier.history_["steps"][-1],
         "kept_step": classifier.kept_step_,
@@ -139,16 +124,8 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
 
 def _margins(report: MarginReport) -> dict[str, Any]:
     """The margins of a sample of the training texts; None if they are not defined with slack."""
-    solution = report.solution
-    return {
-        "texts": report.num_sequences,
-        "constraints": report.num_constraints,
-        "separable": report.separable,
-        "slack": None if report.separable else SLACK,
-        "status": solution.status,
-        "gap": solution.gap,
-        "correlation": report.correlation,
-        "margin": report.margin,
-        "margin_ratio": report.margin_ratio,
-        "support_tokens": int(solution.support.sum()),
-    }
+    return MarginFields.fill(
+        report,
+        slack=None if report.separable else SLACK,
+        support_tokens=int(report.solution.support.sum()),
+    )

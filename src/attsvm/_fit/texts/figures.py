@@ -1,18 +1,14 @@
 """The figures of a fit on texts."""
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm._fit.texts.result import TextFit
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.pages.words import number_of_words
 from attsvm.plot import style
-
-if TYPE_CHECKING:
-    from attsvm._fit.texts.result import TextFit
 
 FEW = 500
 """Up to this many points are drawn larger, and as shapes, not as an image."""
@@ -24,13 +20,13 @@ NAMED = 24
 """Most words that are named in the figure of all words."""
 
 
-def draw_text_figures(fit: "TextFit") -> list[Shown]:
+def draw_text_figures(fit: TextFit) -> list[Shown]:
     """Words, effective number of words, how attention concentrates, and learning."""
     drawers = {"words": _words, "effective": _effective, "concentration": _concentration, "learning": _learning}
-    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
+    return draw_each(drawers, fit)
 
 
-def _words(fit: "TextFit") -> Drawn | None:
+def _words(fit: TextFit) -> Drawn | None:
     """Every listed word: its frequency, and its attention over its frequency. None if no word is listed."""
     words, listed = fit.words, fit.listed
     if not len(listed):
@@ -68,7 +64,7 @@ def _words(fit: "TextFit") -> Drawn | None:
     )
     if ratio.min() <= LOWEST:
         caption += f" Words below {LOWEST:g} are drawn there."
-    return Drawn("words", "Which words receive attention", caption, figure)
+    return Drawn("Which words receive attention", caption, figure)
 
 
 def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> None:
@@ -91,7 +87,7 @@ def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> N
             break
 
 
-def _effective(fit: "TextFit") -> Drawn:
+def _effective(fit: TextFit) -> Drawn:
     figure, axis = style.panel("words of the text that are read", "effective number of words", 2.6)
     lengths, effective = fit.test.sequences.lengths, fit.test.effective
     shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
@@ -109,10 +105,10 @@ def _effective(fit: "TextFit") -> Drawn:
         f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
         f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
     )
-    return Drawn("effective", "Effective number of words", caption, figure)
+    return Drawn("Effective number of words", caption, figure)
 
 
-def _concentration(fit: "TextFit") -> Drawn:
+def _concentration(fit: TextFit) -> Drawn:
     figure, axis = style.panel("steps", "effective number of words", 2.6)
     history = fit.classifier.history_
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
@@ -121,10 +117,10 @@ def _concentration(fit: "TextFit") -> Drawn:
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
     caption = "Effective number of words of a sample of the training texts during training."
-    return Drawn("concentration", "Concentration of attention", caption, figure)
+    return Drawn("Concentration of attention", caption, figure)
 
 
-def _learning(fit: "TextFit") -> Drawn:
+def _learning(fit: TextFit) -> Drawn:
     figure, axis = style.panel("steps", "accuracy", 2.6)
     history = fit.classifier.history_
     held_out = "validation_accuracy" in history
@@ -138,4 +134,4 @@ def _learning(fit: "TextFit") -> Drawn:
     )
     style.legend_above(axis, 2)
     caption = "Accuracy on the validation texts, which are held out from the training texts."
-    return Drawn("learning", "Learning", caption, figure)
+    return Drawn("Learning", caption, figure)

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.texts import NextTokenResult
+from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
+from attsvm.pages.schemas.texts import LastWord as LastWordFields
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
 from attsvm.results import Status
-
-if TYPE_CHECKING:
-    from attsvm._fit.texts.next_words import LastWord, NextWords
 
 EXAMPLES = 4
 """Held-out contexts that are shown of a last word."""
@@ -28,7 +26,7 @@ RULES = {
 """What is compared with trained attention. Only the first one is the theory's."""
 
 
-def next_token_page(done: "NextWords", **about: Any) -> Page:
+def next_token_page(done: NextWords, **about: Any) -> Page:
     """The page of a fit, from the arguments of :func:`next_word_numbers`."""
     result = next_word_numbers(done, **about)
     data = result["data"]
@@ -46,7 +44,7 @@ def next_token_page(done: "NextWords", **about: Any) -> Page:
     )
 
 
-def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
+def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
     agreement = result["held_out"]["agreement"]
     yield Cards([_card(name, agreement[rule]) for rule, name in RULES.items()])
     yield Heading("Last words")
@@ -78,7 +76,7 @@ def _card(name: str, found: dict[str, Any]) -> Card:
     return Card(name.capitalize(), value, f"{interval}; {small}" if interval else small)
 
 
-def _of_last_word(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
+def _of_last_word(done: NextWords, one: LastWord, numbers: dict[str, Any]) -> Iterator[AnyPart]:
     found, names = numbers["held_out"], done.train.names
     yield Text(
         f"{numbers['label_absent']:,} of the {numbers['contexts']:,} training contexts do not contain their next word "
@@ -153,7 +151,7 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(done: NextWords, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Agreement, next words, data."""
     found, data = result["held_out"], result["data"]
     for key, name in (
@@ -181,7 +179,7 @@ def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Row
     )
 
 
-def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     """The components of each level of priority, from the highest one, with what to show of each word."""
     graph = one.graph
     contexts = graph.contexts
@@ -205,7 +203,7 @@ def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]
     return [sorted(row, key=lambda box: -len(box["words"])) for row in rows]
 
 
-def _example(one: "LastWord", names: tuple[str, ...], place: int) -> dict[str, Any]:
+def _example(one: LastWord, names: tuple[str, ...], place: int) -> dict[str, Any]:
     context, selected = one.held_out[place], one.selected
     rows = [("trained", one.attention[place])]
     if one.predicted:
@@ -226,66 +224,46 @@ def _shaded(context: np.ndarray, shares: np.ndarray, names: tuple[str, ...]) -> 
     return spans
 
 
-def next_word_numbers(
-    done: "NextWords", *, source: str, sha256: str, command: str, threads: int | None = None
-) -> dict[str, Any]:
+def next_word_numbers(done: NextWords, *, source: str, sha256: str, **about: Any) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
-    ``source``, ``sha256``: the source of the texts, and their hash. ``command``: the command that was run. ``threads``:
-    the limit on threads, if there is one.
+    ``source``, ``sha256``: the source of the texts, and their hash. ``about``: the command, and the limit on threads.
     """
-    options = done.options
     flat = np.concatenate(done.train.documents)
     other = len(done.train.names) - 1
-    result = {
-        "seed": options.seed,
-        "threads": threads,
-        "data": {
-            "source": source,
-            "sha256": sha256,
-            "train": len(done.train.documents),
-            "test": len(done.test.documents),
-            "train_words": len(flat),
-            "vocabulary": other,
-            "in_vocabulary": float(np.mean(flat != other)),
-            "length": options.length,
-            "dim": options.dim,
-        },
-        "training": {
-            "optimizer": "gradient descent with momentum",
-            "learning_rate": options.learning_rate,
-            "steps": options.steps,
-            "contexts": options.contexts,
-        },
-        "held_out": _compared(done.last_words, other),
-        "last_words": [_of_word(done, one) for one in done.last_words],
-        "seconds": done.seconds,
-    }
-    return command_result(NextTokenResult, command, result)
+    return NextTokenResult.fill(
+        done,
+        **about,
+        data=Corpus.fill(
+            done,
+            source=source,
+            sha256=sha256,
+            train=len(done.train.documents),
+            test=len(done.test.documents),
+            train_words=len(flat),
+            vocabulary=other,
+            in_vocabulary=np.mean(flat != other),
+        ),
+        training=Descent.fill(done.options, optimizer="gradient descent with momentum"),
+        held_out=_compared(done.last_words, other),
+        last_words=[_of_word(done, one) for one in done.last_words],
+    )
 
 
-def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
-    graph, other = one.graph, len(done.train.names) - 1
-    components = graph.components(one.number)
-    return {
-        "word": done.train.names[one.number],
-        "contexts": graph.num_contexts,
-        "label_absent": graph.num_dropped,
-        "edges": len(graph.edges),
-        "components": len(components),
-        "largest_component": max(map(len, components)),
-        "status": one.solution.status,
-        "gap": one.solution.gap,
-        "value": one.solution.value,
-        "finite_status": one.finite.status,
-        "finite_norm": float(np.linalg.norm(one.finite.weights)),
-        "loss": one.loss,
-        "least_loss": one.finite.loss,
-        "held_out": _compared([one], other),
-    }
+def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
+    components = one.graph.components(one.number)
+    return LastWordFields.fill(
+        one,
+        word=done.train.names[one.number],
+        edges=len(one.graph.edges),
+        components=len(components),
+        largest_component=max(map(len, components)),
+        finite_norm=np.linalg.norm(one.finite.weights),
+        held_out=_compared([one], len(done.train.names) - 1),
+    )
 
 
-def _compared(words: Sequence["LastWord"], other: int) -> dict[str, Any]:
+def _compared(words: Sequence[LastWord], other: int) -> dict[str, Any]:
     """Agreement with trained attention and with the next word, over held-out contexts that have a prediction."""
     rows = [one.selected for one in words if one.predicted]
     names = ("attention", *RULES)

@@ -1,8 +1,7 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure, and the attention on single sequences."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -12,21 +11,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from attsvm._fit.evaluation import Evaluation
+from attsvm._fit.numbers import weights_symbol
+from attsvm._fit.result import Fit
 from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
-from attsvm.pages.figure import Drawn, Shown, draw_each
-from attsvm.pages.fit_numbers import weights_symbol
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider, slider_words
+from attsvm.pages.page import Shown
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.plot.series import DATA, cells, keep
 from attsvm.problem import Problem
 from attsvm.training.records import recorded_attention
-
-if TYPE_CHECKING:
-    from attsvm._fit.evaluation import Evaluation
-    from attsvm._fit.result import Fit
 
 COLUMNS = 8
 
@@ -37,9 +35,9 @@ PICKS = 5
 """Pictures in a row of the figure of selected tokens."""
 
 
-def draw_all(fit: "Fit") -> list[Shown]:
+def draw_all(fit: Fit) -> list[Shown]:
     """Draw every figure that applies to a fit. If its source has pictures, they are shown."""
-    drawers: dict[str, Callable[[Fit], Drawn | None]] = {
+    drawers = {
         "picks": _picks,
         "pictures": _pictures,
         "attention": _attention_map,
@@ -48,10 +46,10 @@ def draw_all(fit: "Fit") -> list[Shown]:
         "learning": _learning,
         "saturation": _saturation,
     }
-    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
+    return draw_each(drawers, fit)
 
 
-def _learning(fit: "Fit") -> Drawn | None:
+def _learning(fit: Fit) -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -73,10 +71,10 @@ def _learning(fit: "Fit") -> Drawn | None:
         f"Top: logistic loss on {fit.train.num_sequences} training sequences. Bottom: share classified correctly. "
         "Dotted: logistic regression on the mean token."
     )
-    return Drawn("learning", "Learning", caption, figure)
+    return Drawn("Learning", caption, figure)
 
 
-def _saturation(fit: "Fit") -> Drawn | None:
+def _saturation(fit: Fit) -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -95,10 +93,10 @@ def _saturation(fit: "Fit") -> Drawn | None:
         "Top: the largest softmax probability of each training query; the attention is saturated if its median is at "
         f"least {SOFT_BELOW}. Bottom: the norm of {W}."
     )
-    return Drawn("saturation", "Saturation", caption, figure)
+    return Drawn("Saturation", caption, figure)
 
 
-def _direction(fit: "Fit") -> Drawn | None:
+def _direction(fit: Fit) -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
     if not fit.run.step or "direction_error" not in history:
         return None
@@ -115,10 +113,10 @@ def _direction(fit: "Fit") -> Drawn | None:
         f"Top: 1 − cosine between {W} and the Att-SVM of the tokens that it selects at the end. Bottom: training "
         "queries whose selection is not yet the final one."
     )
-    return Drawn("direction", f"Direction error of {W}", caption, figure)
+    return Drawn(f"Direction error of {W}", caption, figure)
 
 
-def _picks(fit: "Fit") -> Drawn | None:
+def _picks(fit: Fit) -> Drawn | None:
     """Pictures with the selected token, where it is known which token decides the label."""
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
@@ -128,33 +126,37 @@ def _picks(fit: "Fit") -> Drawn | None:
     shown = [np.flatnonzero(right)[: 2 * PICKS], np.flatnonzero(~right)[: 2 * PICKS]]
     chosen = [numbers[i : i + PICKS] for numbers in shown for i in range(0, len(numbers), PICKS)]
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(shown))
-    figure = Figure(figsize=(style.WIDTH, 0.66 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), PICKS, squeeze=False, subplot_kw=DATA)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for row, numbers in zip(axes, chosen, strict=True):
-        for axis, i in zip(row, numbers, strict=False):
-            _picture(axis, pictures.brightness[i])
-            if not right[i]:
-                _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
-            right_or_wrong = [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)]
-            frames.draw(axis, i, right_or_wrong)
-            if not found.correct[i]:
-                look: dict[str, Any] = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
-                axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
+    figure, placed = _grid(chosen, PICKS, 0.66)
+    for axis, i in placed:
+        _picture(axis, pictures.brightness[i])
+        if not right[i]:
+            _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
+        frames.draw(axis, i, [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)])
+        if not found.correct[i]:
+            look: dict[str, Any] = {"marker": "x", "color": style.VERMILLION, "ms": 4, "clip_on": False}
+            axis.add_line(Line2D([1.02], [0.5], transform=axis.transAxes, **look))
     caption = (
         f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "
         f"attention (orange frame), and the first {len(shown[1])} of the {(~right).sum():,} in which another one has "
         "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
         "the largest. A red cross: misclassified."
     )
-    return Drawn("picks", "Which token is selected", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Which token is selected", caption + frames.caption, figure, frames.over_steps)
+
+
+def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figure, list[tuple[Axes, int]]]:
+    """A figure with rows of pictures of this height, and the axes of each picture by its number."""
+    figure = Figure(figsize=(style.WIDTH, height * len(rows) + 0.02))
+    axes = figure.subplots(len(rows), columns, squeeze=False, subplot_kw=DATA)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, [pair for of_row in zip(axes, rows, strict=True) for pair in zip(*of_row, strict=False)]
 
 
 class _TokenFrames:
     """Frames around the tokens of pictures, each as opaque as its attention relative to the largest, over the steps."""
 
-    def __init__(self, fit: "Fit", part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
+    def __init__(self, fit: Fit, part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
         rows = np.unique(numbers)
         steps, attention = recorded_attention(fit.run, part, rows)
         shares = attention[:, :, 0]
@@ -204,7 +206,7 @@ def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opaci
     return frame
 
 
-def _pictures(fit: "Fit") -> Drawn | None:
+def _pictures(fit: Fit) -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     if pictures is None or fit.relevant is not None:
@@ -217,16 +219,10 @@ def _pictures(fit: "Fit") -> Drawn | None:
     if len(wrong):
         chosen.append(wrong[:COLUMNS])
     frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(chosen))
-    figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
-    axes = figure.subplots(len(chosen), COLUMNS, squeeze=False, subplot_kw=DATA)
-    for row, numbers in zip(axes, chosen, strict=True):
-        for place, axis in enumerate(row):
-            axis.set_axis_off()
-            if place < len(numbers):
-                i = numbers[place]
-                _picture(axis, pictures.brightness[i])
-                colour = style.ORANGE if found.correct[i] else style.VERMILLION
-                frames.draw(axis, i, [colour] * part.num_tokens)
+    figure, placed = _grid(chosen, COLUMNS, 0.44)
+    for axis, i in placed:
+        _picture(axis, pictures.brightness[i])
+        frames.draw(axis, i, [style.ORANGE if found.correct[i] else style.VERMILLION] * part.num_tokens)
     per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(fit), strict=True))
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
@@ -237,10 +233,10 @@ def _pictures(fit: "Fit") -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("pictures", "Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
 
 
-def _attention_map(fit: "Fit") -> Drawn | None:
+def _attention_map(fit: Fit) -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     # where the deciding token is at a random place, a mean over pictures shows nothing
@@ -265,10 +261,10 @@ def _attention_map(fit: "Fit") -> Drawn | None:
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
-    return Drawn("attention", "Mean attention by class", caption, figure)
+    return Drawn("Mean attention by class", caption, figure)
 
 
-def _token_counts(fit: "Fit") -> Drawn | None:
+def _token_counts(fit: Fit) -> Drawn | None:
     if _pictures_of(fit, fit.train) is not None:
         return None
     T = fit.train.num_tokens
@@ -289,21 +285,21 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
-    return Drawn("selection", "Selected tokens", caption, figure)
+    return Drawn("Selected tokens", caption, figure)
 
 
-def _shown(fit: "Fit") -> tuple[Problem, "Evaluation", str]:
+def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
     """The test sequences if there are any, else the training sequences."""
     if fit.test is not None and fit.on_test is not None:
         return fit.test, fit.on_test, "test"
     return fit.train, fit.on_train, "training"
 
 
-def _pictures_of(fit: "Fit", part: Problem) -> Pictures | None:
+def _pictures_of(fit: Fit, part: Problem) -> Pictures | None:
     return None if fit.source is None else fit.source.pictures(part.tokens)
 
 
-def _label_names(fit: "Fit") -> tuple[Any, Any]:
+def _label_names(fit: Fit) -> tuple[Any, Any]:
     return fit.classes or ("+1", "−1")
 
 
@@ -342,7 +338,7 @@ def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, da
     axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)
 
 
-def single_sequences(fit: "Fit") -> dict[str, Any] | None:
+def single_sequences(fit: Fit) -> dict[str, Any] | None:
     """Show the first queries of the test sequences, or of the training sequences if there are none.
 
     Returns the values of a part of shape "square"; None if sequences are too long.
