@@ -10,9 +10,9 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.layers import attention_layers  # noqa: E402
 from attsvm.inspect.residual import residual_stream  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 
 def circuit_explanation():

@@ -87,11 +87,11 @@ class Explanation:
 
     Examples
     --------
-    >>> import torch
+    >>> import torch, transformers
     >>> import attsvm.torch
-    >>> from attsvm.inspect.attention_only import AttentionOnly
     >>> _ = torch.manual_seed(0)
-    >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+    >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+    >>> model, tokens = transformers.GPT2Model(config).double(), torch.randint(64, (4, 16))
     >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
     >>> explanation = inspection.explain(1, [0])
     >>> explanation.error < 1e-12
@@ -213,11 +213,11 @@ class Explanation:
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (16, 16))
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.5)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (16, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens[:8]}, margins=False)
         >>> test = inspection.explain(1, 0).test({"input_ids": tokens[8:]}, controls=2)
         >>> len(test.control_necessity)

@@ -215,14 +215,14 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
         >>> list(inspection.explain(1, [0, 2]).groups)
-        ['constant', 'embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
         if self.source is None:
             raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
@@ -253,12 +253,12 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
         >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(AttentionOnly(), batch, margins=False)
+        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
         >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
         >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
         ((5, 2), (5,))

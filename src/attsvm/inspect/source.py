@@ -55,7 +55,7 @@ class Source:
 
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
         """The table of embeddings of the tokens, if the model is known to have one of this width."""
-        ask: Any = getattr(self.model, "get_input_embeddings", lambda: getattr(self.model, "embedding", None))
+        ask: Any = getattr(self.model, "get_input_embeddings", lambda: None)
         table = ask()
         if not isinstance(table, nn.Embedding) or table.embedding_dim != size:
             return None
