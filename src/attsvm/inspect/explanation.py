@@ -175,7 +175,7 @@ class Explanation:
         seed: int = 0,
         progress: bool = False,
     ) -> CausalTest:
-        """Test on other sequences whether a reason is sufficient and necessary, in the running model.
+        """Test on other sequences whether a reason is sufficient and necessary.
 
         The queries of the heads are made from the origins ``query`` and their keys from the origins ``key`` of each
         token itself, and from all other origins of random tokens of the batch (sufficiency); or these origins are of
@@ -193,8 +193,9 @@ class Explanation:
             Number of random reasons of equal size that share no origin with this one on the same side. Each has a
             resampling of its own. Where few origins are left, some occur several times, or are smaller.
         measure : callable, optional
-            A number that decreases if the heads fail, from the output of the model. By default the mean attention to
-            the selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
+            A number that decreases if the heads fail, from the output of the model. The model then runs with the
+            changed queries and keys, by ``scaled_dot_product_attention``. By default the mean attention to the
+            selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
         seed : int
             Of the resampling and the controls.
         progress : bool
@@ -207,9 +208,8 @@ class Explanation:
         Raises
         ------
         ProblemError
-            If there are no such groups, resampling everything lowers the score by less than 5 % (as for heads that
-            attend evenly, or by rotary positions alone), or the attention of the model is not one call of
-            ``scaled_dot_product_attention``.
+            If there are no such groups, or resampling everything lowers the score by less than 5 %, as for heads that
+            attend evenly, or by rotary positions alone.
 
         Examples
         --------

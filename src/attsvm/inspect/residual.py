@@ -9,16 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import SDPA_ARGUMENTS, AttentionCalls
-from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.attention_calls import SDPA_ARGUMENTS
 from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
-
-Streams = tuple[Tensor | None, Tensor | None]
-"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,8 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     return Residual(reader, before, [_together(of_step) for of_step in written])
 
 
-class Reached(Exception):
-    """Stops a pass of the model at the layer whose stream is recorded or replaced."""
+class _Reached(Exception):
+    """Stops a pass of the model at the layer whose stream is recorded."""
 
 
 def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
@@ -103,14 +100,14 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
         into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
 
     def stop(*_: Any) -> None:
-        raise Reached
+        raise _Reached
 
     with contextlib.ExitStack() as stack:
         stack.callback(until.register_forward_pre_hook(stop).remove)
         hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
         for hook in (hook for of_step in hooks for hook in of_step):
             stack.callback(hook.remove)
-        with contextlib.suppress(Reached):
+        with contextlib.suppress(_Reached):
             call_model(model, batch)
     for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
         if len(tensors) != len(of_step):
@@ -125,71 +122,43 @@ def _together(pieces: list[Parts]) -> Parts:
     return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
 
 
-class _OtherQueriesAndKeys(AttentionCalls):
-    """Calls scaled_dot_product_attention with other queries and keys for some heads, and keeps all calls."""
+@contextlib.contextmanager
+def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: Tensor, keys: Tensor) -> Iterator[None]:
+    """Let a module call scaled_dot_product_attention with other queries and keys for some heads.
 
-    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
+    ``queries``, ``keys``: shape (b, heads, T, d_h).
+
+    Raises ProblemError if the module ran, and made no such call.
+    """
+    mode = _OtherCalls(list(heads), queries, keys)
+
+    def after(*_: Any) -> None:
+        mode.__exit__(None, None, None)
+        if not mode.called:
+            raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(module.register_forward_pre_hook(lambda *_: mode.__enter__() and None).remove)
+        stack.callback(module.register_forward_hook(after).remove)
+        yield
+
+
+class _OtherCalls(TorchFunctionMode):
+    def __init__(self, heads: list[int], queries: Tensor, keys: Tensor) -> None:
         super().__init__()
-        self.heads, self.query, self.key = list(heads), query, key
+        self.heads, self.given, self.called = heads, {"query": queries, "key": keys}, False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is not functional.scaled_dot_product_attention:
-            return super().__torch_function__(func, types, args, kwargs)
-        given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
-        repeats = given["query"].shape[1] // given["key"].shape[1]
+            return func(*args, **(kwargs or {}))
+        call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
+        repeats = call["query"].shape[1] // call["key"].shape[1]
         for name in ("key", "value"):  # heads that share keys get their own
-            given[name] = given[name].repeat_interleave(repeats, 1)
-        given.pop("enable_gqa", None)
-        for name, other in (("query", self.query), ("key", self.key)):
-            if other is not None:
-                given[name] = given[name].clone()
-                given[name][:, self.heads] = other[:, self.heads]
-        return super().__torch_function__(func, types, kwargs=given)
-
-
-@contextlib.contextmanager
-def other_streams(
-    module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool
-) -> Iterator[list[AttentionCall]]:
-    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
-
-    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
-    """
-    forward = module.forward
-    found: list[AttentionCall] = []
-
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        like = arguments[0] if arguments else keywords["hidden_states"]
-
-        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, AttentionCall]:
-            """One run of the module, with these queries and keys of the heads if they are given."""
-            states = states.to(like)
-            with _OtherQueriesAndKeys(heads, query, key) as mode:
-                if arguments:
-                    output = forward(states, *arguments[1:], **keywords)
-                else:
-                    output = forward(**{**keywords, "hidden_states": states})
-            if len(mode.calls) != 1:
-                raise ProblemError(
-                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
-                    f" {len(mode.calls)}"
-                )
-            return output, mode.calls[0]
-
-        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
-        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
-        found.append(call)
-        if ends:
-            raise Reached
-        return output
-
-    own = module.__dict__.get("forward")
-    module.forward = run
-    try:
-        yield found
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
+            call[name] = call[name].repeat_interleave(repeats, 1)
+        call.pop("enable_gqa", None)
+        for name, other in self.given.items():
+            call[name] = call[name].index_copy(1, torch.tensor(self.heads, device=other.device), other.to(call[name]))
+        self.called = True
+        return func(**call)
