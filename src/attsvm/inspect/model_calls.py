@@ -92,21 +92,6 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_cache(model: nn.Module) -> Iterator[None]:
-    """Let a language model keep no keys and values of a call; restored afterwards."""
-    config: Any = getattr(model, "config", None)
-    before = getattr(config, "use_cache", None)
-    if before is None:
-        yield
-        return
-    config.use_cache = False
-    try:
-        yield
-    finally:
-        config.use_cache = before
-
-
-@contextlib.contextmanager
 def placed(model: nn.Module, device: str | None) -> Iterator[None]:
     """Move a model to a device, and back afterwards; without a name, leave it where it is."""
     if device is None:

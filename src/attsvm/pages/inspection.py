@@ -16,8 +16,8 @@ from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Ta
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found
     from attsvm.inspect import Inspection
-    from attsvm.inspect.saved_models import Found
     from attsvm.pages.figure import Shown
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps

@@ -11,10 +11,10 @@ from attsvm.pages.schemas.model import fields_of
 from attsvm.results import Status
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found, TestedReason
     from attsvm.inspect import Explanation, Inspection
     from attsvm.inspect.heads import Head
     from attsvm.inspect.reasons import Reasons
-    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
 
 

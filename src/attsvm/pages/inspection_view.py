@@ -11,8 +11,8 @@ from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Te
 from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found, TestedReason
     from attsvm.inspect import Explanation
-    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
     from attsvm.svm.margin_interval import MarginInterval
 
