@@ -20,6 +20,7 @@ from attsvm.inspect.measures import attention_of
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
 from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
+from attsvm.inspect.robustness import robustness
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
@@ -246,7 +247,9 @@ class _Work:
                 attention = attention_of(layer.probabilities(head), layer.allowed, special, own, tokens)
                 known = layer.projections is not None
                 rank = float(effective_rank(singular_values(layer.weights(), head))) if known else None
-                numbers = {**attention.numbers, "effective_rank": rank, **ahead}
+                least = robustness(layer, head, attention.selected)
+                changes = {"query_robustness": least.query_share, "key_robustness": least.key_share}
+                numbers = {**attention.numbers, **changes, "effective_rank": rank, **ahead}
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:

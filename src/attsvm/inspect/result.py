@@ -13,9 +13,11 @@ from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
+from attsvm.inspect.weights import Layer
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
@@ -265,11 +267,47 @@ class Inspection(Result):
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
-        if self.source is None:
-            raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        captured = self.source.captured(layer, head)
+        captured = self._captured("reading_directions", layer, head)
+        assert self.source is not None
         table = self.source.embeddings(captured.tokens.shape[-1])
         return reading_directions(captured, head, count, ends, self.source.tokens, table)
+
+    def robustness(self, layer: int, head: int) -> Robustness:
+        """The smallest change of each query of a head, and of the input of a key, that alters its selection.
+
+        The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+
+        Returns
+        -------
+        Robustness
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such head.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.robustness(0, 1).query.shape
+        (3, 4)
+        """
+        captured = self._captured("robustness", layer, head)
+        return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
+
+    def _captured(self, method: str, layer: int, head: int) -> Layer:
+        if self.source is None:
+            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model")
+        return self.source.captured(layer, head)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

@@ -284,6 +284,7 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
     """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
     defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     left_out = {"own_share", "previous_share", "duplicate_share", "induction_share"}
+    left_out |= {"query_robustness", "key_robustness"}
     shown = [one for one in defined if one.name not in left_out]  # six columns fit into eighty characters
     rows = []
     for layer in sorted({head.layer for head in inspection.heads}):
