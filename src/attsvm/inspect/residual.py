@@ -1,12 +1,14 @@
 """The residual stream that enters a layer, split by origin, and runs of a model with other streams in its place."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -31,9 +33,12 @@ class Residual:
         """Every origin that adds to the stream."""
         return list(dict.fromkeys(origin for parts in self.written for origin in parts))
 
-    def entering(self) -> Parts:
-        """What enters the layer, by origin, with every norm at its actual scale."""
-        return self._read(self.written)
+    def entering(self, features: Mapping[str, Float[np.ndarray, "k d"]] | None = None) -> Parts:
+        """What enters the layer, by origin, with every norm at its actual scale.
+
+        ``features``: vectors of more origins; see :func:`with_features`.
+        """
+        return self._read(self.written, features or {})
 
     def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
@@ -55,13 +60,32 @@ class Residual:
             return {"": mine + other[sequences, tokens]}
 
         # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
+        return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
 
-    def _read(self, written: list[Parts]) -> Parts:
+    def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
         parts: Parts = {}
         for step, of_step in zip(self.steps, written, strict=True):
             parts = step.changed(parts, of_step)
-        return normed(self.reader.norm, parts)
+        return normed(self.reader.norm, with_features(parts, features))
+
+
+def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
+    """Take out of every origin what it adds along some vectors, and make it origins of their own.
+
+    What an origin adds at a place is a combination of all vectors, by least squares, and a rest. The combinations of
+    all origins add up to those of the features, and the rests stay where they were.
+    """
+    if not features:
+        return parts
+    vectors = torch.as_tensor(np.concatenate(list(features.values())))
+    dual = torch.linalg.pinv(vectors)  # (d, m): the coefficients of a part p are p @ dual
+    taken = sum(parts.values(), torch.zeros(())) @ dual
+    ends = np.cumsum([len(of_feature) for of_feature in features.values()])
+    found = {origin: part - part @ dual @ vectors for origin, part in parts.items()}
+    for (name, of_feature), end in zip(features.items(), ends, strict=True):
+        at = slice(end - len(of_feature), end)
+        found[name] = taken[..., at] @ vectors[at]
+    return found
 
 
 def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:

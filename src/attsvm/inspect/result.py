@@ -1,6 +1,6 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -185,7 +185,14 @@ class Inspection(Result):
         found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
         return {name: of_set for name, of_set in found.items() if of_set}
 
-    def explain(self, layer: int, heads: Collection[int] | int, pattern: str | None = None) -> Explanation:
+    def explain(
+        self,
+        layer: int,
+        heads: Collection[int] | int,
+        pattern: str | None = None,
+        *,
+        origins: Mapping[str, Any] | None = None,
+    ) -> Explanation:
         """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
 
         Parameters
@@ -197,6 +204,10 @@ class Inspection(Result):
         pattern : str, optional
             "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
             the runner-up is the largest logit outside of it. By default all decisions count.
+        origins : dict of str to array of shape (d,) or (k, d), optional
+            More origins by their vectors in the residual stream before the norm of the layer, such as decoder vectors
+            of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
+            it and belongs to them; the sum remains the same.
 
         Returns
         -------
@@ -207,8 +218,8 @@ class Inspection(Result):
         ProblemError
             If the inspection was loaded from a file, the family of the model does not describe its residual stream
             (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
-            their W is not known, no query decides for a token of the pattern, or the model rounds the stream by more
-            than 0.1 %, as with weights in bfloat16.
+            their W is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query decides for
+            a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----
@@ -230,7 +241,9 @@ class Inspection(Result):
             raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
         sets = self.sets()
         sets.pop("none of these", None)
-        return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
+        return explained(
+            self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets, origins
+        )
 
     def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
