@@ -34,7 +34,7 @@ from attsvm.svm.threads import threads_for
 @reports("inspection")
 def inspect(
     model: nn.Module,
-    batch: Any,
+    batch: Any = None,
     *,
     family: str | Family | type[Family] | None = None,
     heads: Collection[tuple[int, int]] | None = None,
@@ -54,11 +54,12 @@ def inspect(
     Parameters
     ----------
     model : torch.nn.Module
-        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``. It
-        is left unchanged.
+        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``; or a
+        :class:`Cache` of queries and keys. It is left unchanged.
     batch : mapping, tuple or Tensor
         The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
         their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
+        By default ``model.batch``, which a :class:`Cache` has.
     family : str, Family or subclass of Family, optional
         How the attention of the model is read: a family's name such as "BERT", an import path
         ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
@@ -145,7 +146,7 @@ def inspect(
         check_integer("queries", queries, 1)
     check_seed(seed)
     layers = attention_layers(model, family)
-    batch, special = without_special(batch)
+    batch, special = without_special(getattr(model, "batch", None) if batch is None else batch)
     source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
     solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)

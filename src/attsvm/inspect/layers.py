@@ -69,7 +69,7 @@ class AttentionLayer:
             queries, keys = call.query.new_zeros(len(call.query), Q, 0), call.key.new_zeros(len(call.key), T, 0)
             is_self = Q == T and len({id(one) for one in tokens if one.shape[:2] == keys.shape[:2]}) < 2
             return LayerInputs(call, queries, keys, is_self, rotation=None, given=True)
-        self.recipe, queries, keys = found
+        self.recipe, queries, keys, rotation = found
         sides = self.recipe.query, self.recipe.key
         given = sides[0].rotated != sides[1].rotated or any(side.norm is not None for side in sides)
         turned = rotation if sides[0].rotated and not given else None

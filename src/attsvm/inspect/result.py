@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.inspect.availability import Available, available
 from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
@@ -17,7 +18,6 @@ from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
-from attsvm.inspect.weights import Layer
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
@@ -237,13 +237,10 @@ class Inspection(Result):
         >>> list(inspection.explain(1, [0, 2]).groups)
         ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
-        if self.source is None:
-            raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
-        sets = self.sets()
+        source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
-        return explained(
-            self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets, origins
-        )
+        chosen = heads if isinstance(heads, Collection) else [heads]
+        return explained(source, layer, chosen, pattern, sets, origins)
 
     def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
@@ -280,10 +277,37 @@ class Inspection(Result):
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
-        captured = self._captured("reading_directions", layer, head)
-        assert self.source is not None
-        table = self.source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, self.source.tokens, table)
+        source = self._source("reading_directions")
+        captured = source.captured(layer, head)
+        table = source.embeddings(captured.tokens.shape[-1])
+        return reading_directions(captured, head, count, ends, source.tokens, table)
+
+    def available(self, layer: int = 0) -> Available:
+        """What is known of a layer beside selections, concentration and margins.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+
+        Returns
+        -------
+        Available
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such layer.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
+        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
+        """
+        return available(self._source("available"), layer)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.
@@ -314,13 +338,13 @@ class Inspection(Result):
         >>> found.robustness(0, 1).query.shape
         (3, 4)
         """
-        captured = self._captured("robustness", layer, head)
+        captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
 
-    def _captured(self, method: str, layer: int, head: int) -> Layer:
+    def _source(self, method: str) -> Source:
         if self.source is None:
-            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model")
-        return self.source.captured(layer, head)
+            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
+        return self.source
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

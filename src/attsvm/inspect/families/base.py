@@ -68,9 +68,10 @@ class Family(ABC):
         return seen
 
     def rotation(self, module: Any, arguments: dict[str, Any], num_tokens: int) -> Rotation | None:
-        """Cosines and sines (b or 1, T, d_r) of rotary positions; by default the argument ``position_embeddings``.
+        """Cosines and sines of rotary positions; by default the argument ``position_embeddings``.
 
-        The coordinates i and i + d_r/2 of each head are rotated together.
+        Of shapes (b or 1, T, d_r) for the first d_r coordinates of each head, or (b or 1, T, d_r/2) for its pairs. The
+        coordinates i and i + d_r/2 are rotated together, or 2i and 2i + 1.
         """
         found = arguments.get("position_embeddings")
         if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
