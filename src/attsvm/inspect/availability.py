@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.families.stream import AddsHeads
 from attsvm.inspect.source import Source
 
 
@@ -35,5 +36,5 @@ def _describes(source: Source, index: int) -> bool:
         steps = source.layers[index].family.stream(source.model)
     except ProblemError:
         return False
-    there = any(step.reader is not None and step.reader.attention is module for step in steps)
+    there = any(isinstance(step, AddsHeads) and step.attention is module for step in steps)
     return there and layer.given is None and layer.bias is None

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.attention_calls import SDPA_ARGUMENTS
-from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
+from attsvm.inspect.families.stream import AddsHeads, Norms, Parts, Step, joined, normed, watch, written
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
 
@@ -65,7 +65,7 @@ class Residual:
     def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
         parts: Parts = {}
         for step, of_step in zip(self.steps, written, strict=True):
-            parts = step.changed(parts, of_step)
+            parts = normed(step.module, parts) if isinstance(step, Norms) else joined(parts, of_step)
         return normed(self.reader.norm, with_features(parts, features))
 
 
@@ -94,29 +94,29 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
     """
     steps = layer.family.stream(model)
-    readers = [step.reader for step in steps]
-    at = next((k for k, one in enumerate(readers) if one is not None and one.attention is layer.module), None)
-    reader = None if at is None else readers[at]
+    readers = [step for step in steps if isinstance(step, AddsHeads)]
+    reader = next((one for one in readers if one.attention is layer.module), None)
     if reader is None:
         raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
-    before = steps[:at]
-    written: list[list[Parts]] = [[] for _ in before]
-    layers = [sum(one is not None for one in readers[:k]) for k in range(len(before))]
+    before = steps[: steps.index(reader)]
+    pieces: list[list[Parts]] = [[] for _ in before]
     with torch.no_grad(), evaluating(model):
         for piece in chunks(on_device_of(model, batch)):
             kept = _kept(model, piece, before, reader.attention)
-            size = max(len(tensor) for tensors in kept for tensor in tensors)
-            for step, tensors, count, into in zip(before, kept, layers, written, strict=True):
-                into.append(step.written([tensor.expand(size, -1, -1) for tensor in tensors], count))
-    return Residual(reader, before, [_together(of_step) for of_step in written])
+            size = max(len(tensor) for tensor in kept if tensor is not None)
+            number = 0
+            for step, tensor, into in zip(before, kept, pieces, strict=True):
+                into.append(written(step, None if tensor is None else tensor.expand(size, -1, -1), number))
+                number += isinstance(step, AddsHeads)
+    return Residual(reader, before, [_together(of_step) for of_step in pieces])
 
 
 class _Reached(Exception):
     """Stops a pass of the model at the layer whose stream is recorded."""
 
 
-def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
-    """What each step keeps of one call of a model, which ends before a module."""
+def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[Tensor | None]:
+    """What is kept for each step of one call of a model, which ends before a module."""
     kept: list[list[Tensor]] = [[] for _ in steps]
 
     def keep(into: list[Tensor], tensor: Tensor) -> None:
@@ -128,18 +128,19 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
 
     with contextlib.ExitStack() as stack:
         stack.callback(until.register_forward_pre_hook(stop).remove)
-        hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
-        for hook in (hook for of_step in hooks for hook in of_step):
-            stack.callback(hook.remove)
+        hooks = [watch(step, partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
+        for hook in hooks:
+            if hook is not None:
+                stack.callback(hook.remove)
         with contextlib.suppress(_Reached):
             call_model(model, batch)
-    for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
-        if len(tensors) != len(of_step):
+    for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
+        if hook is not None and len(tensors) != 1:
             raise ProblemError(
-                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected"
-                f" {len(of_step)} calls of its module in a pass, got {len(tensors)}"
+                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected one call of its"
+                f" module in a pass, got {len(tensors)}"
             )
-    return kept
+    return [tensors[0] if tensors else None for tensors in kept]
 
 
 def _together(pieces: list[Parts]) -> Parts:
