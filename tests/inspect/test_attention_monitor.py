@@ -14,11 +14,11 @@ import torch  # noqa: E402
 import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.attention_calls import read_call  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
 from attsvm.inspect.monitoring.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {
     "frobenius_norm",

@@ -10,9 +10,9 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.layers import attention_layers  # noqa: E402
 from attsvm.inspect.residual import residual_stream  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 
 def circuit_explanation():
@@ -52,7 +52,8 @@ def test_a_measure_of_the_output_is_that_of_the_running_model():
         own = model(held_out["input_ids"])
     torch.testing.assert_close(outputs[0], own)
     assert (outputs[1] - own).abs().max() > 1e-3
-    assert "forward" not in vars(model.layers[1])
+    assert not model.layers[1]._forward_hooks
+    assert not model.layers[1]._forward_pre_hooks
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def inspect(
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
-        from attsvm.inspect.saved_models import SavedModel
+        from attsvm._inspect.saved_models import SavedModel
         from attsvm.pages.inspection import InspectionPages, finished_words
 
         saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)

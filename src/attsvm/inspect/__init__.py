@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
 
 from attsvm.inspect.comparison import compare
 from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.families import FAMILIES, Family, Layout
+from attsvm.inspect.families import FAMILIES, Cache, Family, Layout
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.monitoring import AttentionMonitor
 from attsvm.inspect.result import Inspection
@@ -23,6 +23,7 @@ from attsvm.inspect.result import Inspection
 __all__ = [
     "FAMILIES",
     "AttentionMonitor",
+    "Cache",
     "Explanation",
     "Family",
     "Inspection",

@@ -1,6 +1,6 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,10 +9,12 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.inspect.availability import Available, available
 from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
@@ -183,7 +185,14 @@ class Inspection(Result):
         found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
         return {name: of_set for name, of_set in found.items() if of_set}
 
-    def explain(self, layer: int, heads: Collection[int] | int, pattern: str | None = None) -> Explanation:
+    def explain(
+        self,
+        layer: int,
+        heads: Collection[int] | int,
+        pattern: str | None = None,
+        *,
+        origins: Mapping[str, Any] | None = None,
+    ) -> Explanation:
         """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
 
         Parameters
@@ -195,6 +204,10 @@ class Inspection(Result):
         pattern : str, optional
             "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
             the runner-up is the largest logit outside of it. By default all decisions count.
+        origins : dict of str to array of shape (d,) or (k, d), optional
+            More origins by their vectors in the residual stream before the norm of the layer, such as decoder vectors
+            of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
+            it and belongs to them; the sum remains the same.
 
         Returns
         -------
@@ -205,8 +218,8 @@ class Inspection(Result):
         ProblemError
             If the inspection was loaded from a file, the family of the model does not describe its residual stream
             (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
-            their W is not known, no query decides for a token of the pattern, or the model rounds the stream by more
-            than 0.1 %, as with weights in bfloat16.
+            their W is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query decides for
+            a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----
@@ -215,20 +228,19 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
         >>> list(inspection.explain(1, [0, 2]).groups)
-        ['constant', 'embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
-        if self.source is None:
-            raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
-        sets = self.sets()
+        source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
-        return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
+        chosen = heads if isinstance(heads, Collection) else [heads]
+        return explained(source, layer, chosen, pattern, sets, origins)
 
     def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
@@ -253,23 +265,86 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
         >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(AttentionOnly(), batch, margins=False)
+        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
         >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
         >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
         ((5, 2), (5,))
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
+        source = self._source("reading_directions")
+        captured = source.captured(layer, head)
+        table = source.embeddings(captured.tokens.shape[-1])
+        return reading_directions(captured, head, count, ends, source.tokens, table)
+
+    def available(self, layer: int = 0) -> Available:
+        """What is known of a layer beside selections, concentration and margins.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+
+        Returns
+        -------
+        Available
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such layer.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
+        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
+        """
+        return available(self._source("available"), layer)
+
+    def robustness(self, layer: int, head: int) -> Robustness:
+        """The smallest change of each query of a head, and of the input of a key, that alters its selection.
+
+        The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+
+        Returns
+        -------
+        Robustness
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such head.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.robustness(0, 1).query.shape
+        (3, 4)
+        """
+        captured = self._source("robustness").captured(layer, head)
+        return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
+
+    def _source(self, method: str) -> Source:
         if self.source is None:
-            raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        captured = self.source.captured(layer, head)
-        table = self.source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, self.source.tokens, table)
+            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
+        return self.source
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

@@ -15,9 +15,9 @@ from attsvm.plot import style
 from attsvm.plot.canvas import line
 
 if TYPE_CHECKING:
+    from attsvm._inspect.series import Series
     from attsvm.inspect.comparison import HeadChange
     from attsvm.inspect.measures import Measure
-    from attsvm.inspect.series import Series
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
 """Measures that are drawn before and after, or over the checkpoints."""

@@ -9,9 +9,9 @@ from attsvm.pages.schemas.inspection import Head as HeadFields
 from attsvm.results import Status
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found, TestedReason
     from attsvm.inspect import Explanation
     from attsvm.inspect.heads import Head
-    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
     from attsvm.svm.margin_interval import MarginInterval
 

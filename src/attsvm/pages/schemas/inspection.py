@@ -42,6 +42,11 @@ class Head(Fields):
     duplicate_share: Number
     # mean attention to the tokens after earlier occurrences of the query's token, over the queries that have one
     induction_share: Number
+    # smallest change of a query that alters its selection, in the Euclidean norm, divided by the norm of the query;
+    # mean over queries
+    query_robustness: Number | Missing
+    # the same for the token that a key is made from; null if W is not known, or queries and keys have norms
+    key_robustness: Number | Missing
     effective_rank: Number  # exponential of the entropy of W's singular values divided by their sum
     # largest difference between a probability of the model's own attention and the one computed from tokens and W
     rebuilt_error: Number

@@ -4,26 +4,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attsvm.inspect.families import FAMILIES, Adds, AddsHeads, Family
+
 ROTARY_BASE = 100.0
 """Of the wavelengths of rotary positions; small, because the sequences are short."""
 
 
 class Attention(nn.Module):
-    """Causal self-attention, with rotary positions or none."""
+    """Causal self-attention, with rotary positions if they are given."""
 
-    def __init__(self, size: int, heads: int, rotary: bool) -> None:
+    def __init__(self, size: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.rotary = heads, rotary
+        self.heads = heads
         self.qkv = nn.Linear(size, 3 * size, bias=False)
         self.out = nn.Linear(size, size, bias=False)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, position_embeddings=None) -> Tensor:
         """The output (b, T, d) for the states (b, T, d)."""
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(states).chunk(3, dim=-1)
         )
-        if self.rotary:
-            cosine, sine = rotary_angles(query.shape[-2], query.shape[-1], states.dtype)
+        if position_embeddings is not None:
+            cosine, sine = position_embeddings
             query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
         heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         output: Tensor = self.out(heads.transpose(1, 2).flatten(-2))
@@ -59,7 +61,7 @@ class AttentionOnly(nn.Module):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.5)
         self.norms = nn.ModuleList(nn.LayerNorm(size) if norm else nn.Identity() for _ in range(layers + 1))
-        self.layers = nn.ModuleList(Attention(size, heads, rotary) for _ in range(layers))
+        self.layers = nn.ModuleList(Attention(size, heads) for _ in range(layers))
         self.unembedding = nn.Linear(size, vocabulary, bias=False)
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -67,10 +69,37 @@ class AttentionOnly(nn.Module):
         states = self.embedding(input_ids)
         if self.position is not None:
             states = states + self.position(torch.arange(input_ids.shape[1], device=input_ids.device))
+        angles = None
+        if self.position is None:
+            angles = rotary_angles(input_ids.shape[1], states.shape[-1] // self.layers[0].heads, states.dtype)
         for layer, norm in zip(self.layers, self.norms, strict=False):
-            states = states + layer(norm(states))
+            states = states + layer(norm(states), angles)
         logits: Tensor = self.unembedding(self.norms[-1](states))
         return logits
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embedding
+
+
+class AttentionOnlyFamily(Family):
+    """Attention with one linear layer for queries, keys and values."""
+
+    name = "attention-only"
+
+    def matches(self, name, module):
+        return isinstance(module, Attention)
+
+    def stream(self, model):
+        """Embedding, positions, and the attention layers."""
+        steps = [Adds("embedding", model.embedding)]
+        if model.position is not None:
+            steps.append(Adds("position", model.position))
+        for layer, norm in zip(model.layers, model.norms, strict=False):
+            steps.append(AddsHeads(layer, layer.out, layer.heads, norm))
+        return steps
+
+
+FAMILIES.register(AttentionOnlyFamily.name, AttentionOnlyFamily())
 
 
 def rotary_angles(length: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

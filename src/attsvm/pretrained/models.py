@@ -2,17 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
-from attsvm.pretrained import load_pretrained_model, quiet_transformers
+from attsvm.pretrained.loading import load_pretrained_model, quiet_transformers
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def load_model(name: str, *, pictures: bool | None = None) -> nn.Module:
+def load_model(name: str, *, pictures: bool | None = None) -> "nn.Module":
     """A model in float32, from a folder or by its name on the Hugging Face hub.
 
     ``pictures``: which part of a model for texts and pictures is meant, see :func:`tower`; None for the whole model.
@@ -21,30 +21,31 @@ def load_model(name: str, *, pictures: bool | None = None) -> nn.Module:
     """
     with quiet_transformers():
         _check_folder(name)
-    model: nn.Module = load_pretrained_model(name, dtype=torch.float32)
+    model: Any = load_pretrained_model(name, dtype="float32")
     return model if pictures is None else tower(model, pictures=pictures)
 
 
-def tower(model: Any, *, pictures: bool) -> nn.Module:
+def tower(model: Any, *, pictures: bool) -> Any:
     """The part of a model for texts and pictures, such as CLIP, that sees one of them; any other model as it is.
 
     Examples
     --------
     >>> from torch import nn
-    >>> from attsvm.inspect.models import tower
+    >>> from attsvm.pretrained import tower
     >>> model = nn.ModuleDict({"text_model": nn.Linear(2, 3), "vision_model": nn.Linear(4, 5)})
     >>> tower(model, pictures=True) is model.vision_model, tower(nn.ReLU(), pictures=True)
     (True, ReLU())
     """
     text, vision = (getattr(model, name, None) for name in ("text_model", "vision_model"))
-    if isinstance(text, nn.Module) and isinstance(vision, nn.Module):
+    if text is not None and vision is not None:
         return vision if pictures else text
-    whole: nn.Module = model
-    return whole
+    return model
 
 
-def random_twin(model: Any, seed: int) -> nn.Module:
+def random_twin(model: Any, seed: int) -> "nn.Module":
     """A model of the same configuration with random initial weights."""
+    import torch
+
     with quiet_transformers() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with reading(type(model).__name__, "no randomly initialised twin can be made"):

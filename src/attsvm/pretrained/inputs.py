@@ -1,23 +1,27 @@
 """Texts and pictures as the input of a model, by the tokenizer or image processor saved with the model."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attsvm._utils.files import read_text, reading, regular_file
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import Family
-from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.model_calls import SPECIAL, has_decoder
-from attsvm.pretrained import load_pretrained, quiet_transformers
+from attsvm.pretrained.loading import load_pretrained, quiet_transformers
+
+if TYPE_CHECKING:
+    import torch
+
+SPECIAL = "special_tokens_mask"
+"""Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
 """How the names of tokenizer files begin. Without such a file transformers would create an empty tokenizer."""
+
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""What configurations call the largest number of tokens that a model takes."""
 
 UNLIMITED = 100_000
 """A tokenizer with a larger maximum length has no limit."""
@@ -26,7 +30,7 @@ UNLIMITED = 100_000
 class Input(NamedTuple):
     """The arguments of a model, and the names of its tokens."""
 
-    batch: dict[str, torch.Tensor]
+    batch: "dict[str, torch.Tensor]"
     tokens: list[list[str]]  # for each sequence, padding included
     # from numbers of tokens of the vocabulary to their names; None without a vocabulary
     words: Callable[[list[int]], list[str]] | None = None
@@ -49,19 +53,20 @@ def has_tokenizer(name: str) -> bool:
     return not folder.is_dir() or any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir())
 
 
-def read_input(name: str, model: nn.Module, texts: list[str], images: Path | None, family: str | None) -> Input:
+def has_decoder(model: Any) -> bool:
+    """Whether a model has an encoder and a decoder, with an input of its own for each."""
+    return "decoder_input_ids" in inspect.signature(model.forward).parameters
+
+
+def read_input(name: str, model: Any, texts: list[str], images: Path | None) -> Input:
     """The pictures of a folder, or without one some texts, as the input of the model of this name."""
-    layers = attention_layers(model, family)
-    if images is not None:
-        return read_pictures(name, images, model)
-    return tokenized(name, texts, model, layers[0].family)
+    return tokenized(name, texts, model) if images is None else read_pictures(name, images, model)
 
 
-def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
+def tokenized(name: str, texts: list[str], model: Any) -> Input:
     """Texts as the input of a model, by the tokenizer saved with it.
 
-    ``name``: folder of the model, or its name on the Hugging Face hub. ``family``: it knows how many tokens the model
-    takes.
+    ``name``: folder of the model, or its name on the Hugging Face hub.
 
     Raises ProblemError if there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
     """
@@ -81,7 +86,7 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
         if tokenizer.pad_token is None and len(texts) > 1:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
         encoded = tokenizer(texts, padding=len(texts) > 1, return_special_tokens_mask=True, return_tensors="pt")
-        _check_tokens(name, encoded, model, _longest(model, tokenizer, family))
+        _check_tokens(name, encoded, model, _longest(model, tokenizer))
         names = [words(row) for row in encoded["input_ids"].tolist()]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
     if has_decoder(model):  # it reads the same text
@@ -132,15 +137,13 @@ def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> N
         raise ProblemError(f"text {most + 1}: expected at most {longest} tokens for {name}, got {lengths[most]}")
 
 
-def _longest(model: Any, tokenizer: Any, family: Family) -> int | None:
+def _longest(model: Any, tokenizer: Any) -> int | None:
     """The largest number of tokens that both the tokenizer and the model take."""
     if tokenizer.model_max_length < 1:
         raise ValueError(f"model_max_length: expected an integer >= 1, got {tokenizer.model_max_length}")
-    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < UNLIMITED else []
-    table = family.longest(model.config)
-    if table is not None:
-        limits.append(table)
-    return min(limits, default=None)
+    limits = [getattr(model.config, name, None) for name in LENGTHS]
+    limits.append(tokenizer.model_max_length if tokenizer.model_max_length < UNLIMITED else None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _readable(token: str) -> str:

@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from attsvm._inspect import Shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.comparison import Comparison, HeadChange, compare
-from attsvm.inspect.inputs import Input, has_tokenizer, read_input, read_texts
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.models import checkpoints, load_model
-from attsvm.inspect.progress import Shown
 from attsvm.inspect.result import Inspection
+from attsvm.pretrained import Input, checkpoints, has_tokenizer, load_model, read_input, read_texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def training_order(models: Iterable[str]) -> tuple[list[str], list[int] | None]:
 
     Examples
     --------
-    >>> from attsvm.inspect.series import training_order
+    >>> from attsvm._inspect.series import training_order
     >>> training_order(["runs/checkpoint-1000", "runs/checkpoint-200", "runs/checkpoint-50"])
     (['runs/checkpoint-50', 'runs/checkpoint-200', 'runs/checkpoint-1000'], [50, 200, 1000])
     >>> training_order(["bert-2", "gpt-1", "bert-1"])
@@ -122,7 +121,7 @@ def inspect_series(
     numbered = list(enumerate(names))
     leader = next((k for k, name in numbered if images is not None or has_tokenizer(name)), 0)
     network = load_model(names[leader], pictures=images is not None)
-    given = read_input(names[leader], network, texts, images, family)
+    given = read_input(names[leader], network, texts, images)
     if sentence is not None and sentence > len(given.tokens):
         raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
     # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
@@ -130,7 +129,7 @@ def inspect_series(
     for k, name in numbered:
         one = network if k == leader else load_model(name, pictures=images is not None)
         if images is None and k != leader and has_tokenizer(name):
-            _check_same(names[leader], given, name, read_input(name, one, texts, images, family))
+            _check_same(names[leader], given, name, read_input(name, one, texts, images))
         attention_layers(one, family)  # refuses models without a known one
         if k in (0, len(names) - 1):
             ends[k] = one

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple, Self
 
 from torch import nn
 
+from attsvm._inspect import Shown
 from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
-from attsvm.inspect.inputs import Input, read_input, read_texts
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.models import checkpoints, load_model, random_twin
-from attsvm.inspect.progress import HeadProgress, Shown
+from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
+from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless that of the model is larger: it is only compared."""
@@ -85,11 +85,11 @@ class SavedModel:
         texts = [] if text is None else read_texts(text)
         series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
         network = load_model(model, pictures=images is not None)
-        given = read_input(model, network, texts, images, family)
+        layers = attention_layers(network, family)  # refuses models without a known one
+        given = read_input(model, network, texts, images)
         other = None
         if held_out is not None:
-            batch = read_input(model, network, read_texts(held_out), None, family).batch
-            other = Source.whole(network, batch, attention_layers(network, family))
+            other = Source.whole(network, read_input(model, network, read_texts(held_out), None).batch, layers)
         return cls(network, given, series, other)
 
     def inspect(
