@@ -246,9 +246,10 @@ def _model(name: str) -> Callable[[Path], object]:
 def _read_pictures(folder: Path) -> None:
     from attsvm import pretrained
     from attsvm.inspect import inspect
+    from attsvm.pretrained.inputs import read_pictures
 
     model: Any = pretrained.load_model(str(folder / "vit"))
-    given = pretrained.read_pictures(str(folder / "vit"), folder / "images", model)
+    given = read_pictures(str(folder / "vit"), folder / "images", model)
     with _naming("vit"):
         inspect(model, given.batch, margins=False)
 
