@@ -281,6 +281,13 @@ PLANTED: dict[str, list[Planted]] = {
         _times("ratio", 1.1),
         _set("decided", False),
     ],
+    "layouts": [
+        _reordered("ratio", [0, 2, 1, 3]),
+        _set("ratio", 0.99),
+        _times("ratio", 0.9),
+        _times("ratio", 1.1),
+        _set("decided", False),
+    ],
     "layers": [
         _swap("error 2", "plain 2"),
         _set("plain 2", 1e-9),

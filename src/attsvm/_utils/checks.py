@@ -29,6 +29,20 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
     return number
 
 
+def check_groups(name: str, value: Any, num_heads: int | None = None) -> int:
+    """The value as a number of groups of attention heads, all of one size.
+
+    Raises
+    ------
+    ProblemError
+        If it is not a positive integer, or does not divide the number of heads, where that is known.
+    """
+    number = check_integer(name, value, 1)
+    if num_heads is not None and num_heads % number:
+        raise ProblemError(f"{name}: expected a divisor of {num_heads} attention heads, got {number}")
+    return number
+
+
 def check_seed(seed: Any, name: str = "seed") -> int:
     """The value as a seed, an integer from 0 to 2^32 − 1; raises ProblemError if it is not one."""
     return check_integer(name, seed, 0, LARGEST_SEED)

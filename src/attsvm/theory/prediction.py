@@ -158,6 +158,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p
     W_h of several      GD                            each attention head: the Att-SVM of its own selection
     K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
+    K of groups, Q_h    GD; spectral, row, sign       Att-SVM of the norm of [W_1 … W_G] of a group
+                        descent of each head
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
     W, p; K, Q          unit steps with weight decay  a stationary point in the ball of radius 1/λ

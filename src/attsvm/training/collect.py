@@ -114,7 +114,11 @@ def _limit(setup: Setup) -> Limit:
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
     queries = math.prod(reduced.problem.canonical.active.shape[-2:])
-    return known.of_rank(rank, queries).of_heads(setup.problem.num_heads)
+    heads, groups = setup.problem.num_heads, reduced.problem.key_groups
+    if heads is not None and groups is not None:
+        # those of all heads of a group
+        queries *= heads // groups
+    return known.of_rank(rank, queries).of_heads(heads, groups)
 
 
 def _weight_decay(setup: Setup) -> float | None:

@@ -23,7 +23,7 @@ from attsvm.optimizers.registry import parse_optimizer
 from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
-from attsvm.training.attention_heads import AttentionHeads
+from attsvm.training.attention_heads import heads_of
 from attsvm.training.collect import collect
 from attsvm.training.excess import check_excess
 from attsvm.training.memory import enough_memory
@@ -195,7 +195,7 @@ def train(
     elif optimizer is None and resumed is not None:
         raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-    objective = replace(objective, heads=AttentionHeads(problem.num_heads, apart=rule_of(optimizer).on_each_head))
+    objective = replace(objective, heads=heads_of(problem, rule_of(optimizer)))
     if rule_of(optimizer).reads_excess:
         check_excess(objective)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))

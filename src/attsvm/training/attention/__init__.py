@@ -27,10 +27,12 @@ ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined,
 def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Attention:
     """Read ``attention`` and ``rank``, and check that they fit the problem.
 
-    Raises ProblemError if the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, or
-    a rank is given for another parametrization.
+    Raises ProblemError if the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, it
+    has groups of heads for another parametrization than (K, Q), or a rank is given for one.
     """
-    name = ("combined" if problem.has_queries else "prompt") if name is None else name
+    if name is None:
+        of_queries = "combined" if problem.key_groups is None else "factored"
+        name = of_queries if problem.has_queries else "prompt"
     if name not in ATTENTIONS:
         raise ProblemError(f"attention: expected {', '.join(ATTENTIONS)}, got {name!r}")
     return ATTENTIONS[name].of(problem, rank)
