@@ -229,8 +229,8 @@ def _model(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> None:
         import os
 
-        from attsvm._fit.texts.states import load_states
         from attsvm import pretrained
+        from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inspect
 
         path = os.path.relpath(folder / name)
