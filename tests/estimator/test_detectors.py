@@ -56,7 +56,7 @@ class EitherPositive(DetectorClassifier):
 def test_scikit_learn_finds_its_conventions_kept(monkeypatch):
     monkeypatch.setattr(batches, "FEWEST", 512)  # data of all sizes share their compiled steps
     expected = {"check_sample_weight_equivalence_on_dense_data": "n of the penalty, and centre and scale, count copies"}
-    model = EitherPositive(5, max_steps=50, learning_rate=0.1, random_state=0)
+    model = EitherPositive(5, max_steps=25, learning_rate=0.1, random_state=0)
     check_estimator(model, expected_failed_checks=expected, on_skip=None)
 
 

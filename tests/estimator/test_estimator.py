@@ -62,7 +62,7 @@ def by_definition(classifier, array):
 def test_scikit_learn_finds_its_conventions_kept(monkeypatch):
     monkeypatch.setattr(batches, "FEWEST", 512)  # data of all sizes share their compiled steps
     results = check_estimator(
-        AttentionClassifier(max_steps=50, learning_rate=0.1), expected_failed_checks=DOES_NOT_APPLY, on_skip=None
+        AttentionClassifier(max_steps=25, learning_rate=0.1), expected_failed_checks=DOES_NOT_APPLY, on_skip=None
     )
     assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(DOES_NOT_APPLY)
 
