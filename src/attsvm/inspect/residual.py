@@ -155,15 +155,18 @@ def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: T
 
     Raises ProblemError if the module ran, and made no such call.
     """
-    mode = _OtherCalls(list(heads), queries, keys)
+    mode, running = _OtherCalls(list(heads), queries, keys), contextlib.ExitStack()
+
+    def before(*_: Any) -> None:
+        running.enter_context(mode)
 
     def after(*_: Any) -> None:
-        mode.__exit__(None, None, None)
+        running.close()
         if not mode.called:
             raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
 
     with contextlib.ExitStack() as stack:
-        stack.callback(module.register_forward_pre_hook(lambda *_: mode.__enter__() and None).remove)
+        stack.callback(module.register_forward_pre_hook(before).remove)
         stack.callback(module.register_forward_hook(after).remove)
         yield
 
