@@ -230,13 +230,12 @@ def _model(name: str) -> Callable[[Path], object]:
         import os
 
         from attsvm._fit.texts.states import load_states
-        from attsvm.inspect import inputs, inspect, models
-        from attsvm.inspect.layers import attention_layers
+        from attsvm.inspect import inspect
+        from attsvm.pretrained import load_model, tokenized
 
         path = os.path.relpath(folder / name)
-        model: Any = models.load_model(f"./{path}")
-        layers = attention_layers(model)
-        given = inputs.tokenized(f"./{path}", TEXTS[:2], model, layers[0].family)
+        model: Any = load_model(f"./{path}")
+        given = tokenized(f"./{path}", TEXTS[:2], model)
         with _naming(name):
             inspect(model, given.batch, margins=False)
             load_states(folder / name).encode(TEXTS[:2])
@@ -245,10 +244,11 @@ def _model(name: str) -> Callable[[Path], object]:
 
 
 def _read_pictures(folder: Path) -> None:
-    from attsvm.inspect import inputs, inspect, models
+    from attsvm.inspect import inspect
+    from attsvm.pretrained import load_model, read_input
 
-    model: Any = models.load_model(str(folder / "vit"))
-    given = inputs.read_pictures(str(folder / "vit"), folder / "images", model)
+    model: Any = load_model(str(folder / "vit"))
+    given = read_input(str(folder / "vit"), model, [], folder / "images")
     with _naming("vit"):
         inspect(model, given.batch, margins=False)
 
