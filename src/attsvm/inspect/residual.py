@@ -187,6 +187,7 @@ class _OtherCalls(TorchFunctionMode):
             call[name] = call[name].repeat_interleave(repeats, 1)
         call.pop("enable_gqa", None)
         for name, other in self.given.items():
-            call[name] = call[name].index_copy(1, torch.tensor(self.heads, device=other.device), other.to(call[name]))
+            places = torch.tensor(self.heads, device=call[name].device)
+            call[name] = call[name].index_copy(1, places, other.to(call[name]))
         self.called = True
         return func(**call)
