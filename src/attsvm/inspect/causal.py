@@ -14,7 +14,7 @@ from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.logit_split import decisions, pattern_of
-from attsvm.inspect.model_calls import call_model, evaluating
+from attsvm.inspect.model_calls import evaluating
 from attsvm.inspect.residual import Residual, other_queries_and_keys, residual_stream
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
@@ -212,7 +212,7 @@ class Running:
                 other_keys, other_queries = (torch.as_tensor(np.stack(of_heads, axis=1)) for of_heads in made)
                 module = self.source.layers[self.index].module
                 stack.enter_context(other_queries_and_keys(module, self.heads, other_queries, other_keys))
-            return check_number("measure", self.measure(call_model(model, self.source.batch)), "a finite number")
+            return check_number("measure", self.measure(self.source.run()), "a finite number")
 
 
 def _decided(
