@@ -154,10 +154,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
-    from attsvm import pretrained
+    from attsvm.pretrained import load_model, tokenized
 
     def inspected(path):
-        return pretrained.tokenized(str(path), ["good film"], pretrained.load_model(str(path)))
+        return tokenized(str(path), ["good film"], load_model(str(path)))
 
     damage, message = HOSTILE[name]
     model, victim = tmp_path / "model", tmp_path / "victim"

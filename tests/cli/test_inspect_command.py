@@ -102,7 +102,7 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
 
 
 def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
-    from attsvm.inspect import saved_models
+    from attsvm._inspect import saved_models
 
     monkeypatch.setattr(saved_models, "TWIN_HEADS", 1)
     status, out, _ = run("bert", "--text", "text.txt", "--no-margins", "--json")
@@ -318,7 +318,7 @@ def test_the_page_opens_and_stands_alone(run, home):
     ):
         assert words in re.sub("<[^>]+>", "", html)  # terms are links
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
-    assert html.count("<svg") == 20
+    assert html.count("<svg") == 24
     assert html.count('class="square"') == 1
     picked, framed, dotted, first = said(html, PICKED, folder)
     # the picked head attends where the model does

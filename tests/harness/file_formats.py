@@ -232,10 +232,11 @@ def _model(name: str) -> Callable[[Path], object]:
         from attsvm import pretrained
         from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inspect
+        from attsvm.pretrained import load_model, tokenized
 
         path = os.path.relpath(folder / name)
-        model: Any = pretrained.load_model(f"./{path}")
-        given = pretrained.tokenized(f"./{path}", TEXTS[:2], model)
+        model: Any = load_model(f"./{path}")
+        given = tokenized(f"./{path}", TEXTS[:2], model)
         with _naming(name):
             inspect(model, given.batch, margins=False)
             load_states(folder / name).encode(TEXTS[:2])
@@ -244,12 +245,11 @@ def _model(name: str) -> Callable[[Path], object]:
 
 
 def _read_pictures(folder: Path) -> None:
-    from attsvm import pretrained
     from attsvm.inspect import inspect
-    from attsvm.pretrained.inputs import read_pictures
+    from attsvm.pretrained import load_model, read_input
 
-    model: Any = pretrained.load_model(str(folder / "vit"))
-    given = read_pictures(str(folder / "vit"), folder / "images", model)
+    model: Any = load_model(str(folder / "vit"))
+    given = read_input(str(folder / "vit"), model, [], folder / "images")
     with _naming("vit"):
         inspect(model, given.batch, margins=False)
 

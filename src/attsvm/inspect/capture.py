@@ -143,7 +143,7 @@ def _recorded(
             f"model: {name}: its attention differs from that of its queries, keys and mask by"
             f" {part.rebuilt_error.max():.1g}; it depends on something that cannot be read"
         )
-    return part if call.query.dtype == torch.float64 else part.in_single()
+    return part
 
 
 def _rebuilt_error(part: Layer, own: Tensor, at: np.ndarray) -> np.ndarray:

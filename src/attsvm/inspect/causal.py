@@ -14,7 +14,7 @@ from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.logit_split import decisions, pattern_of
-from attsvm.inspect.model_calls import call_model, evaluating
+from attsvm.inspect.model_calls import evaluating
 from attsvm.inspect.residual import Residual, other_queries_and_keys, residual_stream
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
@@ -196,20 +196,23 @@ class Running:
 
     def scored(self, queries: Stream | None, keys: Stream | None) -> float:
         """The score if the heads make their queries and their keys from other streams; None leaves a side as it is."""
-        given = {name: one for name, one in (("queries", queries), ("tokens", keys)) if one is not None}
-        layer = replace(self.layer, **given)
+        layer = replace(
+            self.layer,
+            queries=self.layer.queries if queries is None else queries,
+            tokens=self.layer.tokens if keys is None else keys,
+        )
         if self.measure is None:
             attention = np.stack([layer.probabilities(head) for head in self.heads], axis=1)
             shares = (attention * self.targets).sum(axis=-1)[self.targets.any(axis=-1)]
             return float(shares.mean())
         model = self.source.model
         with torch.no_grad(), evaluating(model, "sdpa"), contextlib.ExitStack() as stack:
-            if given:
+            if not (queries is None and keys is None):
                 made = zip(*(layer.projected(head, layer.tokens, layer.queries) for head in self.heads), strict=True)
                 other_keys, other_queries = (torch.as_tensor(np.stack(of_heads, axis=1)) for of_heads in made)
                 module = self.source.layers[self.index].module
                 stack.enter_context(other_queries_and_keys(module, self.heads, other_queries, other_keys))
-            return check_number("measure", self.measure(call_model(model, self.source.batch)), "a finite number")
+            return check_number("measure", self.measure(self.source.run()), "a finite number")
 
 
 def _decided(

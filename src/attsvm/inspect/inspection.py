@@ -111,9 +111,6 @@ def inspect(
 
     Notes
     -----
-    First all heads are measured, then ``view`` is examined, then the margins of the other heads are solved, layer by
-    layer.
-
     W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
     with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
     satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same

@@ -40,8 +40,7 @@ def chunks(batch: Any) -> Iterator[Any]:
         yield batch
         return
     first = _first_tensor(batch)
-    if first is None or first.ndim == 0:
-        raise ProblemError("batch: expected the arguments of the model, got a mapping without tensors")
+    assert first is not None  # num_sequences refuses other batches
     n = len(first)
     T = first.shape[1] if first.ndim == 2 else 512
     step = max(1, CHUNK_LOGITS // (T * T * 12))

@@ -155,15 +155,18 @@ def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: T
 
     Raises ProblemError if the module ran, and made no such call.
     """
-    mode = _OtherCalls(list(heads), queries, keys)
+    mode, running = _OtherCalls(list(heads), queries, keys), contextlib.ExitStack()
+
+    def before(*_: Any) -> None:
+        running.enter_context(mode)
 
     def after(*_: Any) -> None:
-        mode.__exit__(None, None, None)
+        running.close()
         if not mode.called:
             raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
 
     with contextlib.ExitStack() as stack:
-        stack.callback(module.register_forward_pre_hook(lambda *_: mode.__enter__() and None).remove)
+        stack.callback(module.register_forward_pre_hook(before).remove)
         stack.callback(module.register_forward_hook(after).remove)
         yield
 
@@ -184,6 +187,7 @@ class _OtherCalls(TorchFunctionMode):
             call[name] = call[name].repeat_interleave(repeats, 1)
         call.pop("enable_gqa", None)
         for name, other in self.given.items():
-            call[name] = call[name].index_copy(1, torch.tensor(self.heads, device=other.device), other.to(call[name]))
+            places = torch.tensor(self.heads, device=call[name].device)
+            call[name] = call[name].index_copy(1, places, other.to(call[name]))
         self.called = True
         return func(**call)

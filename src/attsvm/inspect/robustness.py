@@ -81,7 +81,8 @@ def distances(keys: Float[np.ndarray, "n T d"], chosen: Int[np.ndarray, "n Q"]) 
 
 def _key_slopes(layer: Layer, head: int, queries: Float[np.ndarray, "n Q d"]) -> Float[np.ndarray, "n Q T"]:
     """‖W_K R_t'q‖ of every query and the position of every token; the last axis is 1 without rotary positions."""
-    triangle = np.linalg.qr(layer.weights().key[head], mode="r")  # ‖W_K v‖ = ‖triangle v‖
+    # ‖W_K v‖ = ‖triangle v‖
+    triangle = np.asarray(np.linalg.qr(layer.weights().key[head], mode="r"))
     if layer.rotation is None:
         slopes = np.linalg.norm(queries @ triangle.T, axis=-1)[..., None]
     else:

@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.capture import capture
 from attsvm.inspect.families.matrices import as_array
 from attsvm.inspect.layers import AttentionLayer
-from attsvm.inspect.model_calls import num_sequences, on_device_of, token_ids, without_special
+from attsvm.inspect.model_calls import call_model, num_sequences, on_device_of, token_ids, without_special
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.weights import Layer, check_head
 
@@ -40,6 +40,10 @@ class Source:
         if count is None:
             raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
         return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch))
+
+    def run(self) -> Any:
+        """The output of the model for the batch, in one call."""
+        return call_model(self.model, self.batch)
 
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
         """The table of embeddings of the tokens, if the model is known to have one of this width."""

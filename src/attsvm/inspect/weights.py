@@ -55,33 +55,25 @@ class Layer:
 
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
-        """One layer from chunks of its sequences, in float64."""
-
-        def together(arrays: list[np.ndarray]) -> np.ndarray:
-            array = np.concatenate(arrays)
-            return array.astype(np.float64) if array.dtype == np.float32 else array
-
+        """One layer from chunks of its sequences."""
         biases = [chunk.bias for chunk in chunks if chunk.bias is not None]
 
         def pair(pairs: list[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
             there = [one for one in pairs if one is not None]
-            return (together([one for one, _ in there]), together([two for _, two in there])) if there else None
+            one, other = zip(*there, strict=True) if there else ((), ())
+            return (np.concatenate(one), np.concatenate(other)) if there else None
 
         return replace(
             chunks[0],
-            tokens=together([chunk.tokens for chunk in chunks]),
-            queries=together([chunk.queries for chunk in chunks]),
-            allowed=together([chunk.allowed for chunk in chunks]),
-            positions=together([chunk.positions for chunk in chunks]),
+            tokens=np.concatenate([chunk.tokens for chunk in chunks]),
+            queries=np.concatenate([chunk.queries for chunk in chunks]),
+            allowed=np.concatenate([chunk.allowed for chunk in chunks]),
+            positions=np.concatenate([chunk.positions for chunk in chunks]),
             rotation=pair([chunk.rotation for chunk in chunks]),
             given=pair([chunk.given for chunk in chunks]),
-            bias=together(biases) if biases else None,
+            bias=np.concatenate(biases) if biases else None,
             rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0),
         )
-
-    def in_single(self) -> "Layer":
-        """With tokens in float32, which halves the memory; exact for models that compute in float32 or less."""
-        return replace(self, tokens=self.tokens.astype(np.float32), queries=self.queries.astype(np.float32))
 
     @property
     def num_heads(self) -> int:

@@ -40,7 +40,7 @@ def draw_inspection(
     known = {} if known is None else known
     keys: dict[str, tuple[object, ...]] = {}
     drawers: dict[str, Callable[[], Drawn | None]] = {}
-    mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("effective_rank")).mean() <= 1 / 2
+    mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("largest_probability")).mean() <= 1 / 2
     for measure in inspection.measures:
         if np.isnan(inspection.measure(measure.name)).all():
             continue

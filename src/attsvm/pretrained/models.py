@@ -21,8 +21,10 @@ def load_model(name: str, *, pictures: bool | None = None) -> "nn.Module":
     """
     with quiet_transformers():
         _check_folder(name)
-    model: Any = load_pretrained_model(name, dtype="float32")
-    return model if pictures is None else tower(model, pictures=pictures)
+    model: nn.Module = load_pretrained_model(name, dtype="float32")
+    if pictures is not None:
+        model = tower(model, pictures=pictures)
+    return model
 
 
 def tower(model: Any, *, pictures: bool) -> Any:
