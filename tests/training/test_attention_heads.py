@@ -174,6 +174,7 @@ def test_a_head_moves_as_far_as_the_others_however_small_its_gradient_is(name):
     sizes = np.array([1.0, 60.0])[:, None, None]  # the gradient of the second head is below 1e-400 of that of the first
     optimizer = STEPS_ON_EACH_HEAD[name]
     run = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=1)
+    assert (run.status, run.step) == ("finished", 1)
     still = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=0)
     decay = dict(optimizer.numbers).get("weight_decay", 0.0) * 0.1
     moved = run.parameters["Q"] - (1 - decay) * still.parameters["Q"]

@@ -53,6 +53,8 @@ Examples:
 
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
 
+    attsvm train problem.npz --optimizer steepest_descent --option norm=spectral --option weight_decay=0.1
+
     attsvm train problem.npz --optimizer my_package.optimizers:mine --option momentum=0.9
 
     attsvm train problem.npz --init run.npz --steps 100000 --out longer.npz

@@ -65,7 +65,8 @@ class Mirror(Rule):
         return {name: self._mapped(self._moved, z, params[name]) for name, z in mirror.items()}, mirror
 
     def _moved(self, mirror: Array, before: Array) -> Array:
-        return self.potential.inverse(mirror) - before
+        after: Array = self.potential.inverse(mirror)
+        return after - before
 
     def _mapped(self, function: Callable[..., Array], *operands: Array) -> Array:
         if self.potential.entrywise:
