@@ -14,13 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from attsvm.errors import ProblemError
 
-__all__ = ["Registry", "import_object"]
-
 T = TypeVar("T")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
 
 
 class Registry(Generic[T]):

@@ -95,7 +95,7 @@ def _filled(hint: Any, value: Any) -> Any:
         if get_origin(kind) is dict:
             return {name: _filled(get_args(kind)[1], one) for name, one in value.items()}
         if isinstance(kind, type) and issubclass(kind, Fields):
-            return kind.fill(value)
+            return value if issubclass(kind, Result) else kind.fill(value)  # a result in another one is complete
     return value
 
 
