@@ -125,9 +125,9 @@ def optimizer(layout: str, steps: str) -> Any:
         return normalized_gradient_descent(Decaying(0.03, 4000), scope="all", relative=True)
     kind, scope = steps.split(", ", 1)
     direction, rate = DIRECTIONS[kind]
-    # the sizes of f factors grow like the f-th root of the number of steps
-    power = 2 / 3 if layout == "MLA" else 1 / 2
-    return chain(LearningRate(Decaying(rate, 100, power)), Steps(direction, scope, LAYOUTS[layout]))
+    # the sizes of f factors grow like the f-th root of the number of steps; those of three change logits more
+    decaying = Decaying(0.3 * rate, 100, 2 / 3) if layout == "MLA" else Decaying(rate, 100, 1 / 2)
+    return chain(LearningRate(decaying), Steps(direction, scope, LAYOUTS[layout]))
 
 
 NUMBER = {"gradient descent": 60_000, "spectral": 30_000, "rows": 60_000, "columns": 60_000}
@@ -139,7 +139,7 @@ def names() -> list[str]:
     for layout, steps in ((layout, steps) for layout in LAYOUTS for steps in STEPS):
         if "group" in steps and layout != "GQA":
             continue
-        if layout == "MLA" and steps not in ("gradient descent", "spectral, head", "spectral, whole"):
+        if layout == "MLA" and steps not in ("gradient descent", "spectral, head"):
             continue
         found.append(f"{layout}: {steps}")
     return found
@@ -317,11 +317,16 @@ def main() -> None:
             stored[name] = measured(name)
             STORE.parent.mkdir(exist_ok=True)
             STORE.write_text(json.dumps(stored))
-    print(markdown(["layout", "steps", "saturated", "ratio in its own norm", "largest", "next norm"], table(stored)))
+    print(
+        markdown(
+            ["layout", "steps", "number", "saturated", "ratio in the own norm", "largest", "next norm, mean"],
+            table(stored),
+        )
+    )
 
 
 def table(stored: dict[str, Any]) -> list[list[str]]:
-    """Of each row: the ratio in its own norm, mean / least, where it is the largest, and the next one."""
+    """Of each row: the ratio in the own norm, mean / least, how often it is the largest up to 0.01, and the next."""
     lines = []
     for name, found in stored.items():
         layout, steps = name.split(": ")
@@ -335,10 +340,11 @@ def table(stored: dict[str, Any]) -> list[list[str]]:
             [
                 layout,
                 steps,
+                f"{found['steps']:,}",
                 f"{found['saturated']} of {PROBLEMS}",
                 f"{ratios[:, own].mean():.3f} / {ratios[:, own].min():.3f}",
-                # programs are solved to about 1e-4 where Clarabel stops early
-                f"{(ratios[:, own] >= others.max(axis=1) - 1e-4).mean():.0%}",
+                # norms that nearly share a solution differ by less, and programs are solved to about 1e-4
+                f"{(ratios[:, own] >= others.max(axis=1) - 1e-2).mean():.0%}",
                 f"{next_name}: {others[:, following].mean():.3f}",
             ]
         )

@@ -36,6 +36,7 @@ def test_gradient_descent_maximises_the_margin_in_the_norm_of_heads_side_by_side
     run = attsvm.train(problem, steps=30_000)
     prediction = attsvm.predict_direction(problem, run)
     assert prediction.norm == SumOfHeads(Nuclear(), num_groups=G)
+    assert prediction.standing == "measured"
     # an oracle with interior points of its own; both are exact to about 1e-8
     assert prediction.solution.value == pytest.approx(least_sum(problem, run.selected, G), rel=1e-6)
     assert attsvm.direction_error(run.weights, prediction.direction, axis=(-3, -2, -1)) < 1e-3

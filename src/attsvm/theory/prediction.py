@@ -189,6 +189,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     the directions of all attention heads together, as they are, predict the direction of all weights. Results have
     their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
 
+    With ``key_groups``, the joint norm of gradient descent is the sum over groups of the nuclear norm of [W_1 … W_G],
+    the weights of the heads that share K side by side. It has one solution for all heads of a group.
+
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
     With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the

@@ -82,8 +82,10 @@ def train(
     problem : Problem
         With labels, and a head unless ``head`` is given. The problems of a batch are trained together. With
         ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
+        With ``key_groups``, the heads of a group share K (*batch, g, d_k, m).
     attention : {"combined", "factored", "prompt", "key_prompt"}, optional
-        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, else a prompt.
+        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, factored with ``key_groups``,
+        else a prompt.
     optimizer : optax.GradientTransformation or str, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with

@@ -74,7 +74,7 @@ class MultiHead(Figure):
     )
     criterion = (
         "For every optimiser: the mean and the least margin ratio in its own joint norm are above the stated ones, and "
-        "on every problem it is larger than in the two other norms. All runs are decided."
+        "on every problem it is larger than in the other norms. All runs are decided."
     )
     full: ClassVar[Sizes] = {
         "cases": [
