@@ -14,6 +14,8 @@ requires a margin of 1 at all positions, of the first layer, and the share of pr
     python benchmarks/stack.py --induction
 
 ``--settle`` makes so many more steps of length 0.1 in the plain norm, and prints a second line for the end of these.
+"with ties": the share that is below 1e-2 if the tokens between which a position off the path is still undecided are
+required to have equal logits, in the layers where this Att-SVM is not larger than the weights over their margin.
 "slow": the share of problems whose weights still differ by more than 1e-2, but whose change since half of the steps
 does not. ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured: the margin ratio
 of a problem is that of its worst layer and head.
@@ -136,23 +138,44 @@ def errors_and_ratios(stack: attsvm.Stack, run: attsvm.StackRun) -> tuple[np.nda
     return np.array(errors), np.array(ratios), saturated
 
 
+def errors_with_ties(stack: attsvm.Stack, run: attsvm.StackRun, errors: np.ndarray) -> np.ndarray:
+    """The errors (L, problems), with ties where these are possible."""
+    found = errors.copy()
+    for number in range(1, stack.layers):
+        layer, margin = stack.layer(run, number), stack.margins(run)[:, number - 1]
+        weights, problem = run.weights[f"W{number}"], layer.problem
+        logits = np.where(problem.canonical.allowed, token_logits(problem, layer.weights), -np.inf)
+        gaps = logits.max(axis=-1, keepdims=True) - logits
+        near = gaps <= 0.01 * np.reshape(margin, margin.shape + (1,) * (gaps.ndim - margin.ndim))
+        selected = layer.selected | near & layer.relaxed[..., None]
+        solution = attsvm.solve_svm(problem, selected, run.limit.norm, relaxed=layer.relaxed)
+        # the weights over their margin satisfy all constraints but the ties
+        possible = margin * solution.value <= 1.001 * solution.norm.values(weights, 2)
+        tied = _over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max)
+        found[number - 1] = np.where(_over_heads(possible, stack, np.min), tied, errors[number - 1])
+    return found
+
+
 def line_of(stack: attsvm.Stack, run: attsvm.StackRun) -> str:
     errors, ratios, saturated = errors_and_ratios(stack, run)
     half = at_count(run, int(run.history["steps"][-1]) // 2)
     later = {name: x - half.weights[name] for name, x in run.weights.items()}
     # the weights keep what the first steps added, while the change since then has the direction of the limit
     slow = (errors.max(axis=0) > 1e-2) & (errors_and_ratios(stack, replace(run, weights=later))[0].max(axis=0) <= 1e-2)
+    tied = errors
+    if run.attention == "combined" and stack.residual:
+        tied = errors_with_ties(stack, run, errors)
     first = stack.layer(run, 1)
-    logits = np.where(first.problem.canonical.allowed, token_logits(first.problem, first.weights), -np.inf)
-    plain = attsvm.solve_svm(first.problem, logits.argmax(axis=-1), run.limit.norm)
+    plain = attsvm.solve_svm(first.problem, first.selected, run.limit.norm)
     feasible = np.asarray(plain.status) == "optimal"
     of_plain = attsvm.direction_error(run.weights["W1"][feasible], plain.direction[feasible], axis=(-2, -1))
     apart = stack.margins(run).reshape(len(saturated), -1)[saturated]
     within = apart.max(axis=1) <= 1.01 * apart.min(axis=1)
-    errors, ratios = errors[:, saturated], ratios[:, saturated]
+    errors, ratios, tied = errors[:, saturated], ratios[:, saturated], tied[:, saturated]
     return (
         f"{saturated.sum():4} of {len(saturated):3} saturated; error: median "
-        f"{np.median(errors, axis=1).max():.1e}, below 1e-2 {np.mean(errors.max(axis=0) < 1e-2):4.0%}, slow "
+        f"{np.median(errors, axis=1).max():.1e}, below 1e-2 {np.mean(errors.max(axis=0) < 1e-2):4.0%}, with "
+        f"ties {np.mean(tied.max(axis=0) < 1e-2):4.0%}, slow "
         f"{np.mean(slow[saturated]):4.0%}; margins {np.mean(within):4.0%}; margin ratio: mean {ratios.mean():.4f}, "
         f"least {ratios.mean(axis=1).min():.4f} of a layer; plain: "
         f"{np.median(of_plain):.1e}, infeasible {np.mean(~feasible):.0%}"

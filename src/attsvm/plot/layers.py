@@ -66,8 +66,8 @@ def stack_run(
         draw_layers(
             axis,
             np.stack([on[shown] for on in stack.path(run)]),
-            np.stack([of_any_head(layer.selected) for layer in layers[:-1]]),
-            of_any_head(layers[-1].selected),
+            np.stack([of_any_head(np.asarray(layer.selected)) for layer in layers[:-1]]),
+            of_any_head(np.asarray(layers[-1].selected)),
             residual=stack.residual,
         )
     return axis

@@ -13,9 +13,6 @@ from attsvm.stack.run import StackRun
 EQUAL = 1e-9
 """Tokens whose difference is at most this, relative to the largest entry of their sequence, count as equal."""
 
-TIED = 0.01
-"""Tokens whose logit is within this share of the layer's margin are tied for a position off the path."""
-
 LARGEST_LOG_SCALE = 230.0
 """Weights that are larger than exp of this are multiplied by it: every softmax is saturated."""
 
@@ -29,9 +26,7 @@ class Layer(NamedTuple):
         The tokens that the layer sees. The positions are its queries, except in the last layer.
     weights : ndarray, shape (*batch, d, d_q)
     selected : bool ndarray, shape (*batch, n[, Q], T)
-        The token of largest logit of each query, and all tokens that are equal to it. Off the selected path also the
-        tokens that are tied with it, because the layers above need what the position reads of several tokens: their
-        logits are within 1 % of the margin of the layer. The Att-SVM gives them equal logits.
+        The token of largest logit of each query, and all tokens that are equal to it.
     relaxed : bool ndarray, shape (*batch, n, Q), or None
         The positions that are not on the selected path, which need only a margin of 0; None for the last layer.
     probability : ndarray, shape (*batch, n[, Q])
@@ -84,25 +79,8 @@ def layers_of(stack: Layout, run: StackRun) -> tuple[list[Layer], list[Bool[np.n
         relaxed = None if on_path is None else ~np.broadcast_to(_for_heads(on_path, heads), selected.shape[:-1])
         if not problem.has_query_axis:
             selected, probability = selected[..., 0, :], probability[..., 0]
-        layer = Layer(problem, weights, selected, relaxed, probability)
-        layers.append(layer if relaxed is None else layer._replace(selected=selected | _tied(layer)))
+        layers.append(Layer(problem, weights, selected, relaxed, probability))
     return layers, path
-
-
-def _tied(layer: Layer) -> Bool[np.ndarray, "*batch n Q T"]:
-    """The tokens of positions off the path whose logits are within a small share of the margin of the largest one."""
-    assert layer.relaxed is not None
-    problem = layer.problem
-    logits = np.where(problem.canonical.allowed, token_logits(problem, layer.weights), -np.inf)
-    gaps = logits.max(axis=-1, keepdims=True) - logits
-    # without a margin on the path there is nothing to compare with
-    margin = smallest_margin(layer)[..., None, None, None]
-    margin = np.where(np.isfinite(margin), margin, 0.0)
-    # tokens that become equal in the limit have small gaps without a tie, so gaps are relative to their distance
-    winner = np.take_along_axis(problem.tokens[..., None, :, :], logits.argmax(axis=-1)[..., None, None], axis=-2)
-    distances = np.linalg.norm(problem.tokens[..., None, :, :] - winner, axis=-1)
-    near = gaps * distances.max(axis=-1, keepdims=True) <= TIED * margin * distances
-    return np.asarray(near & layer.relaxed[..., None] & problem.canonical.allowed)
 
 
 def smallest_margin(layer: Layer) -> np.ndarray:

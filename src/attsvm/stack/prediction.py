@@ -69,5 +69,5 @@ def model_of(stack: Layout, run: StackRun) -> Model:
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
     name += "" if stack.values is None else ", values"
-    heads = "one" if stack.problem.num_heads is None else "several"
+    heads = "one" if stack.problem.num_heads in (None, 1) else "several"
     return Model(run.attention, name, heads, stack.problem.tokens.shape[-3])

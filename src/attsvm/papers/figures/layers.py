@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
-from attsvm.measures import direction_error, token_logits
+from attsvm.measures import direction_error
 from attsvm.papers.drawing import panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
@@ -26,7 +26,7 @@ def _layers(number: int, problems: int, size: list[int], seed: int, steps: int) 
     run = stack.train(steps=steps, loss="exponential", seed=seed, record=1)
     layers = [stack.layer(run, i) for i in range(1, number + 1)]
     weights = [run.weights[f"W{i}"] for i in range(1, number + 1)]
-    plain = [solve_svm(one.problem, token_logits(one.problem, one.weights).argmax(axis=-1)) for one in layers]
+    plain = [solve_svm(layer.problem, layer.selected) for layer in layers]
     margins = stack.margins(run)
 
     def errors(solutions: Sequence[Solution]) -> np.ndarray:
