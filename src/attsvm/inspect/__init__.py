@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     raise ModuleNotFoundError(text, name=missing.name) from missing
 
 from attsvm.inspect.comparison import compare
+from attsvm.inspect.edits import Edit, EditReport, Scan
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.families import FAMILIES, Family, Layout
 from attsvm.inspect.inspection import inspect
@@ -23,10 +24,13 @@ from attsvm.inspect.result import Inspection
 __all__ = [
     "FAMILIES",
     "AttentionMonitor",
+    "Edit",
+    "EditReport",
     "Explanation",
     "Family",
     "Inspection",
     "Layout",
+    "Scan",
     "compare",
     "inspect",
 ]

@@ -164,7 +164,7 @@ class Layer:
             return keys, made
         at = np.maximum(self.positions, 0)[..., None]
         cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
-        return _rotated(keys, *self.rotation), _rotated(made, cosine, sine)
+        return rotated(keys, *self.rotation), rotated(made, cosine, sine)
 
     def _unrotated(self, head: int) -> HeadProblem:
         """W over the tokens themselves.
@@ -223,7 +223,7 @@ def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> H
     return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
 
 
-def _rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+def rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
     """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
     size = cosine.shape[-1]
     turning, rest = vectors[..., :size], vectors[..., size:]

@@ -1,0 +1,421 @@
+"""The smallest change of a head's keys or queries after which chosen queries attend to chosen tokens."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import nn
+
+from attsvm._utils.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.inspect.edits.head import EditedHead, HeadWeights, Metric, Pairs, find_weights
+from attsvm.inspect.edits.report import EditReport, Goal, report_on
+from attsvm.inspect.edits.rows import Change, EditRows, least_change, solve_unit_rows
+from attsvm.inspect.edits.targets import Forgotten, Targets, find_columns, find_forgotten, find_targets
+from attsvm.inspect.source import Source
+from attsvm.inspect.weights import Layer
+from attsvm.results import Status
+
+MOST_SELECTIONS = 10
+"""Limit for how often the token that replaces a forgotten one is chosen anew."""
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a head, whichever it is; see :meth:`attsvm.inspect.Inspection.edit`."""
+
+    change: str
+    goal: Goal
+    preserve: float | None
+    ridge: float
+
+    @classmethod
+    def checked(
+        cls,
+        targets: Targets | None,
+        forget: Forgotten | None,
+        change: str,
+        keep: Any,
+        preserve: float | None,
+        ridge: float,
+        probability: float | None,
+    ) -> "Request":
+        """Check the arguments that do not depend on the head."""
+        if change not in ("keys", "queries"):
+            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
+        if (targets is None) == (forget is None):
+            raise ProblemError(
+                "targets: expected either targets or forget, got " + ("neither" if targets is None else "both")
+            )
+        if preserve is not None:
+            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+            if keep is None:
+                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
+        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
+        if probability is None:
+            probability = 0.9 if forget is None else 0.01
+        check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
+        return cls(change, Goal(targets, forget, probability), preserve, ridge)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Edit:
+    """The smallest change of the weights of one head's keys or queries that satisfies its targets.
+
+    Attributes
+    ----------
+    layer, head : int
+    change : str
+        "keys" or "queries".
+    status : Status
+        ``optimal`` if the certificate holds: the relative gap and the violation are at most 1e-8. ``infeasible`` if the
+        multipliers prove that the targets contradict each other; see :attr:`conflict`. Else ``inaccurate``.
+    weights : ndarray, shape (d, d_h) or (d + 1, d_h)
+        D, which is added to the weights x'W of the keys or queries; for queries with a bias, its last row is added to
+        the bias. Zeros if infeasible.
+    targets : int ndarray, shape (m, 3)
+        Sequence, position of the query and position of the token. When tokens are forgotten: the tokens that replace
+        them, for every query.
+    shares : ndarray, shape (m,)
+        The part of each target in the sum of the multipliers. Targets with 0 could be left out.
+    value : float
+        The norm that is minimised: ‖D‖_F, or with ``keep`` that of the metric. ∞ if infeasible.
+    lower : float
+        No change that satisfies the targets has a smaller norm. If infeasible, a bound above 1e12.
+    violation : float
+        The largest amount by which a logit difference falls short.
+    norm, relative_norm : float
+        ‖D‖_F, and divided by the norm of the weights that change.
+    heads : list of int
+        The heads of the layer that the change acts on: several, if they share their keys.
+
+    See Also
+    --------
+    attsvm.inspect.Inspection.edit : Makes one.
+
+    Notes
+    -----
+    The keys and queries that enter a layer do not depend on its own weights, so that the attention of the edited layer
+    is predicted exactly. The smallest change is the one that moves the weights least. It is not the one that damages
+    other text least, nor the one that generalises best: measure both by :meth:`report`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> from attsvm.inspect.attention_only import AttentionOnly
+    >>> _ = torch.manual_seed(0)
+    >>> model, tokens = AttentionOnly(), torch.randint(64, (4, 16))
+    >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+    >>> edit = inspection.edit(1, 0, [(0, 9, 3), (1, 9, 3), (2, 9, 3)])
+    >>> edit.status, edit.weights.shape, edit.gap <= 1e-8
+    (<Status.OPTIMAL: 'optimal'>, (64, 16), True)
+    >>> with edit.apply(model):
+    ...     after = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+    >>> after.heads[5 - 1].selected[0, 9]
+    np.int64(3)
+    """
+
+    layer: int
+    head: int
+    change: str
+    status: Status
+    weights: Float[np.ndarray, "d d_h"]
+    targets: Int[np.ndarray, "m 3"]
+    shares: Float[np.ndarray, " m"]
+    value: float
+    lower: float
+    violation: float
+    norm: float
+    relative_norm: float
+    heads: list[int]
+    source: Source = field(repr=False)
+    keep: Source | None = field(repr=False)
+    request: Request = field(repr=False)
+    solved: "Solved" = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """1 − lower/value, which rounding may make negative, in absolute value; ∞ if infeasible."""
+        return self.solved.change.gap
+
+    @property
+    def conflict(self) -> list[tuple[int, int, int]]:
+        """The targets that contradict each other, those with 99 % of the multipliers; empty unless infeasible."""
+        if self.status != Status.INFEASIBLE:
+            return []
+        order = np.argsort(-self.shares, kind="stable")
+        count = int(np.searchsorted(np.cumsum(self.shares[order]), 0.99)) + 1
+        return [tuple(int(x) for x in self.targets[at]) for at in np.sort(order[:count])]  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def apply(self, model: Model) -> Iterator[Model]:
+        """Change the weights of a model, and restore them at the end of the ``with`` block.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The inspected model, a copy of it, or a model that contains it.
+
+        Raises
+        ------
+        ProblemError
+            If the model has no such layer, or the targets are infeasible.
+        """
+        found = self._found(model)
+        before = (
+            found.weight[found.rows].detach().clone(),
+            None if found.bias is None else found.bias[found.rows].clone(),
+        )
+        with torch.no_grad():
+            found.add(self.weights)
+        try:
+            yield model
+        finally:
+            with torch.no_grad():
+                found.weight[found.rows] = before[0]
+                if found.bias is not None and before[1] is not None:
+                    found.bias[found.rows] = before[1]
+
+    def edited(self, model: Model) -> Model:
+        """A copy of a model with the change in its weights; arguments and errors as in :meth:`apply`."""
+        copied = copy.deepcopy(model)
+        with torch.no_grad():
+            self._found(copied).add(self.weights)
+        return copied
+
+    def leave_one_out(self) -> float | None:
+        """The share of targets that an edit without their sequence satisfies: an estimate of held-out success.
+
+        Each sequence is left out once, with an exact solve; those whose multipliers are 0 need none. With ``preserve``
+        the kept rows are those that the edit needed. None when tokens are forgotten, if the targets are infeasible, or
+        for a single sequence.
+        """
+        return self.solved.leave_one_out(self.targets) if self.request.goal.forget is None else None
+
+    def report(self, held_out: Any = None, targets: Targets | None = None, unrelated: Any = None) -> EditReport:
+        """Measure the edit in the running model: success on held-out text, and damage on unrelated text.
+
+        Parameters
+        ----------
+        held_out : mapping, optional
+            Arguments of the model for sequences that the edit has not seen.
+        targets : optional
+            What should happen there: as in :meth:`attsvm.inspect.Inspection.edit`. By default the function with which
+            the edit was made, or the same forgotten tokens.
+        unrelated : mapping, optional
+            Arguments of the model for text on which the damage is measured. By default ``keep``, on which the damage
+            is smaller than on other text; without it, the text of the edit.
+
+        Returns
+        -------
+        EditReport
+        """
+        goal = self.request.goal if targets is None else self.request.goal._replace(targets=targets, forget=None)
+        if held_out is not None and not goal.is_general:
+            raise ProblemError(
+                "targets: expected those of the held-out text, because the edit was made without a function"
+            )
+        model, layers = self.source.model, self.source.layers
+        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers)
+        success = None if held_out is None else Source.whole(model, held_out, layers)
+        return report_on(self, goal, success, damaged)
+
+    def __repr__(self) -> str:
+        what = f"Edit(head {self.layer}.{self.head}, {self.change}: {self.status}, {len(self.targets)} targets"
+        if self.status == Status.INFEASIBLE:
+            return f"{what}, contradicting: {', '.join(map(str, self.conflict))})"
+        return f"{what}, norm {self.norm:.4g} ({self.relative_norm:.1%} of the weights), gap {self.gap:.1e})"
+
+    def _found(self, model: nn.Module) -> HeadWeights:
+        if self.status == Status.INFEASIBLE:
+            raise ProblemError(f"edit: the targets contradict each other: {', '.join(map(str, self.conflict))}")
+        return find_weights(model, self.source.layers[self.layer], self.head, self.change)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The rows of an edit in the coordinates in which it was solved, and the change."""
+
+    rows: EditRows  # those of the targets, then those that are preserved
+    change: Change
+    target: Int[np.ndarray, " m"]  # which target each row is of, −1 for what is preserved
+    present: Float[np.ndarray, " m"]  # the leads before the change
+
+    def shares(self, count: int) -> Float[np.ndarray, " m"]:
+        """The multipliers of each target, divided by their sum."""
+        multipliers = self.change.multipliers
+        total = np.bincount(self.target[self.target >= 0], multipliers[self.target >= 0], minlength=count)
+        return np.asarray(total / (multipliers.sum() or 1.0))
+
+    def before(self, count: int) -> float:
+        """The share of targets whose tokens lead all others already."""
+        return float(self._selected(np.ones(count, bool), self.target, self.present).mean())
+
+    @cached_property
+    def _needed(self) -> np.ndarray:
+        """Rows of the targets, and what is preserved as far as it has a multiplier."""
+        return np.flatnonzero((self.target >= 0) | (self.change.multipliers > 0))
+
+    def leave_one_out(self, targets: Int[np.ndarray, "m 3"]) -> float | None:
+        """See :meth:`Edit.leave_one_out`."""
+        sequences = np.unique(targets[:, 0])
+        if self.change.status == Status.INFEASIBLE or len(sequences) < 2:
+            return None
+        rows, target = self.rows[self._needed], self.target[self._needed]
+        present, multipliers = self.present[self._needed], self.change.multipliers[self._needed]
+        gram = rows.gram()
+        of_row = np.where(target >= 0, targets[target, 0], -1)
+        right = np.ones(len(targets), bool)
+        for sequence in sequences:
+            own = of_row == sequence
+            weights = self.change.weights
+            if multipliers[own].any():
+                left = np.flatnonzero(~own & rows.there)
+                some = rows[left]
+                found, is_ray = solve_unit_rows(some, gram[np.ix_(left, left)])
+                weights = np.zeros_like(weights) if is_ray else some.scale * some.adjoint(found)
+            after = present + rows.norms * rows.apply(weights)
+            self._selected(right, target[own], after[own])
+        return float(right.mean())
+
+    @staticmethod
+    def _selected(right: np.ndarray, target: np.ndarray, leads: np.ndarray) -> np.ndarray:
+        """Mark in ``right`` the targets with a lead that is not positive as wrong."""
+        right[target[(target >= 0) & (leads <= 0)]] = False
+        return right
+
+
+def make_edit(
+    source: Source, captured: Layer, index: int, head: int, request: Request, keep: Source | None, kept: Layer | None
+) -> Edit:
+    """The edit of one head; ``captured``, ``kept``: its layer on the text of the edit and on that to keep."""
+    weights = find_weights(source.model, source.layers[index], head, request.change)
+    edited = EditedHead(captured, head, request.change, weights.bias is not None)
+    unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
+    metric = None if unrelated is None else unrelated.metric(request.ridge)
+    goal = request.goal
+    if goal.forget is None:
+        targets = find_targets(_given(goal.targets), source.tokens)
+        at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])
+        solved = _solve(edited, at, None, request, metric, unrelated)
+    else:
+        targets, solved = _forget(edited, source, request, metric, unrelated)
+    change = solved.change
+    own = change.weights if metric is None else metric.original(change.weights)
+    norm = np.inf if change.status == Status.INFEASIBLE else float(np.linalg.norm(own))
+    return Edit(
+        layer=index,
+        head=head,
+        change=request.change,
+        status=change.status,
+        weights=own,
+        targets=targets,
+        shares=solved.shares(len(targets)),
+        value=change.value,
+        lower=change.lower,
+        violation=change.violation,
+        norm=norm,
+        relative_norm=norm / edited.size if edited.size else np.inf,
+        heads=weights.heads,
+        source=source,
+        keep=keep,
+        request=request,
+        solved=solved,
+    )
+
+
+def _solve(
+    edited: EditedHead,
+    at: Int[np.ndarray, "m 3"],
+    forgotten: np.ndarray | None,
+    request: Request,
+    metric: Metric | None,
+    unrelated: EditedHead | None,
+) -> Solved:
+    """Solve for the change after which tokens lead all others of their queries, or the forgotten ones.
+
+    ``at``: sequence, column of the query, and token.
+    """
+    sequence, column, chosen = at.T
+    others = edited.layer.allowed[sequence, column]
+    if forgotten is not None:
+        others &= forgotten[sequence]
+    np.put_along_axis(others, chosen[:, None], False, axis=1)
+    target, other = np.nonzero(others)
+    if len(target) == 0:
+        raise ProblemError("targets: expected queries that may attend to several tokens, got none")
+    pairs = Pairs(sequence[target], column[target], chosen[target], other)
+    present = edited.margins(pairs)
+    # with a lead of log(c p/(1 − p)) over each of c others, the softmax gives a probability of p
+    count, p = others.sum(axis=1)[target], request.goal.probability
+    odds = p / (1 - p) if forgotten is None else (1 - p) / p
+    rows = edited.rows(pairs, np.log(count * odds) - present)
+    if request.preserve is not None and unrelated is not None:
+        own = edited.layer.positions >= 0
+        own[sequence, column] = False
+        for head, queries in ((edited, own), (unrelated, unrelated.layer.positions >= 0)):
+            more, leads = _preserved(head, queries, request.preserve, rows.query.max() + 1)
+            rows, present = rows.joined(more), np.concatenate([present, leads])
+        target = np.concatenate([target, np.full(len(rows) - len(target), -1)])
+    if metric is not None:
+        rows = metric.whitened(rows)
+    return Solved(rows, least_change(rows), target, present)
+
+
+def _preserved(
+    head: EditedHead, queries: np.ndarray, share: float, first: int
+) -> tuple[EditRows, Float[np.ndarray, " m"]]:
+    """Rows that keep a share of each lead of the selected tokens of some queries, and these leads.
+
+    ``first``: the number of the first query among the rows.
+    """
+    chosen = head.logits.argmax(axis=-1)
+    others = head.layer.allowed & queries[..., None]
+    np.put_along_axis(others, chosen[..., None], False, axis=-1)
+    sequence, column, other = np.nonzero(others)
+    pairs = Pairs(sequence, column, chosen[sequence, column], other)
+    leads = head.margins(pairs)
+    rows = head.rows(pairs, -(1 - share) * leads)
+    rows.query += first
+    return rows, leads
+
+
+def _forget(
+    edited: EditedHead, source: Source, request: Request, metric: Metric | None, unrelated: EditedHead | None
+) -> tuple[Int[np.ndarray, "m 3"], Solved]:
+    """Let the best other token of every query lead the forgotten ones; choose it anew until the choice is stable.
+
+    Which token replaces the forgotten ones is a discrete choice, so that the change is a local optimum.
+    """
+    forgotten = find_forgotten(_given(request.goal.forget), source.tokens, edited.layer)
+    allowed = edited.layer.allowed
+    asked = np.argwhere((allowed & forgotten[:, None]).any(axis=-1) & (allowed & ~forgotten[:, None]).any(axis=-1))
+    found: list[tuple[np.ndarray, Solved]] = []
+    current = edited
+    for _ in range(MOST_SELECTIONS):
+        chosen = np.where(forgotten[:, None], -np.inf, current.logits)[tuple(asked.T)].argmax(axis=-1)
+        at = np.column_stack([asked, chosen])
+        if found and np.array_equal(found[-1][0], at):
+            break
+        solved = _solve(edited, at, forgotten, request, metric, unrelated)
+        found.append((at, solved))
+        if solved.change.status == Status.INFEASIBLE:
+            break
+        weights = solved.change.weights
+        current = edited.changed(weights if metric is None else metric.original(weights))
+    at, solved = min(found, key=lambda one: one[1].change.value)
+    positions = edited.layer.positions[at[:, 0], at[:, 1]]
+    return np.column_stack([at[:, 0], positions, at[:, 2]]), solved
+
+
+def _given(value: Any) -> Any:
+    return value if callable(value) else list(value)

@@ -1,0 +1,73 @@
+"""What an edit asks for: tokens that queries should attend to, or tokens that no query should attend to."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.errors import ProblemError
+from attsvm.inspect.weights import Layer
+
+Targets = Callable[[np.ndarray], Iterable[tuple[int, int]]] | Iterable[tuple[int, int, int]]
+"""Sequence, query and token of each target; or what finds query and token in the tokens of one sequence."""
+
+Forgotten = Callable[[np.ndarray], Iterable[int]] | Collection[int]
+"""Tokens of the vocabulary; or what finds their positions in the tokens of one sequence."""
+
+Ids = Int[np.ndarray, "n T"] | None
+
+
+def find_targets(targets: Targets, ids: Ids) -> Int[np.ndarray, "m 3"]:
+    """Sequence, position of the query and position of the token of every target."""
+    found: Any = targets
+    if callable(targets):
+        found = [(i, *pair) for i, row in enumerate(_known("targets", ids)) for pair in targets(row)]
+    array = np.array([tuple(one) for one in found])
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        got = "none" if array.size == 0 else f"an array of shape {array.shape}"
+        raise ProblemError(f"targets: expected at least one (sequence, query, token) of integers, got {got}")
+    return array.astype(np.intp)
+
+
+def find_columns(targets: Int[np.ndarray, "m 3"], layer: Layer) -> Int[np.ndarray, " m"]:
+    """The column of each target's query in a layer.
+
+    Raises ProblemError if there is no such query, or it may not attend to the token.
+    """
+    n, _, T = layer.allowed.shape
+    columns = []
+    for sequence, query, token in targets:
+        if not (0 <= sequence < n and 0 <= token < T):
+            raise ProblemError(f"targets: ({sequence}, {query}, {token}) is outside of {n} sequences of {T} tokens")
+        at = np.flatnonzero(layer.positions[sequence] == query)
+        if len(at) == 0 or query < 0:
+            raise ProblemError(f"targets: sequence {sequence} has no query at position {query}")
+        if not layer.allowed[sequence, at[0], token]:
+            raise ProblemError(f"targets: query {query} of sequence {sequence} may not attend to token {token}")
+        columns.append(at[0])
+    return np.array(columns)
+
+
+def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray, "n T"]:
+    """Which tokens are to be forgotten.
+
+    Raises ProblemError if there are none, or these are all.
+    """
+    known = _known("forget", ids)
+    if callable(forget):
+        found = np.zeros(known.shape, bool)
+        for row, tokens in zip(found, known, strict=True):
+            row[list(forget(tokens))] = True
+    else:
+        found = np.isin(known, list(forget))
+    found &= layer.allowed.any(axis=1)
+    if not found.any() or not (layer.allowed & ~found[:, None]).any():
+        raise ProblemError("forget: expected some of the tokens of the batch, got none or all of them")
+    return found
+
+
+def _known(name: str, ids: Ids) -> Int[np.ndarray, "n T"]:
+    if ids is None:
+        raise ProblemError(f"{name}: expected (sequence, query, token) of each, because the batch has no input_ids")
+    return ids
