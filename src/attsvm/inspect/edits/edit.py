@@ -4,7 +4,6 @@ import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,58 +11,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import nn
 
-from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.inspect.edits.head import EditedHead, HeadWeights, Metric, Pairs, find_weights
-from attsvm.inspect.edits.report import EditReport, Goal, report_on
-from attsvm.inspect.edits.rows import Change, EditRows, least_change, solve_unit_rows
-from attsvm.inspect.edits.targets import Forgotten, Targets, find_columns, find_forgotten, find_targets
+from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
+from attsvm.inspect.edits.report import EditReport, report_on
+from attsvm.inspect.edits.solved import Request, Solved, solve_forgetting, solve_targets
+from attsvm.inspect.edits.targets import Targets, find_columns, find_targets
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
 
-MOST_SELECTIONS = 10
-"""Limit for how often the token that replaces a forgotten one is chosen anew."""
-
 Model = TypeVar("Model", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a head, whichever it is; see :meth:`attsvm.inspect.Inspection.edit`."""
-
-    change: str
-    goal: Goal
-    preserve: float | None
-    ridge: float
-
-    @classmethod
-    def checked(
-        cls,
-        targets: Targets | None,
-        forget: Forgotten | None,
-        change: str,
-        keep: Any,
-        preserve: float | None,
-        ridge: float,
-        probability: float | None,
-    ) -> "Request":
-        """Check the arguments that do not depend on the head."""
-        if change not in ("keys", "queries"):
-            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
-        if (targets is None) == (forget is None):
-            raise ProblemError(
-                "targets: expected either targets or forget, got " + ("neither" if targets is None else "both")
-            )
-        if preserve is not None:
-            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
-            if keep is None:
-                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
-        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
-        if probability is None:
-            probability = 0.9 if forget is None else 0.01
-        check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
-        return cls(change, Goal(targets, forget, probability), preserve, ridge)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +46,7 @@ class Edit:
     value : float
         The norm that is minimised: ‖D‖_F, or with ``keep`` that of the metric. ∞ if infeasible.
     lower : float
-        No change that satisfies the targets has a smaller norm. If infeasible, a bound above 1e12.
+        No change that gives the targets their leads has a smaller norm. If infeasible, a bound above 1e12.
     violation : float
         The largest amount by which a logit difference falls short.
     norm, relative_norm : float
@@ -104,8 +61,8 @@ class Edit:
     Notes
     -----
     The keys and queries that enter a layer do not depend on its own weights, so that the attention of the edited layer
-    is predicted exactly. The smallest change is the one that moves the weights least. It is not the one that damages
-    other text least, nor the one that generalises best: measure both by :meth:`report`.
+    is predicted exactly. The leads are sufficient for the probability, and not necessary. The smallest change is not
+    the one that damages other text least, nor the one that generalises best: measure both by :meth:`report`.
 
     Examples
     --------
@@ -140,7 +97,7 @@ class Edit:
     source: Source = field(repr=False)
     keep: Source | None = field(repr=False)
     request: Request = field(repr=False)
-    solved: "Solved" = field(repr=False)
+    solved: Solved = field(repr=False)
 
     @property
     def gap(self) -> float:
@@ -220,7 +177,7 @@ class Edit:
         EditReport
         """
         goal = self.request.goal if targets is None else self.request.goal._replace(targets=targets, forget=None)
-        if held_out is not None and not goal.is_general:
+        if held_out is not None and targets is None and not goal.is_general:
             raise ProblemError(
                 "targets: expected those of the held-out text, because the edit was made without a function"
             )
@@ -241,59 +198,6 @@ class Edit:
         return find_weights(model, self.source.layers[self.layer], self.head, self.change)
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """The rows of an edit in the coordinates in which it was solved, and the change."""
-
-    rows: EditRows  # those of the targets, then those that are preserved
-    change: Change
-    target: Int[np.ndarray, " m"]  # which target each row is of, −1 for what is preserved
-    present: Float[np.ndarray, " m"]  # the leads before the change
-
-    def shares(self, count: int) -> Float[np.ndarray, " m"]:
-        """The multipliers of each target, divided by their sum."""
-        multipliers = self.change.multipliers
-        total = np.bincount(self.target[self.target >= 0], multipliers[self.target >= 0], minlength=count)
-        return np.asarray(total / (multipliers.sum() or 1.0))
-
-    def before(self, count: int) -> float:
-        """The share of targets whose tokens lead all others already."""
-        return float(self._selected(np.ones(count, bool), self.target, self.present).mean())
-
-    @cached_property
-    def _needed(self) -> np.ndarray:
-        """Rows of the targets, and what is preserved as far as it has a multiplier."""
-        return np.flatnonzero((self.target >= 0) | (self.change.multipliers > 0))
-
-    def leave_one_out(self, targets: Int[np.ndarray, "m 3"]) -> float | None:
-        """See :meth:`Edit.leave_one_out`."""
-        sequences = np.unique(targets[:, 0])
-        if self.change.status == Status.INFEASIBLE or len(sequences) < 2:
-            return None
-        rows, target = self.rows[self._needed], self.target[self._needed]
-        present, multipliers = self.present[self._needed], self.change.multipliers[self._needed]
-        gram = rows.gram()
-        of_row = np.where(target >= 0, targets[target, 0], -1)
-        right = np.ones(len(targets), bool)
-        for sequence in sequences:
-            own = of_row == sequence
-            weights = self.change.weights
-            if multipliers[own].any():
-                left = np.flatnonzero(~own & rows.there)
-                some = rows[left]
-                found, is_ray = solve_unit_rows(some, gram[np.ix_(left, left)])
-                weights = np.zeros_like(weights) if is_ray else some.scale * some.adjoint(found)
-            after = present + rows.norms * rows.apply(weights)
-            self._selected(right, target[own], after[own])
-        return float(right.mean())
-
-    @staticmethod
-    def _selected(right: np.ndarray, target: np.ndarray, leads: np.ndarray) -> np.ndarray:
-        """Mark in ``right`` the targets with a lead that is not positive as wrong."""
-        right[target[(target >= 0) & (leads <= 0)]] = False
-        return right
-
-
 def make_edit(
     source: Source, captured: Layer, index: int, head: int, request: Request, keep: Source | None, kept: Layer | None
 ) -> Edit:
@@ -304,11 +208,11 @@ def make_edit(
     metric = None if unrelated is None else unrelated.metric(request.ridge)
     goal = request.goal
     if goal.forget is None:
-        targets = find_targets(_given(goal.targets), source.tokens)
+        targets = find_targets(goal.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])
-        solved = _solve(edited, at, None, request, metric, unrelated)
+        solved = solve_targets(edited, at, None, request, metric, unrelated)
     else:
-        targets, solved = _forget(edited, source, request, metric, unrelated)
+        targets, solved = solve_forgetting(edited, source.tokens, request, metric, unrelated)
     change = solved.change
     own = change.weights if metric is None else metric.original(change.weights)
     norm = np.inf if change.status == Status.INFEASIBLE else float(np.linalg.norm(own))
@@ -331,91 +235,3 @@ def make_edit(
         request=request,
         solved=solved,
     )
-
-
-def _solve(
-    edited: EditedHead,
-    at: Int[np.ndarray, "m 3"],
-    forgotten: np.ndarray | None,
-    request: Request,
-    metric: Metric | None,
-    unrelated: EditedHead | None,
-) -> Solved:
-    """Solve for the change after which tokens lead all others of their queries, or the forgotten ones.
-
-    ``at``: sequence, column of the query, and token.
-    """
-    sequence, column, chosen = at.T
-    others = edited.layer.allowed[sequence, column]
-    if forgotten is not None:
-        others &= forgotten[sequence]
-    np.put_along_axis(others, chosen[:, None], False, axis=1)
-    target, other = np.nonzero(others)
-    if len(target) == 0:
-        raise ProblemError("targets: expected queries that may attend to several tokens, got none")
-    pairs = Pairs(sequence[target], column[target], chosen[target], other)
-    present = edited.margins(pairs)
-    # with a lead of log(c p/(1 − p)) over each of c others, the softmax gives a probability of p
-    count, p = others.sum(axis=1)[target], request.goal.probability
-    odds = p / (1 - p) if forgotten is None else (1 - p) / p
-    rows = edited.rows(pairs, np.log(count * odds) - present)
-    if request.preserve is not None and unrelated is not None:
-        own = edited.layer.positions >= 0
-        own[sequence, column] = False
-        for head, queries in ((edited, own), (unrelated, unrelated.layer.positions >= 0)):
-            more, leads = _preserved(head, queries, request.preserve, rows.query.max() + 1)
-            rows, present = rows.joined(more), np.concatenate([present, leads])
-        target = np.concatenate([target, np.full(len(rows) - len(target), -1)])
-    if metric is not None:
-        rows = metric.whitened(rows)
-    return Solved(rows, least_change(rows), target, present)
-
-
-def _preserved(
-    head: EditedHead, queries: np.ndarray, share: float, first: int
-) -> tuple[EditRows, Float[np.ndarray, " m"]]:
-    """Rows that keep a share of each lead of the selected tokens of some queries, and these leads.
-
-    ``first``: the number of the first query among the rows.
-    """
-    chosen = head.logits.argmax(axis=-1)
-    others = head.layer.allowed & queries[..., None]
-    np.put_along_axis(others, chosen[..., None], False, axis=-1)
-    sequence, column, other = np.nonzero(others)
-    pairs = Pairs(sequence, column, chosen[sequence, column], other)
-    leads = head.margins(pairs)
-    rows = head.rows(pairs, -(1 - share) * leads)
-    rows.query += first
-    return rows, leads
-
-
-def _forget(
-    edited: EditedHead, source: Source, request: Request, metric: Metric | None, unrelated: EditedHead | None
-) -> tuple[Int[np.ndarray, "m 3"], Solved]:
-    """Let the best other token of every query lead the forgotten ones; choose it anew until the choice is stable.
-
-    Which token replaces the forgotten ones is a discrete choice, so that the change is a local optimum.
-    """
-    forgotten = find_forgotten(_given(request.goal.forget), source.tokens, edited.layer)
-    allowed = edited.layer.allowed
-    asked = np.argwhere((allowed & forgotten[:, None]).any(axis=-1) & (allowed & ~forgotten[:, None]).any(axis=-1))
-    found: list[tuple[np.ndarray, Solved]] = []
-    current = edited
-    for _ in range(MOST_SELECTIONS):
-        chosen = np.where(forgotten[:, None], -np.inf, current.logits)[tuple(asked.T)].argmax(axis=-1)
-        at = np.column_stack([asked, chosen])
-        if found and np.array_equal(found[-1][0], at):
-            break
-        solved = _solve(edited, at, forgotten, request, metric, unrelated)
-        found.append((at, solved))
-        if solved.change.status == Status.INFEASIBLE:
-            break
-        weights = solved.change.weights
-        current = edited.changed(weights if metric is None else metric.original(weights))
-    at, solved = min(found, key=lambda one: one[1].change.value)
-    positions = edited.layer.positions[at[:, 0], at[:, 1]]
-    return np.column_stack([at[:, 0], positions, at[:, 2]]), solved
-
-
-def _given(value: Any) -> Any:
-    return value if callable(value) else list(value)

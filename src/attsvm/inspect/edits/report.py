@@ -1,6 +1,6 @@
 """What an edit does in the running model: success on held-out text, damage on unrelated text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,8 +64,8 @@ class EditReport:
         Share of these queries that select another token.
     output_change : float
         Norm of the change of the model's output on this text, relative to that of the output.
-    norm, relative_norm, value, gap, violation : float
-        As those of the edit.
+    edit : Edit
+        With its norm and its certificate.
     """
 
     success_before: float | None
@@ -76,26 +76,12 @@ class EditReport:
     total_variation: float
     selections_changed: float
     output_change: float
-    norm: float
-    relative_norm: float
-    value: float
-    gap: float
-    violation: float
+    edit: "Edit" = field(repr=False)
 
     def __str__(self) -> str:
-        lines = []
-        if self.success is not None:
-            lines.append(f"held-out success {self.success_before:.3f} -> {self.success:.3f}")
-            lines.append(f"held-out attention {self.attention_before:.3f} -> {self.attention:.3f}")
-        if self.leave_one_out is not None:
-            lines.append(f"leave-one-out {self.leave_one_out:.3f}")
-        lines += [
-            f"total variation {self.total_variation:.3f}, selections changed {self.selections_changed:.3f}",
-            f"output change {self.output_change:.2g}",
-            f"norm {self.norm:.4g} ({self.relative_norm:.1%} of the weights), gap {self.gap:.1e},"
-            f" violation {self.violation:.1e}",
-        ]
-        return "\n".join(lines)
+        numbers = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "edit"}
+        lines = [f"{name.replace('_', ' '):20}{value:8.4f}" for name, value in numbers.items() if value is not None]
+        return "\n".join([str(self.edit), *lines])
 
 
 def report_on(edit: "Edit", goal: Goal, success: Source | None, damaged: Source) -> EditReport:
@@ -114,11 +100,7 @@ def report_on(edit: "Edit", goal: Goal, success: Source | None, damaged: Source)
         total_variation=float(np.abs(first - second).sum(axis=-1).mean() / 2),
         selections_changed=float((first.argmax(axis=-1) != second.argmax(axis=-1)).mean()),
         output_change=float(np.linalg.norm(after.output - before.output) / np.linalg.norm(before.output)),
-        norm=edit.norm,
-        relative_norm=edit.relative_norm,
-        value=edit.value,
-        gap=edit.gap,
-        violation=edit.violation,
+        edit=edit,
     )
 
 

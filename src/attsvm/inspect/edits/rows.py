@@ -112,16 +112,34 @@ class Change(NamedTuple):
     status: Status
     weights: Float[np.ndarray, "d d_h"]  # D; zeros if infeasible
     multipliers: Multipliers  # λ of the original rows
-    value: float  # ‖D‖_F; ∞ if infeasible
+    value: float  # ‖D‖_F; ∞ if infeasible, or if D does not satisfy the rows
     lower: float  # every D that satisfies the rows has at least this norm: h'λ / ‖A'λ‖_F
     violation: float  # largest h − ⟨row, D⟩, in logits; ∞ if infeasible
 
+    @classmethod
+    def of(cls, rows: EditRows, multipliers: Multipliers) -> "Change":
+        """What multipliers of the unit rows prove: D = A'λ, scaled to satisfy the rows with h > 0."""
+        own, weights = rows.scale * rows.of_original_rows(multipliers), rows.scale * rows.adjoint(multipliers)
+        margins, size = rows.norms * rows.apply(weights), float(np.linalg.norm(weights))
+        gain = float(rows.wanted @ own)
+        lower = gain / size if size > 0 else (np.inf if gain > 0 else 0.0)
+        if lower > FARKAS_BOUND * rows.scale:
+            return cls(Status.INFEASIBLE, np.zeros_like(weights), own, np.inf, lower, np.inf)
+        least = float(np.divide(margins, rows.wanted, out=np.full(len(rows), np.inf), where=rows.wanted > 0).min())
+        if not 0 < least < np.inf:  # either nothing has to change, or D = A'λ points away
+            done = least == np.inf
+            status = Status.OPTIMAL if done else Status.INACCURATE
+            return cls(status, weights, own, 0.0 if done else np.inf, lower, 0.0 if done else np.inf)
+        value, violation = size / least, float((rows.wanted - margins / least).max(initial=0.0))
+        good = abs(1 - lower / value) <= TOLERANCE and violation <= TOLERANCE * max(1.0, float(rows.wanted.max()))
+        return cls(Status.OPTIMAL if good else Status.INACCURATE, weights / least, own, value, lower, violation)
+
     @property
     def gap(self) -> float:
-        """|1 − lower/value|; 0 if no change is needed, ∞ if there is none."""
-        if self.status == Status.INFEASIBLE:
-            return np.inf
-        return abs(1.0 - self.lower / self.value) if self.value > 0 else 0.0
+        """|1 − lower/value|; 0 if no change is needed, ∞ if none is known."""
+        if self.value == 0 or self.value == np.inf:
+            return self.value
+        return abs(1.0 - self.lower / self.value)
 
 
 def least_change(rows: EditRows) -> Change:
@@ -129,7 +147,8 @@ def least_change(rows: EditRows) -> Change:
     # a zero row that asks for a margin is a contradiction by itself
     impossible = ~rows.there & (rows.wanted > 0)
     if impossible.any():
-        return _infeasible(rows, impossible / impossible.sum(), np.inf)
+        nothing = np.zeros((rows.inputs.shape[-1], rows.partners.shape[-1]))
+        return Change(Status.INFEASIBLE, nothing, impossible / impossible.sum(), np.inf, np.inf, np.inf)
     working = np.flatnonzero(rows.asked)
     if len(working) > MOST_ASKED:
         raise ProblemError(f"targets: expected at most {MOST_ASKED:,} pairs of tokens to compare, got {len(working):,}")
@@ -137,12 +156,10 @@ def least_change(rows: EditRows) -> Change:
     with threads_for(len(working) ** 2 * rows.inputs.shape[-1]):
         for _ in range(MOST_ROUNDS):
             some = rows[working]
-            found, is_ray = solve_unit_rows(some, some.gram())
             multipliers[:] = 0.0
-            multipliers[working] = found
-            if is_ray:
-                return _infeasible(rows, rows.of_original_rows(multipliers), _lower(rows, multipliers))
-            short = rows.right - rows.apply(rows.adjoint(multipliers))
+            multipliers[working] = found = solve_unit_rows(some, some.gram())
+            weights = rows.adjoint(multipliers)
+            short = rows.right - rows.apply(weights)
             short[working] = 0.0
             missed = np.flatnonzero(rows.there & (short > MISSED))
             if len(missed) == 0:
@@ -152,64 +169,21 @@ def least_change(rows: EditRows) -> Change:
             _, first = np.unique(rows.query[order], return_index=True)
             stays = working[(found > 0) | rows.asked[working]]
             working = np.concatenate([stays, order[np.sort(first)][:MOST_ADDED]])
-    return _certified(rows, multipliers)
+    return Change.of(rows, multipliers)
 
 
-def solve_unit_rows(rows: EditRows, gram: Float[np.ndarray, "m m"]) -> tuple[Multipliers, bool]:
-    """Multipliers of the unit rows, none of which is zero; and whether they prove that there is no change."""
+def solve_unit_rows(rows: EditRows, gram: Float[np.ndarray, "m m"]) -> Multipliers:
+    """Multipliers of the unit rows, none of which is zero: of the optimum, or of a proof that there is no change."""
+    start = np.zeros(len(rows))
     if not rows.asked.any():
-        return np.zeros(len(rows)), False
+        return start
     found = block_pivoting(gram, rows.right)
-    if found is not None and _relative_gap(rows, found) <= SETTLED:
-        return found, False
+    if found is not None and Change.of(rows, found).gap <= SETTLED:
+        return np.asarray(found)
     # pivoting fails if rows depend on each other, as those of queries that are nearly equal
-    search = DualSearch(rows, SETTLED / 100, MOST_PRODUCTS)
-    found = search.by_pivoting(np.zeros(len(rows)), rows.asked)
-    if _relative_gap(rows, found) <= TOLERANCE:
-        return found, False
-    ray, _ = DualSearch(rows, SETTLED, MOST_PRODUCTS).ray(np.zeros(len(rows)), MOST_PRODUCTS, by_pivoting=True)
+    found = np.maximum(DualSearch(rows, SETTLED / 100, MOST_PRODUCTS).by_pivoting(start, rows.asked), 0.0)
+    if Change.of(rows, found).status == Status.OPTIMAL:
+        return np.asarray(found)
+    ray, _ = DualSearch(rows, SETTLED, MOST_PRODUCTS).ray(start, MOST_PRODUCTS, by_pivoting=True)
     ray = np.maximum(ray, 0.0)
-    return (ray, True) if _lower(rows, ray) > FARKAS_BOUND else (np.maximum(found, 0.0), False)
-
-
-def _lower(rows: EditRows, multipliers: Multipliers) -> float:
-    """h'λ / ‖A'λ‖_F on the unit rows with largest h of 1; ∞ if the weights A'λ vanish."""
-    gain, size = float(rows.right @ multipliers), float(np.linalg.norm(rows.adjoint(multipliers)))
-    return gain / size if size > 0 else (np.inf if gain > 0 else 0.0)
-
-
-def _factor(rows: EditRows, margins: Multipliers) -> float:
-    """By how much weights with these margins are multiplied to satisfy the rows with h > 0; ∞ if that is impossible."""
-    least = float(np.divide(margins, rows.right, out=np.full(len(rows), np.inf), where=rows.asked).min())
-    return 1.0 / least if least > 0 else np.inf
-
-
-def _relative_gap(rows: EditRows, multipliers: Multipliers) -> float:
-    """The gap, and the violation of rows that scaling does not repair."""
-    weights = rows.adjoint(multipliers)
-    margins, size = rows.apply(weights), float(np.linalg.norm(weights))
-    factor = _factor(rows, margins)
-    if not (np.isfinite(factor) and size > 0):
-        return np.inf
-    short = float((rows.right - factor * margins).max(where=rows.there, initial=0.0))
-    return abs(1.0 - _lower(rows, multipliers) / (factor * size)) + max(short, 0.0)
-
-
-def _certified(rows: EditRows, multipliers: Multipliers) -> Change:
-    """The change of these multipliers of the unit rows, scaled to satisfy the rows with h > 0."""
-    shape = rows.inputs.shape[-1], rows.partners.shape[-1]
-    if not rows.asked.any():
-        return Change(Status.OPTIMAL, np.zeros(shape), np.zeros(len(rows)), 0.0, 0.0, 0.0)
-    weights = rows.adjoint(multipliers)
-    factor = _factor(rows, rows.apply(weights))
-    weights = rows.scale * (factor if np.isfinite(factor) else 1.0) * weights
-    value, lower = float(np.linalg.norm(weights)), rows.scale * _lower(rows, multipliers)
-    violation = max(float((rows.wanted - rows.norms * rows.apply(weights)).max(initial=0.0)), 0.0)
-    good = abs(1.0 - lower / value) <= TOLERANCE and violation <= TOLERANCE * max(1.0, float(rows.wanted.max()))
-    status = Status.OPTIMAL if good else Status.INACCURATE
-    return Change(status, weights, rows.scale * rows.of_original_rows(multipliers), value, lower, violation)
-
-
-def _infeasible(rows: EditRows, multipliers: Multipliers, bound: float) -> Change:
-    shape = rows.inputs.shape[-1], rows.partners.shape[-1]
-    return Change(Status.INFEASIBLE, np.zeros(shape), multipliers, np.inf, bound, np.inf)
+    return np.asarray(ray if Change.of(rows, ray).status == Status.INFEASIBLE else found)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.edits.edit import Request, make_edit
+from attsvm.inspect.edits.edit import make_edit
+from attsvm.inspect.edits.solved import Request
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import check_head
 
