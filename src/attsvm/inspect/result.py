@@ -309,7 +309,7 @@ class Inspection(Result):
             little: the norm of the change is then the mean change of logits that it would make there, with a ridge.
         preserve : float, optional
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
-            with at least this part, from 0 to 1, of their lead over every other token.
+            with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
         ridge : float
             Added to the second moments of ``keep``, relative to their mean diagonal.
         probability : float, optional

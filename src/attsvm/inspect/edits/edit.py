@@ -13,7 +13,7 @@ from torch import nn
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
-from attsvm.inspect.edits.report import EditReport, report_on
+from attsvm.inspect.edits.report import EditReport, measure_edit
 from attsvm.inspect.edits.solved import Request, Solved, solve_forgetting, solve_targets
 from attsvm.inspect.edits.targets import Targets, find_columns, find_targets
 from attsvm.inspect.source import Source
@@ -184,7 +184,9 @@ class Edit:
         model, layers = self.source.model, self.source.layers
         damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers)
         success = None if held_out is None else Source.whole(model, held_out, layers)
-        return report_on(self, goal, success, damaged)
+        measured = measure_edit(lambda: self.apply(model), self.layer, self.head, goal, success, damaged)
+        own = {name: getattr(self, name) for name in ("norm", "relative_norm", "value", "gap", "violation")}
+        return EditReport(leave_one_out=self.leave_one_out(), **measured, **own)
 
     def __repr__(self) -> str:
         what = f"Edit(head {self.layer}.{self.head}, {self.change}: {self.status}, {len(self.targets)} targets"
@@ -207,7 +209,7 @@ def make_edit(
     unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
     metric = None if unrelated is None else unrelated.metric(request.ridge)
     goal = request.goal
-    if goal.forget is None:
+    if goal.targets is not None:
         targets = find_targets(goal.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])
         solved = solve_targets(edited, at, None, request, metric, unrelated)

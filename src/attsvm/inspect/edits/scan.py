@@ -52,10 +52,11 @@ class Scan:
     leave_one_out: Float[np.ndarray, " heads"]
 
     def __repr__(self) -> str:
-        lines = [f"Scan({len(self.head)} heads)", "  head   least norm  before  leave-one-out"]
+        known = not np.isnan(self.leave_one_out).all()
+        lines = [f"Scan({len(self.head)} heads)", "  head   least norm  before" + "  leave-one-out" * known]
         for row in zip(self.layer, self.head, self.value, self.before, self.leave_one_out, strict=True):
             layer, head, value, before, right = row
-            lines.append(f"{f'{layer}.{head}':>6}{value:13.4g}{before:8.2f}{right:15.2f}")
+            lines.append(f"{f'{layer}.{head}':>6}{value:13.4g}{before:8.2f}" + f"{right:15.2f}" * known)
         return "\n".join(lines[: SHOWN + 2])
 
 

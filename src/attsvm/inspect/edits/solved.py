@@ -10,13 +10,15 @@ from jaxtyping import Float, Int
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, Metric, Pairs
-from attsvm.inspect.edits.report import Goal
 from attsvm.inspect.edits.rows import Change, EditRows, least_change, solve_unit_rows
-from attsvm.inspect.edits.targets import Forgotten, Ids, Targets, find_forgotten
+from attsvm.inspect.edits.targets import Forgotten, Goal, Ids, Targets, find_forgotten
 from attsvm.results import Status
 
 MOST_SELECTIONS = 10
 """Limit for how often the token that replaces a forgotten one is chosen anew."""
+
+LEAST_LEAD = 1e-3
+"""Preserved selections keep this lead, or a smaller one that they have; float32 rounds logits to about 1e-5."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def _preserved(
     sequence, column, other = np.nonzero(others)
     pairs = Pairs(sequence, column, chosen[sequence, column], other)
     leads = head.margins(pairs)
-    rows = head.rows(pairs, -(1 - share) * leads)
+    # a lead of 0 would be a tie, which rounding decides
+    rows = head.rows(pairs, np.maximum(share * leads, np.minimum(leads, LEAST_LEAD)) - leads)
     rows.query += first
     return rows, leads
 
@@ -174,6 +177,7 @@ def solve_forgetting(
 
     Which token replaces the forgotten ones is a discrete choice, so that the change is a local optimum.
     """
+    assert request.goal.forget is not None
     forgotten = find_forgotten(request.goal.forget, ids, edited.layer)
     allowed = edited.layer.allowed
     asked = np.argwhere((allowed & forgotten[:, None]).any(axis=-1) & (allowed & ~forgotten[:, None]).any(axis=-1))

@@ -1,7 +1,7 @@
 """What an edit asks for: tokens that queries should attend to, or tokens that no query should attend to."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -16,6 +16,33 @@ Forgotten = Callable[[np.ndarray], Iterable[int]] | Collection[int]
 """Tokens of the vocabulary; or what finds their positions in the tokens of one sequence."""
 
 Ids = Int[np.ndarray, "n T"] | None
+
+
+class Goal(NamedTuple):
+    """Either targets with the least attention that they should have, or forgotten tokens with the largest."""
+
+    targets: Targets | None
+    forget: Forgotten | None
+    probability: float
+
+    @property
+    def is_general(self) -> bool:
+        """Whether it says what to do on other text."""
+        return self.forget is not None or callable(self.targets)
+
+    def measure(self, ids: Ids, layer: Layer, head: int) -> tuple[float, float]:
+        """The share of queries that do what is asked, and their mean attention to the tokens."""
+        attention = layer.probabilities(head)
+        if self.forget is None:
+            assert self.targets is not None
+            targets = find_targets(self.targets, ids)
+            rows = attention[targets[:, 0], find_columns(targets, layer)]
+            done = rows.argmax(axis=-1) == targets[:, 2]
+            return float(done.mean()), float(np.take_along_axis(rows, targets[:, 2:], axis=-1).mean())
+        forgotten = find_forgotten(self.forget, ids, layer)[:, None]
+        asked = (layer.allowed & forgotten).any(axis=-1) & (layer.allowed & ~forgotten).any(axis=-1)
+        mass = (attention * forgotten).sum(axis=-1)[asked]
+        return float((mass <= self.probability).mean()), float(mass.mean())
 
 
 def find_targets(targets: Targets, ids: Ids) -> Int[np.ndarray, "m 3"]:
