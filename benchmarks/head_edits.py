@@ -25,7 +25,7 @@ from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaC
 import attsvm.torch
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.head import EditedHead
-from attsvm.inspect.edits.solved import Request
+from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.source import Source
 
@@ -130,7 +130,7 @@ def solves() -> None:
 
 
 def _edit(source: Source, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
-    request = Request.checked(task.targets, None, change, None, None, 1.0, None)
+    request = Request.checked(task.targets, None, None, change, None, None, 1.0)
     return make_edit(source, captured, layer, head, request, None, None)  # type: ignore[arg-type]
 
 

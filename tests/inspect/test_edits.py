@@ -284,7 +284,7 @@ def test_the_report_measures_the_running_model():
     assert report.leave_one_out == edit.leave_one_out()
     again = inspection(model, own).edit(LAYER, HEAD, edit.targets).report(other, [(i, 5, 2) for i in range(5)])
     assert again.success == report.success
-    with pytest.raises(ProblemError, match="expected those of the held-out text"):
+    with pytest.raises(ProblemError, match="expected those of the held-out text, or"):
         inspection(model).edit(LAYER, HEAD, TARGETS).report(other)
 
 
@@ -355,3 +355,6 @@ def test_models_whose_logits_are_not_linear_in_the_weights_are_refused():
         inspection(transformers.Qwen3Model(config)).edit(0, 0, TARGETS)
     with pytest.raises(ProblemError, match="expected one module"), torch.no_grad():
         inspection(prepared(bert)).edit(LAYER, HEAD, TARGETS).edited(AttentionOnly())
+    wider = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SIZES | {"hidden_size": 48}))
+    with pytest.raises(ProblemError, match=r"expected weights \(24, 24\) in .*, got \(48, 48\)"), torch.no_grad():
+        inspection(prepared(bert)).edit(LAYER, HEAD, TARGETS).edited(wider)

@@ -1,7 +1,7 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,13 +12,10 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
-from attsvm.inspect.edits.solved import Request
-from attsvm.inspect.edits.targets import Forgotten, Targets
+from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
-from attsvm.inspect.model_calls import num_sequences
-from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
@@ -340,7 +337,7 @@ class Inspection(Result):
         """
         check_integer("layer", layer, 0)
         check_integer("head", head, 0)
-        request = Request.checked(targets, forget, change, keep, preserve, ridge, probability)
+        request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
         unrelated = None if kept is None else kept.captured(layer, head)
@@ -390,7 +387,7 @@ class Inspection(Result):
         >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
         (True, {'optimal'})
         """
-        request = Request.checked(targets, forget, change, keep, None, ridge, probability)
+        request = Request.checked(targets, forget, probability, change, keep, None, ridge)
         check_flag("leave_one_out", leave_one_out)
         source, kept = self._text("scan", keep)
         return scan_heads(source, request, kept, heads, leave_one_out)
@@ -399,9 +396,9 @@ class Inspection(Result):
         """The whole batch of the inspection, and the text to keep."""
         if self.source is None:
             raise ProblemError(f"{name}: expected an inspection of this session, got one without its model and batch")
-        every = Sampler(2**40, num_sequences(self.source.batch), 0)
         model, layers = self.source.model, self.source.layers
-        return replace(self.source, sampler=every), None if keep is None else Source.whole(model, keep, layers)
+        own = Source.whole(model, self.source.batch, layers)
+        return own, None if keep is None else Source.whole(model, keep, layers)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

@@ -14,8 +14,8 @@ from torch import nn
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
 from attsvm.inspect.edits.report import EditReport, measure_edit
-from attsvm.inspect.edits.solved import Request, Solved, solve_forgetting, solve_targets
-from attsvm.inspect.edits.targets import Targets, find_columns, find_targets
+from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
+from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
@@ -46,7 +46,7 @@ class Edit:
     value : float
         The norm that is minimised: ‖D‖_F, or with ``keep`` that of the metric. ∞ if infeasible.
     lower : float
-        No change that gives the targets their leads has a smaller norm. If infeasible, a bound above 1e12.
+        No change that gives the targets their leads has a smaller norm.
     violation : float
         The largest amount by which a logit difference falls short.
     norm, relative_norm : float
@@ -128,19 +128,16 @@ class Edit:
             If the model has no such layer, or the targets are infeasible.
         """
         found = self._found(model)
-        before = (
-            found.weight[found.rows].detach().clone(),
-            None if found.bias is None else found.bias[found.rows].clone(),
-        )
+        parts = [part for part in (found.weight, found.bias) if part is not None]
+        before = [part.detach()[found.rows].clone() for part in parts]
         with torch.no_grad():
             found.add(self.weights)
         try:
             yield model
         finally:
             with torch.no_grad():
-                found.weight[found.rows] = before[0]
-                if found.bias is not None and before[1] is not None:
-                    found.bias[found.rows] = before[1]
+                for part, values in zip(parts, before, strict=True):
+                    part[found.rows] = values
 
     def edited(self, model: Model) -> Model:
         """A copy of a model with the change in its weights; arguments and errors as in :meth:`apply`."""
@@ -156,7 +153,7 @@ class Edit:
         the kept rows are those that the edit needed. None when tokens are forgotten, if the targets are infeasible, or
         for a single sequence.
         """
-        return self.solved.leave_one_out(self.targets) if self.request.goal.forget is None else None
+        return self.solved.leave_one_out(self.targets) if self.request.forget is None else None
 
     def report(self, held_out: Any = None, targets: Targets | None = None, unrelated: Any = None) -> EditReport:
         """Measure the edit in the running model: success on held-out text, and damage on unrelated text.
@@ -176,15 +173,13 @@ class Edit:
         -------
         EditReport
         """
-        goal = self.request.goal if targets is None else self.request.goal._replace(targets=targets, forget=None)
-        if held_out is not None and targets is None and not goal.is_general:
-            raise ProblemError(
-                "targets: expected those of the held-out text, because the edit was made without a function"
-            )
+        request = self.request if targets is None else self.request._replace(targets=targets, forget=None)
+        if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
+            raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
         model, layers = self.source.model, self.source.layers
         damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers)
         success = None if held_out is None else Source.whole(model, held_out, layers)
-        measured = measure_edit(lambda: self.apply(model), self.layer, self.head, goal, success, damaged)
+        measured = measure_edit(lambda: self.apply(model), self.layer, self.head, request, success, damaged)
         own = {name: getattr(self, name) for name in ("norm", "relative_norm", "value", "gap", "violation")}
         return EditReport(leave_one_out=self.leave_one_out(), **measured, **own)
 
@@ -208,9 +203,8 @@ def make_edit(
     edited = EditedHead(captured, head, request.change, weights.bias is not None)
     unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
     metric = None if unrelated is None else unrelated.metric(request.ridge)
-    goal = request.goal
-    if goal.targets is not None:
-        targets = find_targets(goal.targets, source.tokens)
+    if request.targets is not None:
+        targets = find_targets(request.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])
         solved = solve_targets(edited, at, None, request, metric, unrelated)
     else:

@@ -86,7 +86,7 @@ class EditedHead:
             return EditRows(self._inputs[sequence, query][None], partners[None], wanted, number)
         first, second = self._inputs[sequence, chosen], self._inputs[sequence, other]
         if self.layer.rotation is None:
-            return EditRows((first - second)[None], self._queries[sequence, query][None], wanted, number)
+            return EditRows((first - second)[None], self._turned_to(sequence, query, other)[None], wanted, number)
         # x_α'D u_α − x_t'D u_t with u_t = R_t'R_q b: the positions are different, and so are the partners
         partners = np.stack([self._turned_to(sequence, query, chosen), self._turned_to(sequence, query, other)])
         return EditRows(np.stack([first, -second]), partners, wanted, number)
@@ -148,13 +148,9 @@ class EditedHead:
         """Keys after rotary positions, times the scale of the logits."""
         return self.layer.scale * self._projected[0]
 
-    @property
-    def _queries(self) -> Float[np.ndarray, "n Q d_h"]:
-        return self.layer.scale * self._projected[1]
-
     def _turned_to(self, sequence: Indices, query: Indices, token: Indices) -> Float[np.ndarray, "m d_h"]:
-        """R_t'R_q b: queries as seen from the position of a token."""
-        return self._transposed(self._queries[sequence, query], sequence, token)
+        """R_t'R_q b: queries as seen from the position of a token, times the scale."""
+        return self._transposed(self.layer.scale * self._projected[1][sequence, query], sequence, token)
 
     def _turned_back(self, keys: np.ndarray, sequence: Indices, query: Indices) -> Float[np.ndarray, "m d_h"]:
         """R_q'R_t k: keys as seen from the position of a query."""
@@ -202,16 +198,13 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
         raise ProblemError(f"model: the weights of {layer.name} are not known")
     query, key = layer.recipe.query, layer.recipe.key
     side, shared = (query, 1) if change == "queries" else (key, query.heads // key.heads)
-    weight, bias = layer.family.linears(found[0])[side.linear]
-    rows = side.rows.to(weight.device).reshape(side.heads, -1)[head // shared]
-    if int(side.rows.max()) >= len(weight):
-        raise ProblemError(
-            f"model: {layer.name}.{side.linear} has {len(weight)} rows, fewer than in the inspected model"
-        )
-    first = head // shared * shared
-    return HeadWeights(
-        weight, bias if change == "queries" else None, rows, side.factor, list(range(first, first + shared))
-    )
+    (weight, bias), (own, _) = (layer.family.linears(one)[side.linear] for one in (found[0], layer.module))
+    if weight.shape != own.shape:
+        raise ProblemError(f"model: expected weights {tuple(own.shape)} in {layer.name}, got {tuple(weight.shape)}")
+    group = head // shared
+    rows = side.rows.to(weight.device).reshape(side.heads, -1)[group]
+    heads = list(range(group * shared, (group + 1) * shared))
+    return HeadWeights(weight, bias if change == "queries" else None, rows, side.factor, heads)
 
 
 def _centred(vectors: np.ndarray, there: np.ndarray) -> np.ndarray:

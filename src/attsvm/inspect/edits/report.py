@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.edits.targets import Goal
+from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.model_calls import evaluating
 from attsvm.inspect.source import Source
 
@@ -62,14 +62,14 @@ def measure_edit(
     applied: Callable[[], AbstractContextManager[Any]],
     layer: int,
     head: int,
-    goal: Goal,
+    request: Request,
     held_out: Source | None,
     unrelated: Source,
 ) -> dict[str, Any]:
     """The numbers of a report that are measured; ``applied``: the context in which the model is edited."""
-    before = _Measured.of(layer, head, goal, held_out, unrelated)
+    before = _Measured.of(layer, head, request, held_out, unrelated)
     with applied():
-        after = _Measured.of(layer, head, goal, held_out, unrelated)
+        after = _Measured.of(layer, head, request, held_out, unrelated)
     return {
         "success_before": before.success,
         "success": after.success,
@@ -88,7 +88,7 @@ class _Measured(NamedTuple):
     attention: float | None
 
     @classmethod
-    def of(cls, layer: int, head: int, goal: Goal, held_out: Source | None, unrelated: Source) -> "_Measured":
+    def of(cls, layer: int, head: int, request: Request, held_out: Source | None, unrelated: Source) -> "_Measured":
         captured = unrelated.captured(layer, head)
         rows = captured.probabilities(head)[captured.positions >= 0]
         with torch.no_grad(), evaluating(unrelated.model, "sdpa"):
@@ -98,7 +98,7 @@ class _Measured(NamedTuple):
         numbers = real.double().cpu().numpy()
         if held_out is None:
             return cls(rows, numbers, None, None)
-        return cls(rows, numbers, *goal.measure(held_out.tokens, held_out.captured(layer, head), head))
+        return cls(rows, numbers, *request.measure(held_out.tokens, held_out.captured(layer, head), head))
 
 
 def _first(output: Any) -> Tensor:

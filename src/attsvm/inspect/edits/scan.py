@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.edit import make_edit
-from attsvm.inspect.edits.solved import Request
+from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import check_head
 
@@ -80,7 +80,7 @@ def scan_heads(
             check_head(index, head, captured)
             edit = make_edit(source, captured, index, head, request, keep, unrelated)
             right = edit.leave_one_out() if leave_one_out else None
-            before = np.nan if request.goal.forget is not None else edit.solved.before(len(edit.targets))
+            before = np.nan if request.forget is not None else edit.solved.before(len(edit.targets))
             numbers = (index, head, edit.status, edit.value, edit.gap, before, np.nan if right is None else right)
             for column, number in zip(columns.values(), numbers, strict=True):
                 column.append(number)

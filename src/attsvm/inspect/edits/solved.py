@@ -1,17 +1,14 @@
 """The smallest change of a head for targets, or for tokens to forget."""
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, Metric, Pairs
 from attsvm.inspect.edits.rows import Change, EditRows, least_change, solve_unit_rows
-from attsvm.inspect.edits.targets import Forgotten, Goal, Ids, Targets, find_forgotten
+from attsvm.inspect.edits.targets import Ids, Request, find_forgotten
 from attsvm.results import Status
 
 MOST_SELECTIONS = 10
@@ -19,46 +16,6 @@ MOST_SELECTIONS = 10
 
 LEAST_LEAD = 1e-3
 """Preserved selections keep this lead, or a smaller one that they have; float32 rounds logits to about 1e-5."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a head, whichever it is; see :meth:`attsvm.inspect.Inspection.edit`."""
-
-    change: str
-    goal: Goal
-    preserve: float | None
-    ridge: float
-
-    @classmethod
-    def checked(
-        cls,
-        targets: Targets | None,
-        forget: Forgotten | None,
-        change: str,
-        keep: Any,
-        preserve: float | None,
-        ridge: float,
-        probability: float | None,
-    ) -> "Request":
-        """Check the arguments that do not depend on the head."""
-        if change not in ("keys", "queries"):
-            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
-        if (targets is None) == (forget is None):
-            raise ProblemError(
-                "targets: expected either targets or forget, got " + ("neither" if targets is None else "both")
-            )
-        if preserve is not None:
-            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
-            if keep is None:
-                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
-        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
-        if probability is None:
-            probability = 0.9 if forget is None else 0.01
-        check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
-        if targets is not None and not callable(targets):
-            targets = [*targets]  # an iterator would be empty for the second head
-        return cls(change, Goal(targets, forget, probability), preserve, ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,39 +35,31 @@ class Solved:
 
     def before(self, count: int) -> float:
         """The share of targets whose tokens lead all others already."""
-        return float(self._selected(np.ones(count, bool), self.target, self.present).mean())
-
-    @cached_property
-    def _needed(self) -> np.ndarray:
-        """Rows of the targets, and what is preserved as far as it has a multiplier."""
-        return np.flatnonzero((self.target >= 0) | (self.change.multipliers > 0))
+        return (count - _missed(self.target, self.present)) / count
 
     def leave_one_out(self, targets: Int[np.ndarray, "m 3"]) -> float | None:
         """See :meth:`Edit.leave_one_out`."""
         sequences = np.unique(targets[:, 0])
         if self.change.status == Status.INFEASIBLE or len(sequences) < 2:
             return None
-        rows, target = self.rows[self._needed], self.target[self._needed]
-        present, multipliers = self.present[self._needed], self.change.multipliers[self._needed]
-        gram = rows.gram()
+        # what is preserved takes part as far as it has a multiplier
+        needed = np.flatnonzero((self.target >= 0) | (self.change.multipliers > 0))
+        rows, target, present = self.rows[needed], self.target[needed], self.present[needed]
+        gram, missed = rows.gram(), 0
         of_row = np.where(target >= 0, targets[target, 0], -1)
-        right = np.ones(len(targets), bool)
         for sequence in sequences:
-            own = of_row == sequence
-            weights = self.change.weights
-            if multipliers[own].any():
+            own, weights = of_row == sequence, self.change.weights
+            if self.change.multipliers[needed][own].any():  # without one the optimum remains
                 left = np.flatnonzero(~own & rows.there)
                 some = rows[left]
                 weights = Change.of(some, solve_unit_rows(some, gram[np.ix_(left, left)])).weights
-            after = present + rows.norms * rows.apply(weights)
-            self._selected(right, target[own], after[own])
-        return float(right.mean())
+            missed += _missed(target[own], (present + rows.norms * rows.apply(weights))[own])
+        return (len(targets) - missed) / len(targets)
 
-    @staticmethod
-    def _selected(right: np.ndarray, target: np.ndarray, leads: np.ndarray) -> np.ndarray:
-        """Mark in ``right`` the targets with a lead that is not positive as wrong."""
-        right[target[(target >= 0) & (leads <= 0)]] = False
-        return right
+
+def _missed(target: Int[np.ndarray, " m"], leads: Float[np.ndarray, " m"]) -> int:
+    """How many targets have a lead that is not positive."""
+    return len(np.unique(target[(target >= 0) & (leads <= 0)]))
 
 
 def solve_targets(
@@ -136,7 +85,7 @@ def solve_targets(
     pairs = Pairs(sequence[target], column[target], chosen[target], other)
     present = edited.margins(pairs)
     # with a lead of log(c p/(1 − p)) over each of c others, the softmax gives a probability of p
-    count, p = others.sum(axis=1)[target], request.goal.probability
+    count, p = others.sum(axis=1)[target], request.probability
     odds = p / (1 - p) if forgotten is None else (1 - p) / p
     rows = edited.rows(pairs, np.log(count * odds) - present)
     if request.preserve is not None and unrelated is not None:
@@ -177,8 +126,8 @@ def solve_forgetting(
 
     Which token replaces the forgotten ones is a discrete choice, so that the change is a local optimum.
     """
-    assert request.goal.forget is not None
-    forgotten = find_forgotten(request.goal.forget, ids, edited.layer)
+    assert request.forget is not None
+    forgotten = find_forgotten(request.forget, ids, edited.layer)
     allowed = edited.layer.allowed
     asked = np.argwhere((allowed & forgotten[:, None]).any(axis=-1) & (allowed & ~forgotten[:, None]).any(axis=-1))
     found: list[tuple[np.ndarray, Solved]] = []

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.weights import Layer
 
@@ -18,17 +19,44 @@ Forgotten = Callable[[np.ndarray], Iterable[int]] | Collection[int]
 Ids = Int[np.ndarray, "n T"] | None
 
 
-class Goal(NamedTuple):
-    """Either targets with the least attention that they should have, or forgotten tokens with the largest."""
+class Request(NamedTuple):
+    """What is asked of a head, whichever it is; see :meth:`attsvm.inspect.Inspection.edit`."""
 
     targets: Targets | None
     forget: Forgotten | None
     probability: float
+    change: str
+    preserve: float | None
+    ridge: float
 
-    @property
-    def is_general(self) -> bool:
-        """Whether it says what to do on other text."""
-        return self.forget is not None or callable(self.targets)
+    @classmethod
+    def checked(
+        cls,
+        targets: Targets | None,
+        forget: Forgotten | None,
+        probability: float | None,
+        change: str,
+        keep: Any,
+        preserve: float | None,
+        ridge: float,
+    ) -> "Request":
+        """Check the arguments that do not depend on the head."""
+        if change not in ("keys", "queries"):
+            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
+        if (targets is None) == (forget is None):
+            got = "neither" if targets is None else "both"
+            raise ProblemError(f"targets: expected either targets or forget, got {got}")
+        if preserve is not None:
+            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+            if keep is None:
+                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
+        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
+        if probability is None:
+            probability = 0.9 if forget is None else 0.01
+        check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
+        if targets is not None and not callable(targets):
+            targets = [*targets]  # an iterator would be empty for the second head
+        return cls(targets, forget, probability, change, preserve, ridge)
 
     def measure(self, ids: Ids, layer: Layer, head: int) -> tuple[float, float]:
         """The share of queries that do what is asked, and their mean attention to the tokens."""
