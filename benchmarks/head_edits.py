@@ -340,6 +340,7 @@ def adam(
 ADAM = {
     "Adam": (0.0, 0.0, 500, True),
     "Adam, KL 1": (1.0, 0.0, 300, False),
+    "Adam, KL 10": (10.0, 0.0, 300, False),
     "Adam, KL 1, stopped": (1.0, 0.0, 300, True),
     "Adam, KL 0.1, L2 0.1": (0.1, 0.1, 300, False),
     "Adam, KL 0.1, L2 0.003": (0.1, 0.003, 300, False),
