@@ -242,8 +242,8 @@ for name, compute in ways.items():
 # %%
 # **How to read this.** No change of the keys that gives the leads has a smaller norm than the smallest edit. It is
 # *not* more accurate on held-out text than Adam, and it damages other text more. ``keep`` has the damage of Adam with a
-# well-chosen weight of the divergence (here between 1 and 10), in one solve with one setting, and with a certificate. It
-# is not better than a tuned Adam: :doc:`/notes/head_edits` has harder tasks.
+# well-chosen weight of the divergence (here between 1 and 10), in one solve with one setting, and with a certificate.
+# It is not better than a tuned Adam: :doc:`/notes/head_edits` has harder tasks.
 #
 # Forgetting
 # ----------

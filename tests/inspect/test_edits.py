@@ -146,6 +146,27 @@ def test_the_edit_is_the_least_change_of_the_running_models_attention(make, chan
     assert np.abs(after - wanted)[edit.solved.change.multipliers > 1e-6].max() <= 10 * digits
 
 
+def bloom():
+    return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
+
+
+def gpt_neox():
+    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}  # rotates 4 of 6 coordinates
+    return transformers.GPTNeoXModel(transformers.GPTNeoXConfig(vocab_size=50, rope_parameters=rotary, **SIZES))
+
+
+@pytest.mark.parametrize("change", ["keys", "queries"])
+@pytest.mark.parametrize("make", [bloom, gpt_neox])
+def test_fused_projections_biases_of_positions_and_partly_rotary_heads_are_edited(make, change):
+    model = prepared(make)
+    edit = inspection(model).edit(LAYER, HEAD, TARGETS, change=change)
+    assert edit.status == "optimal"
+    assert edit.value > 0
+    with torch.no_grad(), edit.apply(model):
+        probabilities = [float(attention(model)[target]) for target in TARGETS]
+    assert min(probabilities) >= 0.9 - 1e-5
+
+
 @pytest.mark.parametrize("change", ["keys", "queries"])
 def test_the_metric_is_the_mean_change_of_logits_on_other_text(change):
     model, keep = prepared(bert), words(40, seed=5)
