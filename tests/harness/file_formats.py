@@ -229,7 +229,6 @@ def _model(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> None:
         import os
 
-        from attsvm import pretrained
         from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inspect
         from attsvm.pretrained import load_model, tokenized

@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.availability import Available, available
 from attsvm.inspect.directions import ReadingDirection, reading_directions
+from attsvm.inspect.edits.edit import Edit, make_edit
+from attsvm.inspect.edits.scan import Scan, scan_heads
+from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
@@ -345,6 +348,131 @@ class Inspection(Result):
         if self.source is None:
             raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
         return self.source
+
+    def edit(
+        self,
+        layer: int,
+        head: int,
+        targets: Targets | None = None,
+        *,
+        forget: Forgotten | None = None,
+        change: str = "keys",
+        keep: Any = None,
+        preserve: float | None = None,
+        ridge: float = 1.0,
+        probability: float | None = None,
+    ) -> Edit:
+        """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+        targets : iterable of (sequence, query, token), or callable
+            Positions in the padded batch of the inspection. A function is called with the token numbers, shape (T,), of
+            each sequence and returns pairs (query, token); it can also be used on held-out text.
+        forget : collection of int, or callable
+            In place of ``targets``: tokens of the vocabulary to which no query of the batch should attend. A function
+            is called with the token numbers of each sequence and returns positions.
+        change : str
+            "keys" changes W_K: of all keys, and of all heads that share them. "queries" changes W_Q and its bias.
+        keep : mapping, optional
+            Arguments of the model for unrelated text, at least 30 sequences, on which the attention should change
+            little: the norm of the change is then the mean change of logits that it would make there, with a ridge.
+        preserve : float, optional
+            The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
+            with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
+        ridge : float
+            Added to the second moments of ``keep``, relative to their mean diagonal.
+        probability : float, optional
+            The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
+            0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
+
+        Returns
+        -------
+        Edit
+            Its ``status`` is ``infeasible`` if the targets contradict each other, and ``conflict`` names them.
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, a target is not in the batch, the weights of the head are not
+            known, or its logits are not linear in them: norms of queries and keys, a soft cap, or a sink.
+
+        Notes
+        -----
+        With a lead of log((T − 1) p/(1 − p)) over each of T − 1 others, a token has at least the probability p. Each
+        lead is linear in the change D, so that the least ‖D‖_F is a quadratic program, whose multipliers prove it.
+        With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
+        u_t = R_t'R_q q depend on the position of the token.
+
+        Examples
+        --------
+        See :class:`attsvm.inspect.Edit`.
+        """
+        check_integer("layer", layer, 0)
+        check_integer("head", head, 0)
+        request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
+        source, kept = self._text("edit", keep)
+        captured = source.captured(layer, head)
+        unrelated = None if kept is None else kept.captured(layer, head)
+        return make_edit(source, captured, layer, head, request, kept, unrelated)
+
+    def scan(
+        self,
+        targets: Targets | None = None,
+        *,
+        forget: Forgotten | None = None,
+        heads: Collection[tuple[int, int]] | None = None,
+        change: str = "keys",
+        keep: Any = None,
+        ridge: float = 1.0,
+        probability: float | None = None,
+        leave_one_out: bool = False,
+    ) -> Scan:
+        """The heads of the model by the norm of their smallest edit for given targets.
+
+        Parameters
+        ----------
+        targets, forget, change, keep, ridge, probability
+            As in :meth:`edit`.
+        heads : collection of (layer, head), optional
+            By default all.
+        leave_one_out : bool
+            Whether to compute :meth:`Edit.leave_one_out` for each head, which takes several times longer.
+
+        Returns
+        -------
+        Scan
+
+        Raises
+        ------
+        ProblemError
+            As :meth:`edit`.
+
+        Examples
+        --------
+        >>> import attsvm.inspect, torch, transformers
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, batch = transformers.GPT2Model(config).eval(), {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.inspect.inspect(model, batch, margins=False)
+        >>> scan = inspection.scan(lambda tokens: [(9, 3), (12, 3)], heads=[(0, 0), (0, 1), (1, 0)])
+        >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
+        (True, {'optimal'})
+        """
+        request = Request.checked(targets, forget, probability, change, keep, None, ridge)
+        check_flag("leave_one_out", leave_one_out)
+        source, kept = self._text("scan", keep)
+        return scan_heads(source, request, kept, heads, leave_one_out)
+
+    def _text(self, name: str, keep: Any) -> tuple[Source, Source | None]:
+        """The whole batch of the inspection, and the text to keep."""
+        if self.source is None:
+            raise ProblemError(f"{name}: expected an inspection of this session, got one without its model and batch")
+        model, layers = self.source.model, self.source.layers
+        own = Source.whole(model, self.source.batch, layers)
+        return own, None if keep is None else Source.whole(model, keep, layers)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""
