@@ -1,7 +1,6 @@
 """``stack_run.plot(stack)``: the paths through several layers."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -58,16 +57,16 @@ def stack_run(
     shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
     layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]
 
-    def of_any_head(x: np.ndarray) -> Any:
-        return x[shown] if stack.problem.num_heads is None else x.any(axis=0)[shown]
+    def of_any_head(x: np.ndarray) -> np.ndarray:
+        return x[shown] if stack.problem.num_heads is None else np.asarray(x.any(axis=0))[shown]
 
     axis = one_axes(ax)
     with style.applied():
         draw_layers(
             axis,
             np.stack([on[shown] for on in stack.path(run)]),
-            np.stack([of_any_head(np.asarray(layer.selected)) for layer in layers[:-1]]),
-            of_any_head(np.asarray(layers[-1].selected)),
+            np.stack([of_any_head(layer.selected) for layer in layers[:-1]]),
+            of_any_head(layers[-1].selected),
             residual=stack.residual,
         )
     return axis

@@ -48,15 +48,8 @@ class StackRun(Result):
     dtype : str
     data_hash : str
         That of the stack: of its problem, and of how its layers are connected.
-    optimizer_state : dict of str to ndarray
-    optimizer_config : dict or None
-    batch_size : int or None
-    loss_name : str
-    learning_rate : float or None
-    schedule : str
-    weight_decay : float or None
-    live_optimizer : optax.GradientTransformation or None
-        These are as for :class:`attsvm.Run`; the schedule of the default steps is "Growing(...)".
+    optimizer_state, optimizer_config, batch_size, loss_name, learning_rate, schedule, weight_decay, live_optimizer
+        As for :class:`attsvm.Run`; the schedule of the default steps is "Growing(...)".
 
     See Also
     --------

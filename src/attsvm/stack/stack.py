@@ -161,7 +161,7 @@ class Stack(Layout):
             fixed={},
             fixed_names=(),
             reduced=None,
-            exponent=initial_exponent(resumed, layer, batch),
+            exponent=initial_exponent(objective, resumed, batch),
             batch_shape=batch,
             penalty=0.0,
             stop=Stopping(),

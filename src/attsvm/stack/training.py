@@ -18,7 +18,7 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
-from attsvm.training.attention import Attention, Combined, Data, Factored
+from attsvm.training.attention import Attention, Data, Factored, parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import joined_settings, logit_changes, statuses
 from attsvm.training.range import Range, range_of
@@ -27,10 +27,6 @@ from attsvm.training.setup import Setup
 
 Arrays = dict[str, np.ndarray]
 Array = jax.Array
-
-
-FACTORS = {False: 1, True: 2}
-"""How many parameters are multiplied to the weights of a layer, by whether they have a rank."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +67,9 @@ def default_optimizer(attention: Attention) -> Optimizer:
 
     The steps on W grow linearly, so that the weights reach large norms. For factors the steps are those of one layer.
     """
-    return (
-        attention.default_optimizer() if attention.takes_rank else normalized_gradient_descent(Growing(), scope="all")
-    )
+    if attention.takes_rank:
+        return attention.default_optimizer()
+    return normalized_gradient_descent(Growing(), scope="all")
 
 
 def parse_layer(stack: Layout, name: str | None, rank: int | None, resumed: StackRun | None) -> Attention:
@@ -81,13 +77,12 @@ def parse_layer(stack: Layout, name: str | None, rank: int | None, resumed: Stac
 
     Raises ProblemError if there is no such parametrization.
     """
-    kinds: dict[str, type[Attention]] = {"combined": Combined, "factored": Factored}
-    given = "combined" if resumed is None else resumed.attention
-    if (name or given) not in kinds:
-        raise ProblemError(f"attention: expected {' or '.join(kinds)}, got {name!r}")
-    if resumed is not None and rank is None and given == "factored":
+    given = name or ("combined" if resumed is None else resumed.attention)
+    if given not in ("combined", "factored"):
+        raise ProblemError(f"attention: expected combined or factored, got {name!r}")
+    if rank is None and resumed is not None and given == resumed.attention == "factored":
         rank = resumed.parameters["K1"].shape[-1]
-    return kinds[name or given].of(stack.problem, rank)
+    return parse_attention(given, stack.problem, rank)
 
 
 def make_objective(stack: Layout, layer: Attention, loss: OutputLoss, optimizer: Any) -> StackObjective:
@@ -107,10 +102,11 @@ def make_objective(stack: Layout, layer: Attention, loss: OutputLoss, optimizer:
     return objective
 
 
-def initial_exponent(resumed: StackRun | None, layer: Attention, batch: tuple[int, ...]) -> np.ndarray:
+def initial_exponent(objective: StackObjective, resumed: StackRun | None, batch: tuple[int, ...]) -> np.ndarray:
     """The power of two by which each trial's parameters are multiplied: 0, or that of the run that is resumed."""
-    power = 0.0 if resumed is None else np.asarray(resumed.log_scale) / (FACTORS[layer.takes_rank] * np.log(2.0))
-    return np.broadcast_to(np.rint(power).astype(np.int64), batch).reshape(-1)
+    of_weights = 0.0 if resumed is None else np.asarray(resumed.log_scale) / np.log(2.0)
+    power = np.rint(of_weights / len(objective.names(1)))
+    return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
 
 
 def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
@@ -170,7 +166,7 @@ def collect_stack(
         f"W{number}": x[0] if len(x) == 1 else x[0] @ np.swapaxes(x[1], -1, -2) for number, x in enumerate(each, 1)
     }
     layer, optimizer = objective.attention, setup.optimizer
-    power = FACTORS[layer.takes_rank] * session.first(everything.exponent, 1)
+    power = len(objective.names(1)) * session.first(everything.exponent, 1)
     history = {"steps": steps, "loss": session.first(everything.loss, 1), "log_scale": np.log(2.0) * power, **weights}
     if np.isnan(history["loss"][-1]).any():
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
