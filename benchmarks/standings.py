@@ -33,7 +33,7 @@ from attsvm.papers.token_instances import graph_instances
 from attsvm.theory.standing import enough
 
 COMMAND = "python benchmarks/standings.py"
-KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "batch"
+KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch"
 TABLE = Path(__file__).parents[1] / "src/attsvm/theory/standings.toml"
 NOTE = Path(__file__).parents[1] / "docs/notes/standings.md"
 PROBLEMS, SEED, ENOUGH = 16, 11, enough()
@@ -56,6 +56,7 @@ class Kind:
     heads: str = "one"
     columns: str = "all"
     decay: float = 0.0
+    momentum: tuple[float, float] = (0.0, 0.0)
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -120,6 +121,7 @@ KINDS = (
             (lambda: o.spectral_descent(Decaying(0.01, 100, 0.5)), 100_000),
         ),
         "factored",
+        momentum=(0.0, 0.95),
     ),
     Kind(
         "spectral, short",
@@ -319,6 +321,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "heads": kind.heads,
             "columns": kind.columns,
             "decay": kind.decay,
+            "momentum": list(kind.momentum),
             "found": "measured" if enough else "rising" if is_rising(kind.steps, means[-2], means[-1]) else "none",
             "measure": "margin ratio" if kind.model == "fixed head" and kind.columns == "all" else "correlation",
             "first": [at(begins, np.mean), at(begins, np.min)],
@@ -386,6 +389,9 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
+        trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
+        # where steps with momentum were measured alone
+        trained += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
         cells = [
             row["steps"],
             ", ".join(trained).replace("several", "2 heads").replace("few", "2 columns"),
