@@ -34,6 +34,7 @@ NORMS = ("frobenius", "linf", "spectral", "nuclear")
 RADII = (1.0, 10 / 3, 10.0, 100.0)
 STEPS = 30_000
 SIGN_STEPS = 100_000
+MUON_STEPS = 10_000
 
 
 def steepest(norm, rate, decay):
@@ -237,16 +238,16 @@ def certificate():
 
 
 def muon():
-    """Muon with momentum 0.95 and two polar factors: 10 problems, 30,000 steps whose rates decrease to zero."""
+    """Muon with momentum 0.95 and two polar factors: 10 problems, 10,000 steps whose rates decrease to zero."""
     problems, rows = attsvm.datasets.random_problem(6, 8, 10, seed=SEED, batch=(10,)), []
     for polar in ("exact", "optax"):
         for decay in (1.0, 0.1, 0.01):
 
             def schedule(step, decay=decay):
-                return 0.01 / decay * (1 - step / STEPS)
+                return 0.01 / decay * (1 - step / MUON_STEPS)
 
             optimizer = spectral_descent(schedule, polar=polar, momentum=0.95, weight_decay=decay)
-            run = attsvm.train(problems, optimizer=optimizer, steps=STEPS, record=[STEPS])
+            run = attsvm.train(problems, optimizer=optimizer, steps=MUON_STEPS, record=[MUON_STEPS])
             size = parse_norm("spectral").values(run.weights) * decay
             # in the ball that the run is on
             found = [

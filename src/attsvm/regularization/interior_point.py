@@ -6,6 +6,7 @@ once. With the Hessian A*CA of F, C in the gaps of logits, and φ'' inverted in 
 many unknowns as there are gaps.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -157,18 +158,39 @@ def _step(
     length = longest_step(barrier, weights, move)
     value = slopes.value + aim * metric.value
     rounding = 1e-13 * (1 + np.abs(value))
+
+    def new_value(left: np.ndarray, trial: Matrices) -> Values:
+        return objective[left].value(trial) + aim[left] * barrier.value(trial)
+
+    found, length = line_search(new_value, weights, move, length, value, slope, rounding)
+    return found, aim + (1 - length) * (mu - aim)
+
+
+def line_search(
+    value: Callable[[np.ndarray, Matrices], Values],
+    weights: Matrices,
+    move: Matrices,
+    length: Values,
+    before: Values,
+    slope: Values,
+    rounding: Values,
+) -> tuple[Matrices, Values]:
+    """Halve the lengths of steps until the values decrease enough; the weights and lengths, 0 where they do not.
+
+    ``value``: of the problems at some places, at their weights. ``before``, ``slope``: the values at the weights and
+    their slopes along the moves.
+    """
     found, left = weights.copy(), np.arange(len(weights))
     for _ in range(HALVINGS):
         trial = weights[left] + length[left, None, None] * move[left]
-        new = objective[left].value(trial) + aim[left] * barrier.value(trial)
-        enough = new <= value[left] + 1e-4 * length[left] * slope[left] + rounding[left]
+        enough = value(left, trial) <= before[left] + 1e-4 * length[left] * slope[left] + rounding[left]
         found[left[enough]] = trial[enough]
         left = left[~enough]
         if not len(left):
             break
         length[left] *= 0.5
     length[left] = 0.0
-    return found, aim + (1 - length) * (mu - aim)
+    return found, length
 
 
 def newton_move(
