@@ -70,7 +70,7 @@ def minimise_over_heads(
     gap = np.full(len(start), np.inf)
     for _ in range(ROUNDS):
         for h in range(heads):
-            # the first round moves every head, later ones those that the others have moved away
+            # the first round looks at every head, later ones at those that the others have moved away
             own = np.flatnonzero((head == h) & (gap > tolerance(norm)))
             if len(own):
                 beside = excess.beside(weights, heads)[own]

@@ -75,7 +75,7 @@ class ConstrainedLimit(Result):
     excess_over_bound : float, or ndarray, shape (*batch_shape,)
         (L(W) − L*)/(bound − L*) − 1, L* the loss of the optimal tokens: a small number shows, up to rounding errors,
         that the point is nearly the global minimum in the ball. ∞ without a bound. It is about (L(W) − L*)/min c, c as
-        in :func:`constrained_limit`: below 1e-3 only where L(W) − L*, which is exp(``log_excess``), is below 1e-3 min c.
+        in :func:`constrained_limit`: below 1e-3 only where L(W) − L*, exp(``log_excess``), is below 1e-3 min c.
 
     See Also
     --------
