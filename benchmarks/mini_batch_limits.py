@@ -29,6 +29,7 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
+from attsvm.optimizers.limit import MOMENTUM
 from attsvm.papers.pieces import Store
 from attsvm.theory import mini_batch_direction
 from cases import markdown
@@ -61,8 +62,11 @@ OPTIMIZERS: dict[str, Callable[[int, int], Any]] = {
 }
 STANDINGS = {
     "log GD": ("log GD",),
+    "momentum 0.9, then normalised": ("momentum 0.9, then normalised",),
+    "momentum 0.99, then normalised": ("momentum 0.99, then normalised",),
     "running average, 1 epoch": ("running average, 1 epoch", "running average, 5 epochs"),
 }
+BETA = {f"momentum {beta:g}, then normalised": {"momentum": [beta, beta]} for beta in (0.9, 0.99)}
 OF_MANY = {"GD": ("GD",), "normalised by the batch": ("normalised by the batch",)}
 """Other rows for many sequences; benchmarks/mini_batches.py writes those of few."""
 
@@ -143,16 +147,23 @@ def trained(which: str, name: str, size: int, steps: int) -> dict[str, np.ndarra
 
 
 def lagging(norm: str, decay: float, size: int) -> dict[str, np.ndarray]:
-    """Margin ratios of steps along decaying sums of gradients, in three norms."""
+    """Margin ratios of steps along decaying sums, in two norms, and in the first one after half of the steps."""
     problem = random_problem(6, 8, 10, seed=0, batch=(12,))
     if norm == "linf":
         inner = steepest_descent(norm="linf", learning_rate=Decaying(0.005, 1000, 0.5))
     else:
         inner = spectral_descent(Decaying(0.05, 1000, 0.5))
-    optimizer = momentum(inner, decay) if decay else inner
-    run = attsvm.train(problem, optimizer=optimizer, batch_size=None if size == 6 else size, steps=60_000)
-    norms = (norm, "frobenius")
-    return {"ratio": np.array([attsvm.margin_ratio(problem, run.weights, run.selected, one) for one in norms])}
+    optimizer, steps = momentum(inner, decay) if decay else inner, 60_000
+    record = sorted({steps // 2, *range(steps - 29, steps + 1)})  # at the end, several epochs of small batches
+    run = attsvm.train(problem, optimizer=optimizer, batch_size=None if size == 6 else size, steps=steps, record=record)
+    selected, half = run.selected, run.history["weights"][0]
+    changes = run.history["logit_change"]
+    return {
+        "ratio": np.array([attsvm.margin_ratio(problem, run.weights, selected, one) for one in (norm, "frobenius")]),
+        "ratio_at_half": np.asarray(attsvm.margin_ratio(problem, half, selected, norm)),
+        "change": np.array([changes.min(), changes.max()]),
+        "steps": np.array(steps),
+    }
 
 
 def acceptance_rows(store: Store) -> Iterator[list[str]]:
@@ -202,9 +213,40 @@ def momentum_rows(store: Store) -> Iterator[list[str]]:
         for decay in (0.0, 0.5, 0.9, 0.99):
             cells = []
             for size in (1, 2, 3, 6):
-                ratio = store(f"momentum-{norm}-{decay:g}-{size}", lagging, norm, decay, size)["ratio"].mean(axis=1)
+                ratio = lagging_of(store, norm, decay, size)["ratio"].mean(axis=1)
                 cells.append(f"{ratio[0]:.3f} / {ratio[1]:.3f}")
             yield [norm, f"{decay:g}", *cells]
+
+
+def lagging_of(store: Store, norm: str, decay: float, size: int) -> dict[str, np.ndarray]:
+    return store(f"momentum-{norm}-{decay:g}-{size}", lagging, norm, decay, size)
+
+
+def result_of(steps: str, half: float, end: float) -> str:
+    return "measured" if min(half, end) >= ENOUGH else "rising" if is_rising(steps, half, end) else "none"
+
+
+def momentum_standings(store: Store) -> Iterator[dict[str, Any]]:
+    """The rows on steps along decaying sums."""
+    for norm in ("linf", "spectral"):
+        for decay in (0.5, 0.9, 0.99):
+            for size in (1, 2, 3, 6):
+                found = lagging_of(store, norm, decay, size)
+                half, end = found["ratio_at_half"], found["ratio"][0]
+                yield {
+                    "command": COMMAND,
+                    "steps": "steepest descent",
+                    "attention": "combined",
+                    "norm": norm,
+                    "momentum": [decay, decay],
+                    **({"batch": [size], "sequences": 6} if size < 6 else {}),
+                    "found": result_of("steepest descent", half.mean(), end.mean()),
+                    "measure": "margin ratio",
+                    "first": [float(half.mean()), float(half.min())],
+                    "last": [float(end.mean()), float(end.min())],
+                    "num_steps": [int(found["steps"]) // 2, int(found["steps"])],
+                    "logit_change": [float(x) for x in found["change"]],
+                }
 
 
 def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
@@ -215,7 +257,7 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
             for name, names in (STANDINGS | (OF_MANY if of.planted else {})).items():
                 if size == of.n and of.planted:
                     continue
-                steps = OPTIMIZERS[name](size, of.n).limit("combined").steps
+                steps = OPTIMIZERS[name](size, of.n).limit("combined").steps.removesuffix(MOMENTUM)
                 parts = [measured(store, which, one, size) for one in names]
                 full, by_batch = size == of.n, name == "log GD" and size < of.n
                 ratios = [(1 - part["to_batch"] if by_batch else part["ratio"])[:, part["right"]] for part in parts]
@@ -227,11 +269,8 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
                     "attention": "combined",
                     "norm": "frobenius",
                     **({} if full else {"batch": [size], "sequences": of.n}),
-                    "found": "measured"
-                    if min(means) >= ENOUGH
-                    else "rising"
-                    if is_rising(steps, means[0], means[1])
-                    else "none",
+                    **BETA.get(name, {}),
+                    "found": result_of(steps, means[0], means[1]),
                     "measure": "correlation" if by_batch else "margin ratio",
                     "first": [means[0], min(half[1::2])],
                     "last": [means[1], min(end[1::2])],
@@ -269,7 +308,7 @@ def main() -> None:
         make, header = TABLES[name]
         print(f"\n## {name}\n\n{markdown(header, list(make(store)))}", flush=True)
     if options.write:
-        write_rows(list(standing_rows(store)), COMMAND)
+        write_rows([*standing_rows(store), *momentum_standings(store)], COMMAND)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from attsvm.papers.token_instances import graph_instances
 from attsvm.theory.standing import enough
 
 COMMAND = "python benchmarks/standings.py"
-KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "batch"
+KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch"
 TABLE = Path(__file__).parents[1] / "src/attsvm/theory/standings.toml"
 NOTE = Path(__file__).parents[1] / "docs/notes/standings.md"
 PROBLEMS, SEED, ENOUGH = 16, 11, enough()
@@ -57,6 +57,7 @@ class Kind:
     columns: str = "all"
     decay: float = 0.0
     groups: int | None = None  # of four heads: those of a group share their keys
+    momentum: tuple[float, float] = (0.0, 0.0)
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -121,6 +122,7 @@ KINDS = (
             (lambda: o.spectral_descent(Decaying(0.01, 100, 0.5)), 100_000),
         ),
         "factored",
+        momentum=(0.0, 0.95),
     ),
     Kind(
         "spectral, short",
@@ -328,6 +330,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "heads": kind.heads,
             "columns": kind.columns,
             "decay": kind.decay,
+            "momentum": list(kind.momentum),
             "found": "measured" if enough else "rising" if is_rising(kind.steps, means[-2], means[-1]) else "none",
             "measure": "margin ratio" if kind.model == "fixed head" and kind.columns == "all" else "correlation",
             "first": [at(begins, np.mean), at(begins, np.min)],
@@ -397,6 +400,9 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         heads = "4 heads" if "shared keys" in row["steps"] else "2 heads"
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
+        trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
+        # where steps with momentum were measured alone
+        trained += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
         cells = [
             row["steps"],
             ", ".join(trained).replace("several", heads).replace("few", "2 columns"),

@@ -1,8 +1,9 @@
 """Runs with decoupled weight decay compared with their limits, and the limits with what they claim.
 
-    python benchmarks/weight_decay.py [times] [runs] [certificate] [barrier]
+    python benchmarks/weight_decay.py [times] [runs] [certificate] [barrier] [muon] [--write]
 
 Prints the tables of docs/notes/weight_decay.md. Times are of the processor, on one thread; ``runs`` takes some minutes.
+With ``--write``, ``runs`` replaces the rows on stationary points in the table of standings.
 """
 
 import os
@@ -15,9 +16,16 @@ import numpy as np
 
 import attsvm
 from attsvm.norms import parse_norm
-from attsvm.optimizers import spectral_descent, steepest_descent
+from attsvm.optimizers import chain, spectral_descent, steepest_descent
+from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.rule import WeightDecay
+from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.theory import constrained_limit
+from attsvm.theory.standing import EACH, TOGETHER
 from cases import markdown
+from standings import ENOUGH, write_rows
+
+COMMAND = "python benchmarks/weight_decay.py runs"
 
 SEED = 1000
 SIZES = ((4, 4, 6), (6, 8, 10), (12, 10, 16), (20, 16, 24))
@@ -26,6 +34,7 @@ NORMS = ("frobenius", "linf", "spectral", "nuclear")
 RADII = (1.0, 10 / 3, 10.0, 100.0)
 STEPS = 30_000
 SIGN_STEPS = 100_000
+MUON_STEPS = 10_000
 
 
 def steepest(norm, rate, decay):
@@ -36,27 +45,50 @@ def spectral(rate, decay):
     return spectral_descent(rate, weight_decay=decay)
 
 
+def frobenius(rate, decay):
+    return steepest("frobenius", rate, decay)
+
+
+def together(rate, decay):
+    """One Frobenius norm over all parameters."""
+    return chain(Normalize("all"), LearningRate(rate), WeightDecay(Descent(), decay))
+
+
+# attention, norm, first rate times decay, factory, and whether all parameters are in one ball
 OPTIMIZERS = {
-    "Frobenius, W": ("combined", "frobenius", 0.1, lambda rate, decay: steepest("frobenius", rate, decay)),
-    "sign, W": ("combined", "linf", 0.01, lambda rate, decay: steepest("linf", rate, decay)),
-    "spectral, W": ("combined", "spectral", 0.01, spectral),
-    "spectral, K and Q": ("factored", "spectral", 0.01, spectral),
-    "Frobenius, K and Q": ("factored", "nuclear", 0.1, lambda rate, decay: steepest("frobenius", rate, decay)),
+    "Frobenius, W": ("combined", "frobenius", 0.1, frobenius, False),
+    "sign, W": ("combined", "linf", 0.01, lambda rate, decay: steepest("linf", rate, decay), False),
+    "spectral, W": ("combined", "spectral", 0.01, spectral, False),
+    "spectral, K and Q": ("factored", "spectral", 0.01, spectral, False),
+    "Frobenius, K and Q": ("factored", "nuclear", 0.1, frobenius, False),
+    "Frobenius, K and Q together": ("factored", "nuclear", 0.1, together, True),
 }
+ALL_HEADS = {"Frobenius, all W together": ("combined", "frobenius", 0.1, together, True)}
 
 
-def gap_of(problem, weights, radius, norm):
-    """The relative Frank-Wolfe gap, from NumPy alone, and the least gap of logits and its probability."""
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
-    score = problem.labels[:, None] * (problem.tokens @ problem.head)
-    above = np.einsum("nu,ntu->nt", attention, score[:, :, None] - score[:, None])
-    slope = -attention * above / (1 + np.exp((attention * score).sum(axis=1)))[:, None]
-    gradient = np.einsum("nt,ntd,ne->de", slope / np.abs(slope).max(), problem.tokens, problem.queries)
-    gap = 1 + (gradient * weights).sum() / (radius * parse_norm(norm).dual.value(gradient))
-    ordered = np.sort(logits, axis=1)
-    return gap, (ordered[:, -1] - ordered[:, -2]).min(), attention.max(axis=1).min()
+def gap_of(problem, weights, radius, norm, one_ball=True):
+    """The relative Frank-Wolfe gap, from NumPy alone, and the least gap of logits and its probability.
+
+    Of several heads: that of one ball of all of them, or the largest of the balls of each.
+    """
+    weights, lead = np.atleast_3d(weights.T).T, problem.num_heads is None
+    tokens, queries = (x[None] if lead else x for x in (problem.tokens, problem.queries))
+    labels, head = problem.labels if lead else problem.labels[0], np.atleast_2d(problem.head)
+    logits = np.einsum("hntd,hde,hne->hnt", tokens, weights, queries)
+    attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    attention /= attention.sum(axis=-1, keepdims=True)
+    score = labels[:, None] * np.einsum("hntd,hd->hnt", tokens, head)
+    above = np.einsum("hnu,hntu->hnt", attention, score[..., :, None] - score[..., None, :])
+    slope = -attention * above / (1 + np.exp((attention * score).sum(axis=(0, -1))))[:, None]
+    # relative to the largest term: of all heads, or of each one
+    largest = np.abs(slope).max(axis=None if one_ball else (1, 2), keepdims=True)
+    gradient = np.einsum("hnt,hntd,hne->hde", slope / largest, tokens, queries)
+    inner, dual = (gradient * weights).sum(axis=(1, 2)), parse_norm(norm).dual.values(gradient)
+    if one_ball:  # the norms are those of the block-diagonal matrix
+        dual = {"frobenius": np.linalg.norm, "nuclear": np.max}[norm](dual) if len(dual) > 1 else dual
+        inner = inner.sum()
+    second, first = np.moveaxis(np.sort(logits, axis=-1)[..., -2:], -1, 0)
+    return np.max(1 + inner / (radius * dual)), (first - second).min(), attention.max(axis=-1).min()
 
 
 def times():
@@ -95,49 +127,19 @@ def times():
     return markdown(["n, T, d", "norm", "largest gap", "alone, ms, median / largest", "in batches"], rows)
 
 
-def runs():
-    """10 problems, 5 optimizers, 4 radii: the runs against the limit that starts at them."""
-    problems, rows = attsvm.datasets.random_problem(6, 8, 10, seed=SEED, batch=(10,)), []
-    for name, (attention, norm, gamma, make) in OPTIMIZERS.items():
-        for radius in RADII:
-            decay = radius ** (-0.5 if attention == "factored" else -1)
-            steps = SIGN_STEPS if norm == "linf" else STEPS
-
-            def schedule(step, decay=decay, gamma=gamma, steps=steps):
-                return gamma / decay * (1 - step / steps)
-
-            run = attsvm.train(
-                problems, attention=attention, optimizer=make(schedule, decay), steps=steps, record=[steps]
-            )
-            limit = constrained_limit(problems, radius=radius, norm=norm, start=run)
-            found = [gap_of(p, w, radius, norm) for p, w in zip(problems, run.weights, strict=True)]
-            gap, logit, probability = np.array(found).T
-            small = gap <= 1e-6
-            error = attsvm.direction_error(run.weights, limit.weights, axis=(-2, -1))
-            # the caps of the tokens that the run selects
-            of_run = constrained_limit(problems, radius=radius, norm=norm, start=run.weights)
-            same = (of_run.selected == run.selected).all(axis=-1)
-            over = (logit > of_run.ratio) | (probability > of_run.cap)
-            closed = np.abs(
-                np.nanmin(np.where(np.isfinite(of_run.closed_form), of_run.closed_form, np.inf), axis=(1, 2)) - logit
-            )
-            shown = closed[np.isfinite(closed) & same]
-            rows.append(
-                [
-                    name,
-                    f"{radius:.3g}",
-                    f"{np.median(gap):.0e} / {gap.max():.0e}",
-                    f"{small.sum()}",
-                    f"{np.median(error[small]):.0e} / {error[small].max():.0e}" if small.any() else "-",
-                    f"{error.max():.0e}",
-                    f"{(over & same).sum()} of {same.sum()}",
-                    f"{np.median(shown):.2f} / {np.quantile(shown, 0.95):.2f}" if len(shown) else "-",
-                ]
-            )
-            print(rows[-1], flush=True)
+def runs(write=False):
+    """10 problems, 4 radii, one head and two: the runs against the limit that starts at them."""
+    rows, standings = [], []
+    for heads in (None, 2):
+        problems = attsvm.datasets.random_problem(6, 8, 10, seed=SEED, batch=(10,), num_heads=heads)
+        for name, of_steps in (OPTIMIZERS | (ALL_HEADS if heads else {})).items():
+            shown, row = runs_of(problems, name, *of_steps)
+            rows, standings = rows + shown, [*standings, row]
+    if write:
+        write_rows(standings, COMMAND)
     return markdown(
         [
-            "steps",
+            "heads, steps",
             "R",
             "gap of the run",
             "runs of gap ≤ 1e-6",
@@ -148,6 +150,62 @@ def runs():
         ],
         rows,
     )
+
+
+def runs_of(problems, name, attention, norm, gamma, make, one_ball):
+    """The lines of the table of one kind of steps, and its row in the table of standings."""
+    rows, correlations, heads = [], [], problems.num_heads
+    own = (-3, -2, -1) if heads and one_ball else (-2, -1)
+    steps = SIGN_STEPS if norm == "linf" else STEPS
+    for radius in RADII:
+        # K and Q together: ‖K‖² + ‖Q‖² ≤ 1/λ² bounds twice the nuclear norm
+        decay = (radius * (1 + one_ball)) ** -0.5 if attention == "factored" else 1 / radius
+
+        def schedule(step, decay=decay):
+            return gamma / decay * (1 - step / steps)
+
+        run = attsvm.train(problems, attention=attention, optimizer=make(schedule, decay), steps=steps, record=[steps])
+        limit = constrained_limit(problems, radius=radius, norm=norm, start=run, together=one_ball)
+        found = [gap_of(p, w, radius, norm, one_ball) for p, w in zip(problems, run.weights, strict=True)]
+        gap, logit, probability = np.array(found).T
+        small = gap <= 1e-6
+        error = attsvm.direction_error(run.weights, limit.weights, axis=own).reshape(len(gap), -1).max(axis=1)
+        correlations.append(1 - error)
+        # the caps of the tokens that the run selects, as the least of its heads
+        same = (limit.selected == run.selected).reshape(len(gap), -1).all(axis=1)
+        ratio, cap = (np.reshape(x, (len(gap), -1)).min(axis=1) for x in (limit.ratio, limit.cap))
+        over = (logit > ratio) | (probability > cap)
+        closed = np.where(np.isfinite(limit.closed_form), limit.closed_form, np.inf).reshape(len(gap), -1).min(axis=1)
+        closed = np.abs(closed - logit)[np.isfinite(closed) & same]
+        rows.append(
+            [
+                f"{heads or 1}: {name}",
+                f"{radius:.3g}",
+                f"{np.median(gap):.0e} / {gap.max():.0e}",
+                f"{small.sum()}",
+                f"{np.median(error[small]):.0e} / {error[small].max():.0e}" if small.any() else "-",
+                f"{error.max():.0e}",
+                f"{(over & same).sum()} of {same.sum()}",
+                f"{np.median(closed):.2f} / {np.quantile(closed, 0.95):.2f}" if len(closed) else "-",
+            ]
+        )
+        print(rows[-1], flush=True)
+    # the worst radius decides
+    first, last = ([float(f(correlations[i])) for f in (np.mean, np.min)] for i in (0, -1))
+    return rows, {
+        "command": COMMAND,
+        "steps": TOGETHER if one_ball else EACH,
+        "attention": attention,
+        "norm": norm,
+        "heads": "several" if heads else "one",
+        "found": "measured" if min(np.mean(one) for one in correlations) >= ENOUGH else "none",
+        "measure": "correlation",
+        "first": first,
+        "last": last,
+        "num_steps": [steps, steps],
+        "logit_change": [0.0, float("inf")],
+        "radius": [RADII[0], RADII[-1]],
+    }
 
 
 def certificate():
@@ -177,6 +235,28 @@ def certificate():
             rows.append([norm, f"{ratio:g}", f"{np.median(over):.0e} / {over.max():.0e}", f"{below} of 840"])
             print(rows[-1], flush=True)
     return markdown(["norm", "R/V", "excess over the bound − 1, median / largest", "weights below the bound"], rows)
+
+
+def muon():
+    """Muon with momentum 0.95 and two polar factors: 10 problems, 10,000 steps whose rates decrease to zero."""
+    problems, rows = attsvm.datasets.random_problem(6, 8, 10, seed=SEED, batch=(10,)), []
+    for polar in ("exact", "optax"):
+        for decay in (1.0, 0.1, 0.01):
+
+            def schedule(step, decay=decay):
+                return 0.01 / decay * (1 - step / MUON_STEPS)
+
+            optimizer = spectral_descent(schedule, polar=polar, momentum=0.95, weight_decay=decay)
+            run = attsvm.train(problems, optimizer=optimizer, steps=MUON_STEPS, record=[MUON_STEPS])
+            size = parse_norm("spectral").values(run.weights) * decay
+            # in the ball that the run is on
+            found = [
+                gap_of(p, w, s / decay, "spectral")[0] for p, w, s in zip(problems, run.weights, size, strict=True)
+            ]
+            shown = [f"{np.median(found):.0e} / {np.max(found):.0e}", f"{size.min():.2f} to {size.max():.2f}"]
+            rows.append([polar, f"{decay:g}", *shown])
+            print(rows[-1], flush=True)
+    return markdown(["polar factor", "λ", "gap in the ball of its norm, median / largest", "λ N(W)"], rows)
 
 
 def barrier():
@@ -209,6 +289,7 @@ def barrier():
 
 
 if __name__ == "__main__":
-    tables = {"times": times, "runs": runs, "certificate": certificate, "barrier": barrier}
-    for name in sys.argv[1:] or tables:
-        print(f"\n{tables[name].__doc__}\n\n{tables[name]()}", flush=True)
+    tables = {"times": times, "runs": runs, "certificate": certificate, "barrier": barrier, "muon": muon}
+    for name in [one for one in sys.argv[1:] if one != "--write"] or tables:
+        options = {"write": True} if name == "runs" and "--write" in sys.argv else {}
+        print(f"\n{tables[name].__doc__}\n\n{tables[name](**options)}", flush=True)

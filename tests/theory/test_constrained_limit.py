@@ -1,12 +1,18 @@
 """Stationary points of the loss over balls of norms: gaps by NumPy alone, bounds by CVXPY and by random weights."""
 
 import cvxpy
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import attsvm
 from attsvm.norms import parse_norm
-from attsvm.optimizers import Decaying, spectral_descent, steepest_descent
+from attsvm.optimizers import Decaying, chain, spectral_descent, steepest_descent
+from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.rule import WeightDecay
+from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.theory import constrained_limit, context_limit
 
 NORMS = ["frobenius", "linf", "spectral", "nuclear"]
@@ -290,3 +296,114 @@ def test_wrong_arguments_are_refused():
     ):
         with pytest.raises(attsvm.ProblemError, match=message):
             constrained_limit(problem, **arguments)
+
+
+def head_problem(seed=1000, **batch):
+    return attsvm.datasets.random_problem(5, 5, 8, seed=seed, num_heads=2, **batch)
+
+
+def loss_of_heads(problem, W):
+    """The mean logistic loss of the sum of all heads, in JAX."""
+    logits = jnp.einsum("hntd,hde,hne->hnt", problem.tokens, W, problem.queries)
+    score = problem.labels[0][:, None] * jnp.einsum("hntd,hd->hnt", problem.tokens, problem.head)
+    return jnp.logaddexp(0, -(jax.nn.softmax(logits) * score).sum(axis=(0, 2))).mean()
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_points_of_several_heads_are_stationary_in_each_ball(name, together):
+    problem = head_problem()
+    for ratio in (0.7, 6.0):
+        value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=name).value
+        limit = constrained_limit(problem, radius=ratio * max(value), norm=name, together=together)
+        with jax.enable_x64(True):
+            gradient = np.asarray(jax.grad(lambda W: loss_of_heads(problem, W))(limit.weights))
+            assert limit.loss == pytest.approx(float(loss_of_heads(problem, limit.weights)), rel=1e-12)
+        dual = parse_norm(name).dual.values(gradient)
+        inner = (gradient * limit.weights).sum(axis=(1, 2))
+        if together and name in ("frobenius", "nuclear"):  # of the block-diagonal matrix
+            dual, inner = {"frobenius": np.linalg.norm, "nuclear": np.max}[name](dual), inner.sum()
+        # the smallest probabilities of a softmax by hand cancel at 6 logits
+        assert np.max(1 + inner / (limit.radius * dual)) <= 1e-7 + 1e-11
+        assert limit.status == "converged"
+        assert limit.lower_bound <= limit.loss
+
+
+@pytest.mark.parametrize(("name", "together"), [("frobenius", False), ("frobenius", True), ("nuclear", True)])
+def test_bounds_and_closed_forms_of_several_heads(name, together):
+    problem = head_problem(seed=1)
+    selected = attsvm.optimal_tokens(problem)
+    value = attsvm.solve_svm(problem, selected, norm=name).value
+    limit = constrained_limit(problem, radius=150 * np.sum(value), norm=name, together=together)
+    whole = {"frobenius": np.linalg.norm(value), "nuclear": value.sum()}[name]
+    np.testing.assert_allclose(limit.radius / limit.ratio, whole if together else value, rtol=1e-8)
+    kept = np.arange(5) == selected[..., None]
+    least = np.where(kept, np.inf, limit.logit_gaps).min(axis=(1, 2))
+    assert (least <= limit.ratio).all()
+    # the difference to the closed form vanishes like 1/R: it is 0.12 at R/V = 40
+    np.testing.assert_allclose(np.nanmin(limit.closed_form, axis=(1, 2)), least, atol=0.05)
+    assert limit.excess_over_bound == pytest.approx(0.0, abs=1e-4)  # 150 logits times the gap of the bound, 1e-7
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        for _ in range(50):
+            other = limit.weights + 0.02 * limit.radius * rng.standard_normal(limit.weights.shape)
+            size = parse_norm(name).values(other)
+            size = {"frobenius": np.linalg.norm, "nuclear": np.sum}[name](size) if together else size[:, None, None]
+            assert float(loss_of_heads(problem, other * limit.radius / size)) >= limit.lower_bound
+
+
+def in_one_ball(rate, decay):
+    return chain(Normalize("all"), LearningRate(rate), WeightDecay(Descent(), decay))
+
+
+@pytest.mark.parametrize(
+    ("attention", "optimizer", "norm", "one_ball"),
+    [
+        ("combined", lambda r, d: steepest_descent(learning_rate=r, norm=2, weight_decay=d), "frobenius", False),
+        ("combined", in_one_ball, "frobenius", True),
+        ("factored", lambda r, d: spectral_descent(r, weight_decay=d), "max over heads of spectral", False),
+        ("factored", in_one_ball, "nuclear", True),
+    ],
+    ids=["Frobenius", "Frobenius together", "spectral, factors", "Frobenius together, factors"],
+)
+def test_runs_of_several_heads_end_at_the_predicted_point(attention, optimizer, norm, one_ball):
+    problem = head_problem()
+
+    def rate(step):
+        return 0.1 / 0.5 * (1 - step / STEPS)
+
+    run = attsvm.train(problem, attention=attention, optimizer=optimizer(rate, 0.5), steps=STEPS, record=[STEPS])
+    prediction = attsvm.predict_direction(problem, run)
+    assert (prediction.standing, prediction.norm.name) == ("measured", norm)
+    heads = (0, 1, 2) if one_ball else (1, 2)
+    assert np.max(attsvm.direction_error(run.weights, prediction.point, axis=heads)) <= 1e-9
+
+
+def test_of_several_heads_what_has_no_limit_is_refused():
+    problem = head_problem()
+    for norm, message in ((3.0, "expected l1, frobenius"), ("fused_heads", "expected a norm of one head")):
+        with pytest.raises(attsvm.ProblemError, match=f"norm: {message}"):
+            constrained_limit(problem, radius=1.0, norm=norm)
+    one_ball = constrained_limit(problem, radius=9.0, norm="sum over heads of nuclear")
+    np.testing.assert_allclose(
+        one_ball.weights, constrained_limit(problem, radius=9.0, norm="nuclear", together=True).weights
+    )
+    batch = constrained_limit(head_problem(batch=(2,)), radius=[5.0, 9.0], start="path")
+    assert (batch.weights.shape, batch.ratio.shape, batch.gap.shape) == ((2, 2, 8, 8), (2, 2), (2,))
+
+
+def test_the_least_gap_of_adam_grows_no_faster_than_its_average_of_squares_decays():
+    problem, steps = attsvm.datasets.random_problem(4, 4, 6, seed=2000), 3000
+    adamw = optax.adamw(lambda k: 0.1 * (1 - k / steps), b2=0.99, eps=1e-300, weight_decay=0.01)
+    run = attsvm.train(problem, optimizer=adamw, steps=steps, record=[500, 1000, 2000, steps])
+    logits = np.einsum("ntd,rde,ne->rnt", problem.tokens, run.history["weights"], problem.queries)
+    ordered = np.sort(logits, axis=-1)
+    gaps = (ordered[..., -1] - ordered[..., -2]).min(axis=1)[-4:]
+    needed = np.array([attsvm.theory.adam_steps(gap, b2=0.99) for gap in gaps])
+    assert (needed <= [500, 1000, 2000, steps]).all()
+    # 12 logits are the largest start of the law; these runs are at most as many steps ahead
+    assert needed[-2] >= 2000 - 12 * 2 / -np.log(0.99)
+    assert attsvm.theory.adam_steps(5.0) == 0
+    for arguments in ({"gap": -1.0}, {"gap": 1.0, "b2": 1.0}):
+        with pytest.raises(attsvm.ProblemError, match="expected"):
+            attsvm.theory.adam_steps(**arguments)

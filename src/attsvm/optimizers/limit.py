@@ -30,6 +30,9 @@ _OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHea
 UNNAMED = "unnamed"
 """The kind of steps about which nothing is known."""
 
+MOMENTUM = ", momentum"
+"""How the kinds of steps end that follow a decaying sum of gradients."""
+
 ON_FACTORS = " on factors"
 """How the kinds of steps end whose limit depends on how far a step changes the logits."""
 
@@ -149,6 +152,16 @@ def limits_of(norm: Norm | None, steps: str = UNNAMED) -> Limits:
         "factored": Limit(of_matrix, steps),
         "key_prompt": Limit(of_vector, steps),
     }
+
+
+def with_momentum(limits: Limits) -> Limits:
+    """The same limits, of steps along a decaying sum of gradients; nothing is known of kinds without a name."""
+
+    def named(limit: Limit) -> Limit:
+        steps = limit.steps if limit.steps == UNNAMED else f"{limit.steps}{MOMENTUM}"
+        return replace(limit, steps=steps, several=None if limit.several is None else named(limit.several))
+
+    return {attention: named(limit) for attention, limit in limits.items()}
 
 
 def euclidean(steps: str, scope: str = "all") -> Limits:

@@ -8,7 +8,7 @@ import optax
 
 from attsvm.norms import Lp, MaxOfHeads, Norm, Spectral, parse_norm
 from attsvm.norms.factors import Nu
-from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of
+from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of, with_momentum
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
@@ -51,7 +51,8 @@ def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nestero
     """
     part = DecayingSum(decay, nesterov)
     arguments = {"inner": inner, "decay": part.decay, "nesterov": nesterov}
-    return chain(part, inner, name="momentum", arguments=arguments)
+    limits = with_momentum(inner.limits) if isinstance(inner, Optimizer) else None
+    return chain(part, inner, name="momentum", arguments=arguments, limits=limits)
 
 
 OPTIMIZERS.register("momentum", momentum)

@@ -57,8 +57,9 @@ def trained_by(norm: Norm, has_queries: bool) -> Training:
 
 
 def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:
-    """Whether a row is about full batches without decay, one attention head and a fixed prediction head."""
-    plain = (row.model, row.heads, row.columns, row.decay, row.batch) == ("fixed head", "one", "all", 0.0, ())
+    """Whether a row is about full batches without decay and momentum, one attention head, a fixed prediction head."""
+    plain = (row.model, row.heads, row.columns) == ("fixed head", "one", "all")
+    plain = plain and (row.decay, row.batch, row.momentum, row.radius) == (0.0, (), (0.0, 0.0), ())
     layers = ("combined", "factored") if has_queries else ("prompt",)
     known = row.found == Found.MEASURED and row.steps in _MAKERS
     return plain and known and row.attention in layers and row.norm == norm.name

@@ -17,16 +17,19 @@ from attsvm.problem import Problem
 from attsvm.regularization.balls import Found, LpBall, WeightBall, ball_of, no_ball
 from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values, barrier_of
 from attsvm.regularization.excess import Excess
-from attsvm.regularization.interior_point import Minima, minimise_stack
+from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap
 from attsvm.regularization.margin_losses import LinearFunction
 from attsvm.regularization.stacked_excess import Slopes, StackedExcess
 from attsvm.regularization.trust_region import CircularCone, Objective
 
 START = 0.97
 """Starts are moved into the ball of this part of the radius."""
+ON_SPHERE = 1e-9
 PATH_GAP = 1e-9
 HULL_GAP = 1e-6
 MOST_POINTS = 100
+INSIDE_STEPS = 40
+"""Steps of the interior-point method in the round ball, before those on the sphere."""
 UNUSED = 1e-9
 
 
@@ -54,12 +57,31 @@ def minimise_in_balls(
     """
     if isinstance(norm, Scaled):
         return minimise_in_balls(problem, excess, start, radii / norm.factor, norm.of, index)
-    start = start_inside(norm, start, radii)
-    barrier = barrier_of(norm)
+    barrier, scale = barrier_of(norm), radii[:, None, None]
     if barrier is not None:
-        scale = radii[:, None, None]
-        found = minimise_stack(excess.scaled(radii), start / scale, barrier, tolerance(norm))
-        return found._replace(weights=found.weights * scale)
+        # a stationary start is kept, such as the end of a run: from inside the ball, another point may be nearer
+        outside = norm.values(start) > radii * (1 + ON_SPHERE)
+        gap = relative_gap(norm, start / scale, excess.rebased(start).gradient(start))
+        moved = np.flatnonzero(outside | ~(gap <= tolerance(norm)))
+        if len(moved) < len(start):
+            weights, steps = start.copy(), np.zeros(len(start), dtype=int)
+            if len(moved):
+                found = minimise_in_balls(problem, excess[moved], start[moved], radii[moved], norm, index[moved])
+                weights[moved], gap[moved], steps[moved] = found
+            return Minima(weights, gap, steps)
+    start = start_inside(norm, start, radii)
+    if barrier is not None:
+        on_sphere = norm == Lp(2.0) and problem.num_heads is None
+        steps = INSIDE_STEPS if on_sphere else MAX_STEPS
+        found = minimise_stack(excess.scaled(radii), start / scale, barrier, tolerance(norm), steps)
+        found = found._replace(weights=found.weights * scale)
+        left = np.flatnonzero(~(found.gap <= tolerance(norm))) if on_sphere else np.empty(0, dtype=int)
+        if len(left):
+            # in a curved valley beside the sphere, straight steps inside the ball are short
+            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], norm, index[left])
+            better = other.gap < found.gap[left]
+            found.weights[left[better]], found.gap[left[better]] = other.weights[better], other.gap[better]
+        return found
     if isinstance(norm, Lp):
         return _by_trust_region(problem, excess, start, radii, norm, index)
     if type(norm).steepest is Norm.steepest:

@@ -266,3 +266,9 @@ def barrier_of(norm: Norm) -> Barrier | None:
     if isinstance(norm, Spectral):
         return Barrier(Largest(), True, norm)
     return Barrier(Total(), True, norm) if isinstance(norm, Nuclear) else None
+
+
+def order_of(norm: Norm) -> float:
+    """The p for which the norm of a block-diagonal matrix is the ℓp norm of those of its blocks; ∞ if not known."""
+    barrier = barrier_of(norm)
+    return np.inf if barrier is None else barrier.gauge.order

@@ -6,12 +6,14 @@ once. With the Hessian A*CA of F, C in the gaps of logits, and φ'' inverted in 
 many unknowns as there are gaps.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm.norms import Norm
 from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
 from attsvm.regularization.stacked_excess import Slopes
 
@@ -69,12 +71,14 @@ class Minima(NamedTuple):
     steps: np.ndarray
 
 
-def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol: float) -> Minima:
+def minimise_stack(
+    objective: Objective, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
+) -> Minima:
     """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
     count = len(start)
     best, best_gap, steps = start.copy(), np.full(count, np.inf), np.zeros(count, dtype=int)
     here, weights, mu, known = np.arange(count), start, np.full(count, np.nan), np.full(count, np.inf)
-    for step in range(MAX_STEPS):
+    for step in range(max_steps):
         objective = objective.rebased(weights)
         slopes = objective.slopes(weights)
         point, gap = _closed(barrier, weights, slopes.gradient, objective)
@@ -98,23 +102,23 @@ def minimise_stack(objective: Objective, start: Matrices, barrier: Barrier, tol:
     return Minima(best, best_gap, steps)
 
 
-def relative_gap(barrier: Barrier, weights: Matrices, gradient: Matrices) -> Values:
-    """1 + ⟨G, W⟩/N*(G); 0 where G is, and NaN where it is not finite."""
-    dual = barrier.norm.dual.values(gradient)
+def relative_gap(norm: Norm, weights: Matrices, gradient: Matrices) -> Values:
+    """1 + ⟨G, W⟩/N*(G) for weights in the unit ball; 0 where G is, and NaN where it is not finite."""
+    dual = norm.dual.values(gradient)
     inner = (gradient * weights).sum(axis=(-2, -1))
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
 def _closed(barrier: Barrier, weights: Matrices, gradient: Matrices, objective: Objective) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
-    gap = relative_gap(barrier, weights, gradient)
+    gap = relative_gap(barrier.norm, weights, gradient)
     size = barrier.norm.values(weights)
     near = (gap < CLOSED) & (size > 0)
     if not near.any():
         return weights, gap
     size = np.where(near, size, 1.0)
     outer = weights / size[:, None, None]
-    other = relative_gap(barrier, outer, objective.rebased(outer).gradient(outer))
+    other = relative_gap(barrier.norm, outer, objective.rebased(outer).gradient(outer))
     use = near & (other < gap)
     return np.where(use[:, None, None], outer, weights), np.where(use, other, gap)
 
@@ -132,7 +136,7 @@ def _step(
     )
     # μ over this is about the relative gap on the central path
     unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
-    gap = relative_gap(barrier, weights, gradient)
+    gap = relative_gap(barrier.norm, weights, gradient)
     # the gradient where attention is saturated may be much smaller than that of the tokens that are selected later
     anew = np.isnan(mu) | ((gap > LOST[0]) & (mu < LOST[1] * gap * unit_gap))
     if anew.any():
@@ -154,18 +158,39 @@ def _step(
     length = longest_step(barrier, weights, move)
     value = slopes.value + aim * metric.value
     rounding = 1e-13 * (1 + np.abs(value))
+
+    def new_value(left: np.ndarray, trial: Matrices) -> Values:
+        return objective[left].value(trial) + aim[left] * barrier.value(trial)
+
+    found, length = line_search(new_value, weights, move, length, value, slope, rounding)
+    return found, aim + (1 - length) * (mu - aim)
+
+
+def line_search(
+    value: Callable[[np.ndarray, Matrices], Values],
+    weights: Matrices,
+    move: Matrices,
+    length: Values,
+    before: Values,
+    slope: Values,
+    rounding: Values,
+) -> tuple[Matrices, Values]:
+    """Halve the lengths of steps until the values decrease enough; the weights and lengths, 0 where they do not.
+
+    ``value``: of the problems at some places, at their weights. ``before``, ``slope``: the values at the weights and
+    their slopes along the moves.
+    """
     found, left = weights.copy(), np.arange(len(weights))
     for _ in range(HALVINGS):
         trial = weights[left] + length[left, None, None] * move[left]
-        new = objective[left].value(trial) + aim[left] * barrier.value(trial)
-        enough = new <= value[left] + 1e-4 * length[left] * slope[left] + rounding[left]
+        enough = value(left, trial) <= before[left] + 1e-4 * length[left] * slope[left] + rounding[left]
         found[left[enough]] = trial[enough]
         left = left[~enough]
         if not len(left):
             break
         length[left] *= 0.5
     length[left] = 0.0
-    return found, aim + (1 - length) * (mu - aim)
+    return found, length
 
 
 def newton_move(

@@ -124,11 +124,12 @@ class Scalar:
 
     def log_mean_slope(self, margins: np.ndarray, drops: np.ndarray) -> np.ndarray:
         """Log of the mean of |ℓ'| between m − Δ and m: the excess ℓ(m − Δ) − ℓ(m) is Δ times that."""
-        between = margins[:, None] - drops[:, None] * (1 + NODES) / 2
-        near = logsumexp(self.log_slope(between), b=NODE_WEIGHTS / 2, axis=1)
+        slopes = self.log_slope(margins[:, None] - drops[:, None] * (1 + NODES) / 2)
+        largest = slopes.max(axis=1)
+        near = largest + np.log(np.exp(slopes - largest[:, None]) @ (NODE_WEIGHTS / 2))
         far = np.abs(drops) > _SHORT
         if not far.any():
-            return np.asarray(near)
+            return near
         near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
         return np.asarray(near)
 

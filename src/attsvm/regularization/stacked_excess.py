@@ -64,6 +64,8 @@ class Gaps:
 class StackedExcess(Gaps):
     """log(L(W) − L_α), L_α the loss of the tokens α alone.
 
+    Several attention heads are functions of their own, each ``beside`` the others, or ``joined`` to one of all weights.
+
     Attributes
     ----------
     keys : ndarray, shape (N, n, T, k)
@@ -75,7 +77,11 @@ class StackedExcess(Gaps):
         Of each query in the mean: 1/n, and 0 for a query that is left out.
     reference : ndarray, shape (N, n)
         α.
+    others : ndarray, shape (N, n)
+        What other heads add to the margins.
     loss : Scalar
+    heads : int
+        H for a function of H joined heads, whose queries are one behind the other.
     """
 
     keys: np.ndarray
@@ -84,11 +90,16 @@ class StackedExcess(Gaps):
     scores: Float[np.ndarray, "N n T"]
     share: Float[np.ndarray, "N n"]
     reference: np.ndarray
+    others: Float[np.ndarray, "N n"]
     loss: Scalar
+    heads: int = 1
 
     @classmethod
     def of(cls, problem: Problem, loss: Scalar) -> "StackedExcess":
-        """For a problem with labels ±1 and a head, its batch axes as one; over the optimal tokens."""
+        """For a problem with labels ±1 and a head, its batch axes as one; over the optimal tokens.
+
+        Of several attention heads, each one is alone.
+        """
         keys, queries, allowed, active = problem.canonical
         gamma = scores(problem)
         gamma = gamma if problem.has_query_axis else gamma[..., None, :]
@@ -103,11 +114,34 @@ class StackedExcess(Gaps):
         allowed = flat(allowed)
         gamma = np.where(allowed, flat(gamma), 0.0)
         best = np.argmax(np.where(allowed, gamma, -np.inf), axis=-1)
-        return cls(flat(keys), flat(queries), allowed, gamma, flat(share), best, loss)
+        return cls(flat(keys), flat(queries), allowed, gamma, flat(share), best, np.zeros(best.shape), loss)
+
+    def joined(self, heads: int) -> Self:
+        """One function of the weights of H heads, the blocks of a block-diagonal matrix.
+
+        ``heads``: H. The functions of one model follow each other.
+        """
+
+        def of_models(array: np.ndarray) -> np.ndarray:
+            return array.reshape(len(array) // heads, -1, *array.shape[2:])
+
+        own = ("allowed", "scores", "share", "reference", "others")
+        joined = {name: of_models(getattr(self, name)) for name in own}
+        joined |= {name: of_models(_in_own_block(getattr(self, name), heads)) for name in ("keys", "queries")}
+        return replace(self, **joined, heads=heads)
+
+    def beside(self, weights: np.ndarray, heads: int) -> Self:
+        """The functions of each of H heads beside the others with these weights.
+
+        ``heads``: H. The functions of one model follow each other.
+        """
+        own = (np.exp(self.log_attention(weights)) * self.scores).sum(axis=-1).reshape(-1, heads, self.scores.shape[1])
+        others = own.sum(axis=1, keepdims=True) - own
+        return replace(self, others=others.reshape(self.others.shape))
 
     def __getitem__(self, index: np.ndarray) -> Self:
-        """The problems at these places."""
-        own = ("keys", "queries", "allowed", "scores", "share", "reference")
+        """The functions at these places."""
+        own = ("keys", "queries", "allowed", "scores", "share", "reference", "others")
         return replace(self, **{name: getattr(self, name)[index] for name in own})
 
     def scaled(self, radii: Float[np.ndarray, " N"]) -> Self:
@@ -129,6 +163,18 @@ class StackedExcess(Gaps):
         return np.take_along_axis(self.scores, self.reference[..., None], axis=-1)[..., 0]
 
     @cached_property
+    def margins(self) -> np.ndarray:
+        """The margins of α, shape (N, n); those of joined heads are the same in each of them."""
+        return self._over_heads(self.own_scores) + self.others
+
+    def _over_heads(self, x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+        """The sum over joined heads, in each of them."""
+        if self.heads == 1:
+            return x
+        apart = x.reshape(len(x), self.heads, -1)
+        return np.broadcast_to(apart.sum(axis=1, keepdims=True), apart.shape).reshape(x.shape)
+
+    @cached_property
     def worse(self) -> np.ndarray:
         """How much lower the score of each token is than that of α, shape (N, n, T); 0 where not allowed."""
         return np.where(self.allowed, self.own_scores[..., None] - self.scores, 0.0)
@@ -136,7 +182,7 @@ class StackedExcess(Gaps):
     @property
     def infimum(self) -> np.ndarray:
         """L_α, shape (N,)."""
-        return np.asarray((self.loss.value(self.own_scores) * self.share).sum(axis=-1))
+        return np.asarray((self.loss.value(self.margins) * self.share).sum(axis=-1) / self.heads)
 
     def log_attention(self, weights: np.ndarray) -> np.ndarray:
         """Log a_t, shape (N, n, T); −inf where not allowed."""
@@ -169,7 +215,7 @@ class StackedExcess(Gaps):
         saturated = (np.where(self.share > 0, of_reference, 0.0) > np.log(probability)).all(axis=-1)
         shift = np.max(np.where(self.worse != 0, log_attention, -np.inf), axis=(-2, -1), keepdims=True)
         small = _relative(log_attention, np.where(np.isfinite(shift), shift, 0.0)) * self.share[..., None]
-        small *= np.exp(self.loss.log_slope(self.own_scores))[..., None]
+        small *= np.exp(self.loss.log_slope(self.margins))[..., None]
         lower = (small * np.maximum(self.worse, 0.0)).sum(axis=(-2, -1))
         higher = (small * np.maximum(-self.worse, 0.0)).sum(axis=(-2, -1))
         return np.asarray(saturated & (lower > dominance * higher))
@@ -185,8 +231,8 @@ class StackedExcess(Gaps):
         shift = np.max(np.where(counted, log_attention, -np.inf), axis=(-2, -1), keepdims=True, initial=-1e300)
         small = np.where(counted, _relative(log_attention, shift), 0.0)
         drop = (small * self.worse).sum(axis=-1)  # Δ exp(−c)
-        drops = np.exp(shift[..., 0]) * drop
-        flat = self.loss.log_mean_slope(self.own_scores.ravel(), drops.ravel()).reshape(drop.shape)
+        drops = np.exp(shift[..., 0]) * self._over_heads(drop)
+        flat = self.loss.log_mean_slope(self.margins.ravel(), drops.ravel()).reshape(drop.shape)
         scale = np.max(np.where(self.share > 0, flat, -np.inf), axis=-1, keepdims=True)
         rise = (np.exp(flat - scale) * drop * self.share).sum(axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -207,7 +253,7 @@ class StackedExcess(Gaps):
         attention = np.exp(log_attention)
         # v_t = a_t (w_t − Δ) exp(−c), with w_t − Δ = Σ a_s (w_t − w_s), in which nothing cancels
         centred = (attention[..., None, :] @ (self.worse[..., :, None] - self.worse[..., None, :]).mT)[..., 0, :]
-        slope = np.exp(self.loss.log_slope(self.own_scores - drops) - scale) * self.share
+        slope = np.exp(self.loss.log_slope(self.margins - drops) - scale) * self.share
         others = np.arange(self.scores.shape[-1]) != self.reference[..., None]
         v = np.where(self.allowed & others, _relative(log_attention, shift) * centred, 0.0)
         # if all tokens of each query have the same score, the gradient is zero
@@ -218,21 +264,31 @@ class StackedExcess(Gaps):
     def slopes(self, weights: np.ndarray) -> Slopes:
         """Value and derivatives."""
         value, q, v, a, shift, drops = self._derivatives(weights)
-        # of one query: diag(q) − q a' − a q' + b q v', and over all of them − q q'
-        bend = self.loss.bend(self.own_scores - drops) * np.exp(shift[..., 0])
+        # of one query: diag(q) − q a' − a q', b q v' between its heads, and over all queries − q q'
+        bend = self.loss.bend(self.margins - drops) * np.exp(shift[..., 0])
         count, n, T = q.shape
         outer = q[..., :, None] * a[..., None, :]
-        blocks = (bend[..., None] * q)[..., :, None] * v[..., None, :] - outer - outer.mT
+        bent, own = bend[..., None] * q, -outer - outer.mT
         index = np.arange(T)
-        blocks[..., index, index] += q
+        own[..., index, index] += q
         flat = q.reshape(count, -1)
         curvature = -flat[:, :, None] * flat[:, None]
         size = np.abs(flat).sum(axis=-1)[:, None, None]
         safe = curvature / np.where(size > 0, size, 1.0)
         diagonal_of(safe)[:] += np.abs(flat)
-        each = np.arange(n)
-        curvature.reshape(count, n, T, n, T)[:, each, :, each] += blocks.swapaxes(0, 1)
+        blocks, rows = curvature.reshape(count, n, T, n, T), np.arange(n).reshape(self.heads, -1)
+        for g, h in np.ndindex(self.heads, self.heads):
+            between = bent[:, rows[g], :, None] * v[:, rows[h], None, :]
+            blocks[:, rows[g], :, rows[h]] += (between + own[:, rows[g]] if g == h else between).swapaxes(0, 1)
         return Slopes(value, -self.adjoint(q), curvature, safe)
+
+
+def _in_own_block(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.ndarray, "NH *more Hk"]:
+    """Vectors of H heads, filled up with zeros for the other heads."""
+    whole = np.zeros((len(x) // heads, heads, *x.shape[1:-1], heads, x.shape[-1]))
+    for h in range(heads):
+        whole[:, h, ..., h, :] = x[h::heads]
+    return whole.reshape(*x.shape[:-1], -1)
 
 
 def _relative(log_attention: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ steps that are normalised by their own mini-batch.
 
 from attsvm.theory.conditions import Conditions, Hypothesis, feasibility
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
-from attsvm.theory.context import ContextLimit, context_limit
+from attsvm.theory.context import ContextLimit, adam_steps, context_limit
 from attsvm.theory.earliest_selection import EarliestSelection, earliest_selection
 from attsvm.theory.global_conditions import global_convergence_conditions
 from attsvm.theory.joint import joint_conditions
@@ -44,6 +44,7 @@ __all__ = [
     "Rate",
     "Rates",
     "Standing",
+    "adam_steps",
     "classify",
     "compare_laws",
     "constrained_limit",

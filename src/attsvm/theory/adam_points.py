@@ -12,11 +12,10 @@ from jaxtyping import Float
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Lp
 from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Values
-from attsvm.regularization.interior_point import longest_step, newton_move
+from attsvm.regularization.interior_point import line_search, longest_step, newton_move
 from attsvm.regularization.stacked_excess import StackedExcess
 
 MAX_STEPS = 300
-HALVINGS = 50
 RESIDUAL = 1e-9
 ALONG = np.geomspace(1e-4, 1.0, 60)
 
@@ -95,15 +94,9 @@ def _step(
     slope = (target * move).sum(axis=(-2, -1))
     length = longest_step(BARRIER, u, move)
     before = factor * np.exp(slopes.value) + metric.value
-    found, left = u.copy(), np.arange(len(u))
-    for _ in range(HALVINGS):
-        trial = u[left] + length[left, None, None] * move[left]
-        after = _objective(excess[left], trial, factor[left])
-        # rounding of the loss, which is not small beside ε where it stays above its infimum
-        enough = after <= before[left] + 1e-4 * length[left] * slope[left] + 1e-12 * (1 + np.abs(before[left]))
-        found[left[enough]] = trial[enough]
-        left = left[~enough]
-        if not len(left):
-            break
-        length[left] *= 0.5
-    return found
+
+    def after(left: np.ndarray, trial: Matrices) -> Values:
+        return _objective(excess[left], trial, factor[left])
+
+    # rounding of the loss, which is not small beside ε where it stays above its infimum
+    return line_search(after, u, move, length, before, slope, 1e-12 * (1 + np.abs(before)))[0]

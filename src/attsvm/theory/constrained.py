@@ -10,30 +10,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, check_positive, selection_of
+from attsvm._utils.checks import as_array, check_positive
 from attsvm.errors import ProblemError
-from attsvm.losses import parse_loss
-from attsvm.measures import check_weights
-from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
-from attsvm.norms.factors import induced_norm
-from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.barrier_balls import minimise_in_balls, start_inside, tolerance
-from attsvm.regularization.barriers import barrier_of
-from attsvm.regularization.interior_point import minimise_stack
-from attsvm.regularization.margin_losses import scalar_of
+from attsvm.norms import Lp, Norm, read_norm, written_norm
+from attsvm.problem import Problem
+from attsvm.regularization.barrier_balls import tolerance
+from attsvm.regularization.barriers import Barrier, barrier_of, order_of
+from attsvm.regularization.interior_point import Minima, minimise_stack, relative_gap
 from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
 from attsvm.results import Result, per_trial, plain, plain_status, shared
-from attsvm.selection import optimal_tokens
-from attsvm.svm import Solution, solve_svm
-from attsvm.theory.adam_points import adam_points
 from attsvm.theory.conditions import is_feasible
+from attsvm.theory.decay_balls import Setting, setting_of
 
-FIRST_LOGIT = 0.1
-"""A path begins at the radius at which the logits are at most about this large."""
-GROWTH = 2.0
-"""Ratio of neighbouring radii of a path."""
-FAR = 1e12
-"""A direction times this is outside of every ball, so that it is moved to the sphere."""
 ALLOWED = 10.0
 """A point counts as stationary if its gap is at most this many times the one that the search ends at."""
 SUPPORT = 1e-7
@@ -43,6 +31,9 @@ SUPPORT = 1e-7
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ConstrainedLimit(Result):
     """A stationary point of min L(W) over N(W) ≤ R, and what is known about it.
+
+    With several attention heads, ``weights``, ``selected``, ``logit_gaps`` and ``closed_form`` have their axis behind
+    batch_shape, and so have ``value``, ``ratio`` and ``cap`` if each head has a ball of its own.
 
     Attributes
     ----------
@@ -60,7 +51,8 @@ class ConstrainedLimit(Result):
     log_excess : float, or ndarray, shape (*batch_shape,)
         The logarithm of L(W) minus the loss of the selected tokens alone; −∞ if it is not positive.
     gap : float, or ndarray, shape (*batch_shape,)
-        The relative Frank-Wolfe gap 1 + ⟨∇L(W), W⟩/(R N*(∇L(W))): 0 at stationary points only.
+        The relative Frank-Wolfe gap 1 + ⟨∇L(W), W⟩/(R N*(∇L(W))): 0 at stationary points only. Of several balls the
+        largest.
     selected : int ndarray, shape (*batch_shape, n[, Q])
         The token of largest logit.
     value : float, or ndarray, shape (*batch_shape,)
@@ -82,7 +74,8 @@ class ConstrainedLimit(Result):
         norm has no barrier.
     excess_over_bound : float, or ndarray, shape (*batch_shape,)
         (L(W) − L*)/(bound − L*) − 1, L* the loss of the optimal tokens: a small number shows, up to rounding errors,
-        that the point is nearly the global minimum in the ball. ∞ without a bound.
+        that the point is nearly the global minimum in the ball. ∞ without a bound. It is about (L(W) − L*)/min c, c as
+        in :func:`constrained_limit`: below 1e-3 only where L(W) − L*, exp(``log_excess``), is below 1e-3 min c.
 
     See Also
     --------
@@ -149,6 +142,7 @@ def constrained_limit(
     attention: str = "combined",
     loss: str = "logistic",
     epsilon: float | None = None,
+    together: bool = False,
 ) -> ConstrainedLimit:
     """Compute where training with decoupled weight decay ends: a stationary point of min L(W) over N(W) ≤ R.
 
@@ -161,15 +155,19 @@ def constrained_limit(
     |ℓ'(γ_iα)| (γ_iα − γ_it)/n for scores γ. For the optimal tokens and any W, L(W) − L* ≥ H/(1 + H/min c) with H =
     Σ c exp(−gap); log H is convex, so its minimum over the ball bounds the global minimum of the loss from below.
 
+    The scores of several attention heads are added up, so ℓ' is that of their sum. Steps of unit length in each head
+    lead to a ball of its own for each head, N(W_h) ≤ R, and steps of unit length in all of them ``together`` to one.
+
     Parameters
     ----------
     problem : Problem
-        With labels ±1, a head, and one attention head.
+        With labels ±1 and a head, or one for each attention head.
     radius, decay : float, or array of shape (*batch_shape,)
         Exactly one of the two: R, or λ = 1/R. For factors, those of K and Q: the radius of the product is R².
     norm : str, float or Norm
         N, the norm of the steps. ℓ1, Frobenius, ℓ∞, spectral and nuclear are solved for all problems at once, other ℓp
-        one by one. For any other norm with ``steepest`` a gap of 1e-6 takes seconds.
+        one by one. For any other norm with ``steepest`` a gap of 1e-6 takes seconds. Several attention heads take all
+        but the other ℓp. "max over heads of N" is the default for them, and a sum of nuclear or ℓ1 norms ``together``.
     start : str, Run, Solution, array or None
         Weights, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), by themselves or of a run; a selection, integers
         of shape (*batch_shape, n[, Q]), whose Att-SVM is the start; or "path": the minima in balls of increasing
@@ -184,6 +182,11 @@ def constrained_limit(
         − λ|w|)]. Where λ is small, this is a penalty ½ ελ‖W‖²_F, so that the direction is near the Frobenius Att-SVM.
         ``gap`` is then the largest entry of |λW + g/(|g| + ε)|, g = ∇L(W). For Muon with the coefficients of optax or
         PyTorch no such point is known.
+    together : bool
+        For several attention heads: one ball, of the norm of the block-diagonal matrix of all W_h, as of
+        :func:`attsvm.optimizers.normalized_gradient_descent` with the scope "all" and decay. For ℓ1, Frobenius, ℓ∞,
+        spectral and nuclear; for ℓ∞ and spectral it is the same as a ball for each. On factors, ‖K‖² + ‖Q‖² ≤ 1/λ²
+        bounds Σ_h ‖W_h‖_* by 1/(2λ²): give that radius with ``norm="nuclear"``.
 
     Returns
     -------
@@ -215,218 +218,137 @@ def constrained_limit(
     >>> print(f"{limit.logit_gaps[limit.logit_gaps > 0].min():.1f} of {limit.ratio:.1f}")
     65.5 of 66.0
     """
-    setting = _Setting.of(problem, radius, decay, norm, start, attention, loss)
-    excess, radii = setting.excess, setting.radii
-    if epsilon is not None:
-        return _adam_limit(setting, epsilon)
-    found = minimise_in_balls(problem, excess, setting.start, radii, setting.norm, setting.places)
-    return _result(setting, found.weights, found.gap)
-
-
-def _adam_limit(setting: "_Setting", epsilon: float) -> ConstrainedLimit:
+    setting = setting_of(problem, radius, decay, norm, start, attention, loss, together=together)
+    if epsilon is None:
+        return _result(setting, setting.minimise())
     epsilon = check_positive("epsilon", epsilon)
     if setting.norm != Lp(np.inf):
         raise ProblemError(f'norm: expected "linf" with epsilon, which is that of AdamW, got {setting.norm.name}')
-    radii = setting.radii
-    start = start_inside(setting.norm, setting.start, radii) / radii[:, None, None]
-    found = adam_points(setting.excess.scaled(radii), start, 1 / (radii * epsilon))
-    return _result(setting, found.weights * radii[:, None, None], found.residual)
+    return _result(setting, setting.minimise_with_epsilon(epsilon))
 
 
-class _Setting(NamedTuple):
-    """The arguments, with flat batch axes of N entries."""
-
-    problem: Problem
-    batch: tuple[int, ...]
-    places: np.ndarray  # (N,): which problem of the flattened batch
-    excess: StackedExcess
-    radii: Float[np.ndarray, " N"]
-    norm: Norm
-    start: Float[np.ndarray, "N k e"]
-
-    @classmethod
-    def of(
-        cls, problem: Problem, radius: Any, decay: Any, norm: Any, start: Any, attention: str, loss: str
-    ) -> "_Setting":
-        check_is_problem(problem)
-        problem.check_one_head()
-        if problem.labels is None or problem.num_classes is not None or problem.head is None:
-            raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got classes or none")
-        if (radius is None) == (decay is None):
-            raise ProblemError("radius: expected exactly one of radius and decay")
-        if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
-            expected = '"combined" or "factored"' if problem.has_queries else '"prompt", because there are no queries,'
-            raise ProblemError(f"attention: expected {expected} got {attention!r}")
-        name, given = ("radius", radius) if decay is None else ("decay", decay)
-        radii = np.asarray(as_array(name, given), dtype=np.float64)
-        if not (np.isfinite(radii).all() and (radii > 0).all()):
-            raise ProblemError(f"{name}: expected positive numbers, got {given}")
-        radii = radii if decay is None else 1 / radii
-        used = parse_norm(norm)
-        if attention == "factored":
-            used, radii = induced_norm(used, problem.key_dim), radii**2
-        elif not problem.has_queries:
-            used = used.of_vectors
-        excess = StackedExcess.of(problem, scalar_of(parse_loss(loss, None)))
-        begin, batch = _start(problem, start, used)
-        batch = problem.batch_shape if batch is None else batch
-        try:
-            radii = np.broadcast_to(radii, batch).reshape(-1)
-        except ValueError:
-            raise ProblemError(f"{name}: expected a number, or shape {batch}, got {radii.shape}") from None
-        number = len(excess.keys)
-        index = np.broadcast_to(np.arange(number).reshape(problem.batch_shape), batch).reshape(-1)
-        excess = excess[index] if batch != problem.batch_shape else excess
-        shape = (len(radii), problem.key_dim, problem.query_dim if problem.has_queries else 1)
-        setting = cls(problem, batch, index, excess, radii, used, np.zeros(shape))
-        if begin is None:
-            return setting._replace(start=_along_path(setting))
-        begin = np.broadcast_to(begin, (*batch, *begin.shape[len(begin.shape) - (2 if problem.has_queries else 1) :]))
-        begin = begin.reshape(shape)
-        lost = ~np.isfinite(begin).all(axis=(-2, -1))
-        if lost.any():  # optimal tokens that cannot be separated
-            part = setting._replace(
-                places=index[lost], excess=excess[lost], radii=radii[lost], start=setting.start[lost]
-            )
-            begin = begin.copy()
-            begin[lost] = _along_path(part)
-        return setting._replace(start=begin)
-
-
-def _start(problem: Problem, start: Any, norm: Norm) -> tuple[np.ndarray | None, tuple[int, ...] | None]:
-    """Weights on the sphere or anywhere, NaN where they are those of the path; None for the path of all problems."""
-    if isinstance(start, str):
-        if start != "path":
-            raise ProblemError(f'start: expected "path", weights, a run or a selection, got {start!r}')
-        return None, None
-    core = 2 if problem.has_queries else 1
-    if start is None:
-        chosen: Any = optimal_tokens(problem)
-    elif isinstance(start, Result):
-        chosen = None
-    else:
-        given = as_array("start", start)
-        chosen = given if given.dtype.kind in "iu" else None
-    if chosen is None:
-        weights = check_weights(problem, start, name="start")
-        batch = _checked_batch(problem, weights.shape[: weights.ndim - core])
-        return weights * (FAR if isinstance(start, Solution) else 1.0), batch
-    svm = solve_svm(problem, selection_of(chosen), norm=norm)
-    feasible = is_feasible(svm)
-    if start is not None and not feasible.all():
-        raise ProblemError("start: expected a selection that can be separated, got one whose Att-SVM is infeasible")
-    directions = np.where(feasible.reshape(*feasible.shape, *(1,) * core), svm.direction, np.nan)
-    return directions * FAR, _checked_batch(problem, feasible.shape)
-
-
-def _checked_batch(problem: Problem, lead: tuple[int, ...]) -> tuple[int, ...]:
-    own = problem.batch_shape
-    if len(lead) < len(own):
-        lead = own
-    if lead[len(lead) - len(own) :] != own:
-        raise ProblemError(f"start: expected batch axes that end with {own}, those of the problem, got {lead}")
-    return lead
-
-
-def _along_path(setting: _Setting) -> np.ndarray:
-    """Weights at the radius, from minima at smaller ones."""
-    excess, norm = setting.excess, setting.norm
-    left, right = norm.dual.values(excess.left, 1), norm.dual.values(excess.queries, 1)
-    longest = (left * right[..., None] * excess.allowed).max(axis=(-2, -1))
-    first = np.minimum(FIRST_LOGIT / np.where(longest > 0, longest, 1.0), setting.radii)
-    growths = int(np.ceil(np.log((setting.radii / first).max()) / np.log(GROWTH)))
-    weights = setting.start
-    for step in range(growths):
-        radii = first * (setting.radii / first) ** (step / growths)
-        size = norm.values(weights)
-        weights = weights * (radii / np.where(size > 0, size, 1.0))[:, None, None]
-        weights = minimise_in_balls(setting.problem, excess, weights, radii, norm, setting.places).weights
-    size = norm.values(weights)
-    return np.asarray(weights * (setting.radii / np.where(size > 0, size, 1.0))[:, None, None])
-
-
-def _result(setting: _Setting, weights: np.ndarray, gap: np.ndarray) -> ConstrainedLimit:
-    problem, batch, radii, norm = setting.problem, setting.batch, setting.radii, setting.norm
+def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
+    problem, batch, norm = setting.problem, setting.batch, setting.norm
+    of_heads, weights = (*batch, *problem.heads_shape), found.weights
     queries = problem.query_shape[len(problem.batch_shape) :]
     excess = setting.excess.over(setting.excess.selected(weights))
-    gaps = np.where(excess.allowed, excess.gaps(weights), np.nan)
-    log_excess = excess.value(weights)
-    selected = np.where(excess.share > 0, excess.reference, -1).reshape(*batch, *queries)
-    of_batch = weights.reshape(*batch, *weights.shape[1:])
-    svm = solve_svm(problem, selected, norm=norm)
-    feasible = is_feasible(svm).reshape(-1)
-    # the value minus its gap is a lower bound of V, so that no cap is too low
-    lower = np.ravel(svm.value) * (1 - np.clip(np.ravel(svm.gap), 0.0, 1.0))
-    value = np.where(feasible, lower, np.inf)
-    with np.errstate(divide="ignore"):  # V = 0 where there are no other tokens
-        ratio = radii / value
-    over_optimal = excess.over(excess.optimal)
-    log_bound = _log_bound(setting, over_optimal, weights)
-    infimum = over_optimal.infimum
-    log_loss = over_optimal.value(weights)
+    joined, whole = setting.of_models(excess, weights)
+    selected = np.where(excess.share > 0, excess.reference, -1).reshape(*of_heads, *queries)
+    svm = _AttSVM.of(selected, setting)
+    over_optimal = joined.over(joined.optimal)
+    log_loss, infimum = over_optimal.value(whole), over_optimal.infimum
+    log_bound = _log_bound(setting, weights)
     with np.errstate(over="ignore", invalid="ignore"):
         over_bound = np.where(np.isfinite(log_bound), np.expm1(log_loss - log_bound), np.inf)
 
     def shaped(array: np.ndarray) -> Any:
         return plain(array.reshape(batch))
 
+    def per_ball(array: np.ndarray) -> Any:
+        return plain(array.reshape(of_heads if setting.balls > 1 else batch))
+
+    def per_token(array: np.ndarray) -> np.ndarray:
+        return array.reshape(*of_heads, *queries, -1)
+
+    core = weights.shape[1:] if problem.has_queries else weights.shape[1:2]
     return ConstrainedLimit(
-        status=plain_status(np.where(gap <= ALLOWED * tolerance(norm), "converged", "inaccurate").reshape(batch)),
-        weights=of_batch if problem.has_queries else of_batch[..., 0],
-        radius=shaped(radii),
+        status=plain_status(np.where(found.gap <= ALLOWED * tolerance(norm), "converged", "inaccurate").reshape(batch)),
+        weights=weights.reshape(*of_heads, *core),
+        radius=shaped(setting.radii),
         norm=norm,
         loss=shaped(infimum + np.exp(log_loss)),
-        log_excess=shaped(log_excess),
-        gap=shaped(gap),
+        log_excess=shaped(joined.value(whole)),
+        gap=shaped(found.gap),
         selected=selected,
-        value=shaped(value),
-        ratio=shaped(ratio),
-        logit_gaps=gaps.reshape(*batch, *queries, -1),
-        closed_form=_closed_form(excess, svm, ratio).reshape(*batch, *queries, -1),
-        cap=shaped(1 / (1 + np.exp(-np.minimum(ratio, 700.0)))),
+        value=per_ball(svm.value),
+        ratio=per_ball(svm.ratio),
+        logit_gaps=per_token(np.where(excess.allowed, excess.gaps(weights), np.nan)),
+        closed_form=per_token(_closed_form(_log_costs(joined), svm)),
+        cap=per_ball(1 / (1 + np.exp(-np.minimum(svm.ratio, 700.0)))),
         lower_bound=shaped(infimum + np.where(np.isfinite(log_bound), np.exp(log_bound), 0.0)),
         log_bound=shaped(log_bound),
         excess_over_bound=shaped(over_bound),
     )
 
 
+class _AttSVM(NamedTuple):
+    """The Att-SVM of the selected tokens in each ball: N models, and G balls in each."""
+
+    value: Float[np.ndarray, "N G"]
+    ratio: Float[np.ndarray, "N G"]
+    multipliers: Float[np.ndarray, "N G m"]  # over their sum
+
+    @classmethod
+    def of(cls, selected: np.ndarray, setting: Setting) -> "_AttSVM":
+        solution = setting.solve_svm(selected)
+        # the value minus its gap is a lower bound of V, so that no cap is too low
+        lower = np.ravel(solution.value) * (1 - np.clip(np.ravel(solution.gap), 0.0, 1.0))
+        value = np.where(is_feasible(solution).reshape(-1), lower, np.inf).reshape(len(setting.radii), -1)
+        mu = np.where(np.isfinite(solution.dual), solution.dual, 0.0).reshape(*value.shape, -1)
+        mu = np.maximum(mu, 0.0)
+        if setting.balls < setting.heads:
+            # of all heads in one ball: V = ‖(V_h)‖_p, and the multipliers of a head are (V_h/V)^(p − 1) times its own
+            with np.errstate(invalid="ignore"):  # NaN where some V_h are infinite
+                order = order_of(setting.norm)
+                whole = np.sum(value**order, axis=1, keepdims=True) ** (1 / order)
+                mu = mu * np.nan_to_num((value / np.where(whole > 0, whole, 1.0)) ** (order - 1))[..., None]
+            value, mu = whole, mu.reshape(len(mu), 1, -1)
+        total = mu.sum(axis=-1, keepdims=True)
+        with np.errstate(divide="ignore"):  # V = 0 where there are no other tokens
+            return cls(value, setting.radii[:, None] / value, mu / np.where(total > 0, total, 1.0))
+
+
 def _log_costs(excess: StackedExcess) -> np.ndarray:
-    """Log c_it, c_it = |ℓ'(γ_iα)| (γ_iα − γ_it) share_i; −∞ where that is not positive."""
-    slope = np.exp(excess.loss.log_slope(excess.own_scores)) * excess.share
+    """Log c_it, c_it = |ℓ'(m_i)| (γ_iα − γ_it) share_i, m_i the margin of α; −∞ where that is not positive."""
+    slope = np.exp(excess.loss.log_slope(excess.margins)) * excess.share
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(excess.worse * slope[..., None], 0.0)))
 
 
-def _closed_form(excess: StackedExcess, svm: Solution, ratio: np.ndarray) -> np.ndarray:
+def _closed_form(log_costs: np.ndarray, svm: _AttSVM) -> np.ndarray:
     """R/V + log(c/μ) − Σ μ log(c/μ) of the support tokens."""
-    mu = np.where(np.isfinite(svm.dual), svm.dual, 0.0).reshape(excess.scores.shape)
-    total = mu.sum(axis=(-2, -1), keepdims=True)
-    mu = np.maximum(mu, 0.0) / np.where(total > 0, total, 1.0)
-    support = mu > SUPPORT
-    log_ratio = _log_costs(excess) - np.log(np.where(support, mu, 1.0))
+    mu, support = svm.multipliers, svm.multipliers > SUPPORT
+    log_ratio = log_costs.reshape(mu.shape) - np.log(np.where(support, mu, 1.0))
     known = np.isfinite(log_ratio) | ~support
-    mean = (mu * np.where(support & known, log_ratio, 0.0)).sum(axis=(-2, -1))
-    usable = support & known.all(axis=(-2, -1), keepdims=True)
-    return np.where(usable, ratio[:, None, None] + np.where(usable, log_ratio, 0.0) - mean[:, None, None], np.nan)
+    mean = (mu * np.where(support & known, log_ratio, 0.0)).sum(axis=-1, keepdims=True)
+    usable = support & known.all(axis=-1, keepdims=True)
+    return np.where(usable, svm.ratio[..., None] + np.where(usable, log_ratio, 0.0) - mean, np.nan)
 
 
-def _log_bound(setting: _Setting, excess: StackedExcess, weights: np.ndarray) -> np.ndarray:
-    """Log of a lower bound of L − L* over the ball, from the minimum of log H and its Frank-Wolfe gap."""
-    barrier = barrier_of(setting.norm)
-    costs = _log_costs(excess)
-    others = excess.allowed & (np.arange(costs.shape[-1]) != excess.reference[..., None])
-    others &= (excess.share > 0)[..., None]
+def _log_bound(setting: Setting, weights: np.ndarray) -> np.ndarray:
+    """Log of a lower bound of L − L* over the balls, from the minimum of log H and its Frank-Wolfe gap."""
+    joined, whole = setting.of_models(setting.excess, weights)
+    joined = joined.over(joined.optimal)
+    costs, barrier = _log_costs(joined), barrier_of(setting.norm)
+    others = joined.allowed & (np.arange(costs.shape[-1]) != joined.reference[..., None])
+    others &= (joined.share > 0)[..., None]
     tied = (others & ~np.isfinite(costs)).any(axis=(-2, -1)) | ~others.any(axis=(-2, -1))
+    bound = np.full(len(costs), -np.inf)
     if barrier is None or tied.all():
-        return np.full(len(weights), -np.inf)
-    radii = setting.radii[:, None, None]
-    log_sum = StackedLogSum(excess.keys * radii[..., None], excess.queries, excess.reference, costs)[~tied]
-    begin = 0.9 * weights[~tied] / radii[~tied]
-    found = minimise_stack(log_sum, begin, barrier, tolerance(setting.norm))
+        return bound
+    least = np.where(np.isfinite(costs), costs, np.inf).min(axis=(-2, -1))
+    # H is a sum over the balls, each with its own weights
+    if setting.balls > 1:
+        joined, whole = setting.excess.over(setting.excess.optimal), weights
+        costs = costs.reshape(joined.scores.shape)
+    own = np.repeat(~tied, setting.balls) & np.isfinite(costs).any(axis=(-2, -1))
+    radii = np.repeat(setting.radii, setting.balls)[:, None, None]
+    log_sum = StackedLogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
+    found = _minimum(log_sum, whole[own] / radii[own], barrier, tolerance(setting.norm))
     # log H ≥ log H(W) + ⟨G, V − W⟩ ≥ log H(W) − ⟨G, W⟩ − N*(G) for all V in the unit ball
     slack = found.gap * barrier.norm.dual.values(log_sum.gradient(found.weights))
-    low = log_sum.value(found.weights) - slack
-    least = np.where(np.isfinite(costs), costs, np.inf)[~tied].min(axis=(-2, -1))
-    bound = np.full(len(weights), -np.inf)
-    bound[~tied] = low - np.logaddexp(0.0, low - least)
+    lows = np.full(len(own), -np.inf)
+    lows[own] = log_sum.value(found.weights) - slack
+    low = np.logaddexp.reduce(lows.reshape(len(tied), -1), axis=1)[~tied]
+    bound[~tied] = low - np.logaddexp(0.0, low - least[~tied])
     return bound
+
+
+def _minimum(log_sum: StackedLogSum, near: np.ndarray, barrier: Barrier, tol: float) -> Minima:
+    """The minimum over the unit ball, near weights that are it where attention is saturated."""
+    gap = relative_gap(barrier.norm, near, log_sum.gradient(near))
+    weights, left = near.copy(), np.flatnonzero(~(gap <= tol))
+    if len(left):
+        found = minimise_stack(log_sum[left], 0.9 * near[left], barrier, tol)
+        weights[left], gap[left] = found.weights, found.gap
+    return Minima(weights, gap, np.zeros(len(gap), dtype=int))

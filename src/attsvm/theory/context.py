@@ -1,10 +1,13 @@
-"""How long a context a head can serve under a weight decay."""
+"""What weight decay and the average of squared gradients of Adam bound: contexts, and the gaps of logits."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from attsvm._utils.checks import check_number, check_positive
+
+FIRST_GAP = 12.0
+"""The least gap of Adam before its average of squared gradients delays it: the largest that was measured."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,44 @@ def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
     with np.errstate(over="ignore"):
         longest = 1 + miss / (1 - miss) * np.exp(1 / (decay * value))
     return ContextLimit(value, decay, miss, float(longest))
+
+
+def adam_steps(gap: float, *, b2: float = 0.999) -> float:
+    """Compute the number of steps that Adam on raw gradients needs at least for a least gap of logits.
+
+    The loss saturates, so that the gradient falls like exp(−gap). Its running root mean square falls by a factor √β₂ a
+    step at most, and a step has the size of the gradient over it. So the least gap was measured to grow by ½ log(1/β₂)
+    a step at most, about (1 − β₂)/2, from 12 logits on; with rates of at most 0.1 from 8 on. This is not proved. Where
+    ε exceeds the root mean square, the gap grows more slowly still. Gradients that are normalised do not saturate.
+
+    Parameters
+    ----------
+    gap : float
+        The least difference between the logits of a selected and another token, of all queries. Weight decay λ allows
+        1/(λV), the ``ratio`` of :func:`constrained_limit`.
+    b2 : float
+        β₂ of Adam or AdamW, 0 < β₂ < 1.
+
+    Returns
+    -------
+    float
+        2 (gap − 12)/log(1/β₂); 0 for a gap of at most 12.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is out of range.
+
+    See Also
+    --------
+    attsvm.theory.constrained_limit : Where AdamW ends.
+
+    Examples
+    --------
+    >>> from attsvm.theory import adam_steps
+    >>> round(adam_steps(100.0))
+    175912
+    """
+    gap = check_positive("gap", gap)
+    b2 = check_number("b2", b2, "0 < b2 < 1", lambda x: 0 < x < 1)
+    return float(2 * max(gap - FIRST_GAP, 0.0) / -np.log(b2))

@@ -7,8 +7,6 @@ with N(ΔW_k) ≤ η_k need Σ η_k to be as large. For one query and W_0 = 0, t
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -24,6 +22,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm
 from attsvm.theory.ratios import lower_bound, read_factors, token_of_each_query
+from attsvm.theory.schedules import rates_of
 
 MOST_STEPS = 1_000_000
 """Steps of a schedule that are added up. A bound of more steps ends here, and remains valid."""
@@ -260,11 +259,7 @@ def _reached(rate: float | Schedule, lengths: Float[np.ndarray, "*some"]) -> Flo
     goal = lengths.max(where=np.isfinite(lengths), initial=0.0)
     sums = np.zeros(1)
     while sums[-1] < goal and len(sums) < MOST_STEPS:
-        steps = np.arange(len(sums) - 1, min(2 * len(sums) + 1000, MOST_STEPS))
-        with jax.enable_x64(True):
-            rates = np.abs(np.asarray(rate(jnp.asarray(steps)), dtype=np.float64))
-        if not np.isfinite(rates).all():
-            raise ProblemError("learning_rate: expected a schedule of finite numbers, got NaN or inf")
-        sums = np.concatenate([sums, sums[-1] + np.cumsum(np.broadcast_to(rates, steps.shape))])
+        rates = np.abs(rates_of(rate, len(sums) - 1, min(2 * len(sums) + 1000, MOST_STEPS)))
+        sums = np.concatenate([sums, sums[-1] + np.cumsum(rates)])
     first = np.searchsorted(sums * (1 + ROUNDING), lengths).astype(np.float64)
     return np.where(np.isinf(lengths), np.inf, np.minimum(first, MOST_STEPS))

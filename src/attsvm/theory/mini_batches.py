@@ -186,21 +186,33 @@ def mini_batch_direction(
     check_number("tol", tol, "a number > 0", lambda x: x > 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
+    return _direction(problem, selection_of(selected), batch_size, parse_norm(norm), None, tol, max_steps)
+
+
+def _direction(
+    problem: Problem,
+    selected: np.ndarray,
+    batch_size: int,
+    norm: Norm,
+    att_svm: Solution | None,
+    tol: float = 1e-8,
+    max_steps: int | None = None,
+) -> MiniBatchDirection:
+    """The same with the Att-SVM of the selection, if it is known."""
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
     if n % size:
         raise ProblemError(f"batch_size: expected a divisor of n = {n}, got {size}")
-    norm = parse_norm(norm)
     if problem.num_heads is not None or head_axes(norm):
         raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
-    selected = selection_of(selected)
     sets = selection_sets(problem, selected)
     constraints = Constraints.of(problem, sets)
     if constraints.equality is not None:
         raise ProblemError("selected: expected one token for each query, got sets of tokens")
     check_lengths(constraints)
     used = norm if problem.has_queries else norm.of_vectors
-    att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
+    if att_svm is None:
+        att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
@@ -232,7 +244,7 @@ def mini_batch_direction(
 
 
 def limit_of_batches(
-    part: Trained, run: Run, known: Limit, norm: Norm
+    part: Trained, run: Run, known: Limit, norm: Norm, att_svm: Solution
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 
@@ -249,7 +261,7 @@ def limit_of_batches(
     one_matrix = part.attention in ("combined", "prompt") and problem.num_heads is None
     if not one_matrix or not isinstance(size, int) or problem.num_sequences % size:
         return None, [optimal]
-    found = mini_batch_direction(problem, run.selected, size, norm)
+    found = _direction(problem, run.selected, size, norm, att_svm)
     least = found.margins.min(axis=-1)
     # a sequence of negative margin selects another token, whose gradient is not that of its margin
     statement = "in this direction all sequences have a positive margin"

@@ -162,7 +162,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
                         descent of each head
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
-    W, p; K, Q          unit steps with weight decay  a stationary point in the ball of radius 1/λ
+    W, p; K, Q; heads   unit steps with weight decay  a stationary point in the ball of radius 1/λ, or of each head
     ==================  ============================  ====================================================
 
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
@@ -272,7 +272,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     else:
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows += of_selection(part.problem, selected, solution)
-        of_batches, more = limit_of_batches(part, run, known, used)
+        of_batches, more = limit_of_batches(part, run, known, used, solution)
         # the batches are part of their limit
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"

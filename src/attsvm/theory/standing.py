@@ -17,10 +17,12 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
-from attsvm.optimizers.limit import ON_FACTORS, Limit
+from attsvm.optimizers.limit import MOMENTUM, ON_FACTORS, Limit
+from attsvm.optimizers.rule import Chain
+from attsvm.optimizers.transformations import DecayingSum
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
-from attsvm.training.run import Run
+from attsvm.training.run import Run, optimizer_of
 
 
 class Standing(StrEnum):
@@ -77,6 +79,9 @@ class Row:
     heads: str = "one"  # heads, columns: "one" or "several" attention heads; "all" or "few" columns of the factors
     columns: str = "all"
     decay: float = 0.0  # the decoupled weight decay
+    momentum: tuple[float, float] = (0.0, 0.0)  # the range of β
+    # the range of R, for the stationary points of runs with decay: first is for the least of them, last for the largest
+    radius: tuple[float, ...] = ()
     batch: tuple[int, ...] = ()  # least and largest number of sequences in a step, or empty for all sequences
     sequences: int = 0  # n, for mini-batches
 
@@ -87,10 +92,12 @@ class Row:
 
     def text(self) -> str:
         """The numbers, mean / least."""
-        (low, high), first, last = self.num_steps, self.first, self.last
-        at_first = f"{first[0]:.3f} / {first[1]:.3f} after {low:,} steps, " if low != high else ""
-        at_last = f"{last[0]:.3f} / {last[1]:.3f} after {high:,} steps"
-        return f"{self.measure}, mean / least, {at_first}{at_last} ({self.command})"
+        ends = [f"after {count:,} steps" for count in self.num_steps]
+        if self.radius:
+            ends = [f"for R = {radius:g}" for radius in self.radius]
+        pairs = zip((self.first, self.last), ends, strict=True)
+        numbers = [f"{mean:.3f} / {least:.3f} {end}" for (mean, least), end in pairs]
+        return f"{self.measure}, mean / least, {', '.join(dict.fromkeys(numbers))} ({self.command})"
 
 
 @cache
@@ -118,6 +125,8 @@ def _file() -> dict[str, Any]:
 
 
 EUCLIDEAN = Lp(2.0)
+EACH, TOGETHER = "unit steps of each parameter", "unit steps of all parameters"
+"""The kinds of steps in the rows on stationary points."""
 
 
 def longest_change(run: Run) -> float | None:
@@ -244,11 +253,32 @@ def judge(
     )
 
 
+def momentum_of(run: Run) -> float | None:
+    """β of the decaying sum of gradients that the steps follow, 0 without one; None if the chain is not known."""
+    try:
+        rule = optimizer_of(run).rule
+    except (ProblemError, AttributeError):
+        return None
+    parts = rule.parts if isinstance(rule, Chain) else ()
+    return max((part.decay for part in parts if isinstance(part, DecayingSum)), default=0.0)
+
+
+def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) -> Row | None:
+    """The row on the stationary points of runs with decay, for steps of length one in each parameter or in all."""
+    steps = TOGETHER if together else EACH
+    key = (steps, attention, norm.name, "fixed head", heads, "all")
+    return next((row for row in table() if row.radius and row.key == key), None)
+
+
 def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
-    """The row of the table on such steps, with this batch and decay."""
+    """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
-    key = (known.steps, model.attention, used.name, model.name, model.heads, columns)
+    key = (known.steps.removesuffix(MOMENTUM), model.attention, used.name, model.name, model.heads, columns)
+    beta = momentum_of(run)
     for row in sorted(table(), key=lambda row: row.decay):
+        # of steps whose momentum is not known, the schedule is not either, so that nothing counts as measured
+        if row.radius or not (beta is None or row.momentum[0] <= beta <= row.momentum[1]):
+            continue
         same_batch = not isinstance(run.batch_size, str) and (
             not row.batch
             if run.batch_size is None

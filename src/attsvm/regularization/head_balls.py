@@ -1,0 +1,83 @@
+"""Minima of the loss of several attention heads, whose outputs are added up: each head in its ball, or all in one.
+
+In a product of balls a point is stationary if that of each head is stationary beside the others, however small its
+gradient is next to theirs. So the heads are minimised over in turn; they are coupled by the slopes ℓ' of the loss
+alone, which are nearly constant once attention is saturated. One ball of all heads is that of the block-diagonal matrix
+of their weights.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm
+from attsvm.problem import Problem
+from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance
+from attsvm.regularization.barriers import Matrices, Values, barrier_of
+from attsvm.regularization.interior_point import Minima, relative_gap
+from attsvm.regularization.stacked_excess import StackedExcess
+
+ROUNDS = 100
+
+
+def block_diagonal(weights: Matrices, heads: int) -> Float[np.ndarray, "N Hk He"]:
+    """The matrices of H heads, which follow each other, as the blocks of one."""
+    if heads == 1:
+        return weights
+    count, (k, e) = len(weights) // heads, weights.shape[1:]
+    whole = np.zeros((count, heads, k, heads, e))
+    for h in range(heads):
+        whole[:, h, :, h] = weights[h::heads]
+    return whole.reshape(count, heads * k, heads * e)
+
+
+def diagonal_blocks(whole: Float[np.ndarray, "N Hk He"], heads: int) -> Matrices:
+    """The inverse of :func:`block_diagonal`."""
+    count, (k, e) = len(whole), (whole.shape[1] // heads, whole.shape[2] // heads)
+    return np.einsum("nhkhe->nhke", whole.reshape(count, heads, k, heads, e)).reshape(-1, k, e)
+
+
+def check_balls(norm: Norm, *, together: bool) -> None:
+    """Raise ProblemError if no minima of several heads are known over balls of this norm."""
+    if barrier_of(norm) is None and (together or isinstance(norm, Lp)):
+        raise ProblemError(
+            f"norm: expected l1, frobenius, linf, spectral or nuclear for several attention heads, got {norm.name}"
+        )
+
+
+def minimise_over_heads(
+    problem: Problem,
+    excess: StackedExcess,
+    start: Matrices,
+    radii: Values,
+    norm: Norm,
+    places: np.ndarray,
+    *,
+    heads: int,
+    together: bool,
+) -> Minima:
+    """Local minima in the balls of H heads, whose functions and weights follow each other.
+
+    ``radii``: of the ball of each head, or, together, of each model.
+    """
+    if heads == 1:
+        return minimise_in_balls(problem, excess, start, radii, norm, places)
+    if together:
+        joined, whole = excess.joined(heads), block_diagonal(start, heads)
+        found = minimise_in_balls(problem, joined, whole, radii, norm, places)
+        return found._replace(weights=diagonal_blocks(found.weights, heads))
+    weights, steps, head = start.copy(), np.zeros(len(start), dtype=int), np.arange(len(start)) % heads
+    gap = np.full(len(start), np.inf)
+    for _ in range(ROUNDS):
+        for h in range(heads):
+            # the first round looks at every head, later ones at those that the others have moved away
+            own = np.flatnonzero((head == h) & (gap > tolerance(norm)))
+            if len(own):
+                beside = excess.beside(weights, heads)[own]
+                found = minimise_in_balls(problem, beside, weights[own], radii[own], norm, places[own])
+                weights[own], steps[own] = found.weights, steps[own] + found.steps
+        beside = excess.beside(weights, heads).rebased(weights)
+        gap = relative_gap(norm, weights / radii[:, None, None], beside.gradient(weights))
+        if (gap <= tolerance(norm)).all():
+            break
+    return Minima(weights, gap.reshape(-1, heads).max(axis=1), steps)
