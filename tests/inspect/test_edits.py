@@ -363,6 +363,7 @@ def test_a_satisfied_request_needs_no_change():
         ({"targets": TARGETS, "preserve": 0.5}, "preserve: expected keep"),
         ({"targets": TARGETS, "probability": 1.0}, "probability: expected a number between 0 and 1"),
         ({"forget": [2]}, "forget: expected some of the tokens"),
+        ({"forget": 2}, "forget: expected a collection of tokens or a function, got 2"),
     ],
 )
 def test_bad_requests_have_clear_errors(options, message):

@@ -142,6 +142,11 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ({"problem": attsvm.Problem(np.ones((1, 2, 3)))}, "problem: expected at least two sequences, got 1"),
         ({"problem": attsvm.Problem(np.ones((2, 4, 2, 3)))}, r"problem: expected one problem, got batch axes \(2,\)"),
         ({"problem": 3}, "problem: expected"),
+        ({"norms": "nuclear"}, "norms: expected a list of norms, got 'nuclear'"),
+        (
+            {"problem": attsvm.Problem(np.ones((3, 2, 3)), labels=[1, -1, -1]), "selected": None},
+            "labels: expected both outside of each fold, got 1 of 3",
+        ),
     ],
 )
 def test_bad_input_is_refused(changed, message):

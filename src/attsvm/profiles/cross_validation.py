@@ -62,6 +62,8 @@ def accuracies(
             "selected: expected the tokens to select, got None; without them the problem needs labels ±1 and no queries"
         )
     labels, right = problem.labels, np.zeros((len(norms), len(problem.labels), 1))
+    if any(len(set(np.delete(labels, fold))) < 2 for fold in folds):
+        raise ProblemError(f"labels: expected both outside of each fold, got {np.sum(labels == 1)} of {len(labels)} +1")
     for i, norm in enumerate(norms):
         for fold in folds:
             rest = np.setdiff1d(np.arange(len(labels)), fold)

@@ -110,6 +110,8 @@ def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray
     Raises ProblemError if there are none, or these are all.
     """
     known = _known("forget", ids)
+    if not (callable(forget) or isinstance(forget, Iterable)):
+        raise ProblemError(f"forget: expected a collection of tokens or a function, got {forget!r}")
     if callable(forget):
         found = np.zeros(known.shape, bool)
         for row, tokens in zip(found, known, strict=True):

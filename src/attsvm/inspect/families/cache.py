@@ -140,6 +140,8 @@ class CacheFamily(Family):
 
 def _pairs(entries: Mapping[Any, Any]) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys (n, heads, T, d_h) of each layer, in order."""
+    if not isinstance(entries, Mapping):
+        raise ProblemError(f"entries: expected pairs by the number of the layer, got {type(entries).__name__}")
     found = _of_hooks(entries) or {number: pair for number, pair in entries.items() if isinstance(number, int)}
     if not found:
         raise ProblemError(
