@@ -269,6 +269,7 @@ def test_forgotten_tokens_get_no_more_than_the_probability(make):
     assert edit.status == "optimal"
     assert before[real].max() > 0.5
     assert after[real].max() <= 0.05 + 1e-6
+    assert edit.report(text).success == 1.0
     report = edit.report(words(seed=9))
     assert report.attention < report.attention_before
     by_position = inspection(model).edit(LAYER, HEAD, forget=lambda ids: np.flatnonzero(ids == 1), probability=0.05)
@@ -363,6 +364,7 @@ def test_a_satisfied_request_needs_no_change():
         ({"targets": TARGETS, "preserve": 0.5}, "preserve: expected keep"),
         ({"targets": TARGETS, "probability": 1.0}, "probability: expected a number between 0 and 1"),
         ({"forget": [2]}, "forget: expected some of the tokens"),
+        ({"targets": 2}, "targets: expected (sequence, query, token) of each, or a function, got 2"),
         ({"forget": 2}, "forget: expected a collection of tokens or a function, got 2"),
     ],
 )
