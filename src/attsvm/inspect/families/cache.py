@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attsvm._utils.checks import check_positive
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.families.call import AttentionCall
@@ -97,6 +98,7 @@ class Cache(nn.Module):
     ) -> None:
         super().__init__()
         pairs = _pairs(entries)
+        scale = None if scale is None else check_positive("scale", scale)
         for number, (query, key) in pairs.items():
             self.add_module(f"layer_{number}", CachedLayer(query, key, scale))
         first, _ = next(iter(pairs.values()))
