@@ -13,12 +13,9 @@ import one_thread  # noqa: F401  # isort: skip
 
 import argparse
 import platform
-import subprocess
-import sys
 import timeit
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -266,8 +263,6 @@ def main() -> None:
     nuclear_rows(repeats)
     print("\nThe first sizes again, nuclear and spectral norm.\n")
     semidefinite_rows(repeats)
-    print()
-    subprocess.run([sys.executable, Path(__file__).with_name("causal_att_svm.py"), "--threads", "2"], check=True)
 
 
 if __name__ == "__main__":

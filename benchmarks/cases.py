@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 Case = dict[str, Any]
 
 
@@ -66,6 +68,12 @@ def run(script: str, description: str | None, parser: argparse.ArgumentParser, m
         print(json.dumps(measure(options.case)))
         raise SystemExit
     return options
+
+
+def slope(curve: list[tuple[int, float]]) -> float:
+    """That of a straight line through all points of a curve in logarithmic axes."""
+    sizes, times = np.log(np.array(curve)).T
+    return float(np.polyfit(sizes, times, 1)[0])
 
 
 def markdown(columns: list[str], rows: list[list[str]]) -> str:

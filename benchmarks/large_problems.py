@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cases import Case, markdown, measured, peak_bytes, run
-from growth import slope
+from cases import Case, markdown, measured, peak_bytes, run, slope
 from timing import seconds_of_step
 
 BASE = {"n": 64, "T": 64, "d": 64, "trials": 1}

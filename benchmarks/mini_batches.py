@@ -29,14 +29,14 @@ from attsvm.optimizers import (
     steepest_descent,
 )
 from attsvm.optimizers.limit import MOMENTUM, UNNAMED
+from attsvm.papers.figures.factored_optimizers import WAYS as OF_FACTORS
 from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
 from attsvm.papers.pieces import Store
 from attsvm.theory.standing import limit_at
 from cases import markdown
-from factored_optimizers import RUNS
-from optimizer_norms import SHAPE
 from standings import ENOUGH, is_rising, write_rows
 
+SHAPE = (6, 8, 10)
 STEPS = 100_000
 SEEDS = 12
 SIZES = {"1": 1, "2": 2, "half": SHAPE[0] // 2, "full": SHAPE[0]}
@@ -61,7 +61,7 @@ class Case:
 
 
 def of_way(way: Way) -> Case:
-    """With the decaying steps of benchmarks/optimizer_norms.py."""
+    """With the decaying steps of ``attsvm reproduce optimizer-norms``."""
     steps = round(way.part * STEPS)
     return Case(way.decaying(steps), way.norm, way.attention, steps)
 
@@ -88,7 +88,7 @@ CASES = {
     "spectral, momentum 0.9": Case(momentum(spectral_descent(Decaying(0.1, 1000, 1 / 3)), 0.9), "spectral"),
     "(K, Q) GD, one norm": of_way(WAYS["(K, Q)"]),
     **{
-        f"(K, Q) {name}": Case(RUNS[name][0], norm, "factored")
+        f"(K, Q) {name}": Case(OF_FACTORS[name.partition(",")[0]].make(STEPS), norm, "factored")
         for name, norm in {
             "spectral": "spectral",
             "Muon, coefficients of optax": "spectral",
@@ -111,7 +111,7 @@ def measured(name: str, size: int) -> dict[str, np.ndarray]:
         optimizer=case.optimizer,
         steps=case.steps,
         batch_size=size,
-        init=start(Way(case.norm, Case, Case, attention=case.attention), problem),
+        init=start(case.attention, problem),
         # both blocks of steps hold several epochs, so the change of a logit is that of every batch
         record=[*range(half, half + 30), *range(case.steps - 29, case.steps + 1)],
     )

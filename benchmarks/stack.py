@@ -8,9 +8,17 @@ whose layers and heads have margins within 1 % of each other. "margin ratio": th
 value of the relaxed Att-SVM, over the norm of the weights. "plain": the median direction error to the Att-SVM that
 requires a margin of 1 at all positions, of the first layer, and the share of problems for which that is infeasible.
 
-    python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...]
+    python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...] [--settle 20000]
+    python benchmarks/stack.py --seed 7000 --problems 24 --write
     python benchmarks/stack.py --time
     python benchmarks/stack.py --induction
+
+``--settle`` makes so many more steps of length 0.1 in the plain norm, and prints a second line for the end of these.
+"with ties": the share that is below 1e-2 if the tokens between which a position off the path is still undecided are
+required to have equal logits, in the layers where this Att-SVM is not larger than the weights over their margin.
+"slow": the share of problems whose weights still differ by more than 1e-2, but whose change since half of the steps
+does not. ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured: the margin ratio
+of a problem is that of its worst layer and head.
 
 The induction task: T - 1 different words and the word a, which is one of the first T - 2 and is followed by b; b is the
 label. Two causal layers; the value matrix of the first one copies words to coordinates of their own. The path is right
@@ -21,6 +29,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +37,11 @@ import numpy as np
 
 import attsvm
 from attsvm.datasets import random_problem
+from attsvm.measures import token_logits
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
+from attsvm.stack.prediction import known_limit, model_of
+from attsvm.theory.standing import longest_change
+from standings import ENOUGH, write_rows
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "L2": {"layers": 2},
@@ -51,8 +64,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "L3, each layer": {"layers": 3, "scope": "each"},
     "L2, (K, Q)": {"layers": 2, "attention": "factored"},
     "L3, (K, Q)": {"layers": 3, "attention": "factored"},
-    "L2, (K, Q) by Muon": {"layers": 2, "attention": "factored", "muon": True},
+    "L2, (K, Q) by Muon": {"layers": 2, "attention": "factored", "muon": 0.05},
+    "L2, (K, Q) by Muon, shorter": {"layers": 2, "attention": "factored", "muon": 0.02},
+    "L3, (K, Q) by Muon, shorter": {"layers": 3, "attention": "factored", "muon": 0.02},
 }
+
+COMMAND = "python benchmarks/stack.py"
+COUNTS = (5_000, 15_000)
+IN_TABLE = [name for name in FAMILIES if not any(word in name for word in ("n=", "causal", "masked", "Muon"))]
+IN_TABLE += ["L2, (K, Q) by Muon, shorter", "L3, (K, Q) by Muon, shorter"]
 
 
 def problems_of(family: dict[str, Any], number: int, seed: int) -> attsvm.Stack:
@@ -73,42 +93,121 @@ def problems_of(family: dict[str, Any], number: int, seed: int) -> attsvm.Stack:
 
 def optimizer_of(family: dict[str, Any]) -> Any:
     if family.get("muon"):
-        return spectral_descent(Decaying(0.05, 100, 0.5))
+        return spectral_descent(Decaying(family["muon"], 100, 0.5))
     if "scope" in family:
         return normalized_gradient_descent(lambda k: 0.03 * (1.0 + k / 1000), scope=family["scope"])
     return None
 
 
-def measured(family: dict[str, Any], number: int, steps: int, seed: int) -> str:
+def trained(family: dict[str, Any], number: int, steps: int, seed: int) -> tuple[attsvm.Stack, attsvm.StackRun]:
     stack = problems_of(family, number, seed)
-    attention = family.get("attention", "combined")
+    counts = [count for count in (*COUNTS, steps // 2, steps) if count <= steps]
     run = stack.train(
-        attention=attention, steps=steps, loss="exponential", seed=seed, record=1, optimizer=optimizer_of(family)
+        attention=family.get("attention", "combined"),
+        steps=steps,
+        loss="exponential",
+        seed=seed,
+        record=sorted({*counts, *(count - 1 for count in counts)}),
+        optimizer=optimizer_of(family),
     )
+    return stack, run
+
+
+def at_count(run: attsvm.StackRun, count: int) -> attsvm.StackRun:
+    """The run as it was after a number of steps."""
+    until = run.history["steps"] <= count
+    history = {name: x[until] for name, x in run.history.items()}
+    weights = {name: history[name][-1] for name in run.weights}
+    made = np.minimum(run.step, count)
+    return replace(run, weights=weights, log_scale=history["log_scale"][-1], history=history, step=made)
+
+
+def errors_and_ratios(stack: attsvm.Stack, run: attsvm.StackRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Direction errors and margin ratios (L, problems), the worst head of each, and which problems are saturated."""
     solutions, margins = stack.solve(run), stack.margins(run)
     # without a residual, all tokens of a layer may be equal, and no margin is defined
     saturated = (np.asarray(stack.saturation(run)) > 0.99) & np.isfinite(margins.reshape(len(margins), -1)).all(axis=1)
     margins = np.where(np.isfinite(margins), margins, 0.0)
     errors, ratios = [], []
-    for number_of_layer, solution in enumerate(solutions, start=1):
-        weights, norm = run.weights[f"W{number_of_layer}"], solution.norm
+    for number, solution in enumerate(solutions, start=1):
+        assert (np.asarray(solution.status) == "optimal")[saturated].all()
+        weights, norm = run.weights[f"W{number}"], solution.norm
         errors.append(_over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max))
-        ratio = margins[:, number_of_layer - 1] * solution.value / norm.values(weights * _scale(run, weights), 2)
+        ratio = margins[:, number - 1] * solution.value / norm.values(weights * _scale(run, weights), 2)
         ratios.append(_over_heads(ratio, stack, np.min))
-    certified = np.mean([np.mean(solution.status == "optimal") for solution in solutions])
+    return np.array(errors), np.array(ratios), saturated
+
+
+def errors_with_ties(stack: attsvm.Stack, run: attsvm.StackRun, errors: np.ndarray) -> np.ndarray:
+    """The errors (L, problems), with ties where these are possible."""
+    found = errors.copy()
+    for number in range(1, stack.layers):
+        layer, margin = stack.layer(run, number), stack.margins(run)[:, number - 1]
+        weights, problem = run.weights[f"W{number}"], layer.problem
+        logits = np.where(problem.canonical.allowed, token_logits(problem, layer.weights), -np.inf)
+        gaps = logits.max(axis=-1, keepdims=True) - logits
+        near = gaps <= 0.01 * np.reshape(margin, margin.shape + (1,) * (gaps.ndim - margin.ndim))
+        selected = layer.selected | near & layer.relaxed[..., None]
+        solution = attsvm.solve_svm(problem, selected, run.limit.norm, relaxed=layer.relaxed)
+        # the weights over their margin satisfy all constraints but the ties
+        possible = margin * solution.value <= 1.001 * solution.norm.values(weights, 2)
+        tied = _over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max)
+        found[number - 1] = np.where(_over_heads(possible, stack, np.min), tied, errors[number - 1])
+    return found
+
+
+def line_of(stack: attsvm.Stack, run: attsvm.StackRun) -> str:
+    errors, ratios, saturated = errors_and_ratios(stack, run)
+    half = at_count(run, int(run.history["steps"][-1]) // 2)
+    later = {name: x - half.weights[name] for name, x in run.weights.items()}
+    # the weights keep what the first steps added, while the change since then has the direction of the limit
+    slow = (errors.max(axis=0) > 1e-2) & (errors_and_ratios(stack, replace(run, weights=later))[0].max(axis=0) <= 1e-2)
+    tied = errors
+    if run.attention == "combined" and stack.residual:
+        tied = errors_with_ties(stack, run, errors)
     first = stack.layer(run, 1)
-    plain = attsvm.solve_svm(first.problem, first.selected, solutions[0].norm)
+    plain = attsvm.solve_svm(first.problem, first.selected, run.limit.norm)
     feasible = np.asarray(plain.status) == "optimal"
     of_plain = attsvm.direction_error(run.weights["W1"][feasible], plain.direction[feasible], axis=(-2, -1))
-    of_all, apart = np.array(errors)[:, saturated], margins.reshape(len(margins), -1)[saturated]
+    apart = stack.margins(run).reshape(len(saturated), -1)[saturated]
     within = apart.max(axis=1) <= 1.01 * apart.min(axis=1)
+    errors, ratios, tied = errors[:, saturated], ratios[:, saturated], tied[:, saturated]
     return (
-        f"{saturated.sum():4} of {len(saturated):3} saturated, {certified:4.0%} certified; error: median "
-        f"{np.median(of_all, axis=1).max():.1e}, below 1e-2 {np.mean(of_all.max(axis=0) < 1e-2):4.0%}; margins "
-        f"{np.mean(within):4.0%}; margin ratio: mean {np.array(ratios)[:, saturated].mean():.4f}, least "
-        f"{np.array(ratios)[:, saturated].mean(axis=1).min():.4f} of a layer; plain: "
+        f"{saturated.sum():4} of {len(saturated):3} saturated; error: median "
+        f"{np.median(errors, axis=1).max():.1e}, below 1e-2 {np.mean(errors.max(axis=0) < 1e-2):4.0%}, with "
+        f"ties {np.mean(tied.max(axis=0) < 1e-2):4.0%}, slow "
+        f"{np.mean(slow[saturated]):4.0%}; margins {np.mean(within):4.0%}; margin ratio: mean {ratios.mean():.4f}, "
+        f"least {ratios.mean(axis=1).min():.4f} of a layer; plain: "
         f"{np.median(of_plain):.1e}, infeasible {np.mean(~feasible):.0%}"
     )
+
+
+def standing_row(stack: attsvm.Stack, run: attsvm.StackRun) -> dict[str, Any]:
+    """The row of the table of standings."""
+    counts = [*COUNTS, run.steps]
+    runs = [at_count(run, count) for count in counts]
+    found = [errors_and_ratios(stack, one)[1:] for one in runs]
+    ratios = [of_layers.min(axis=0)[saturated] for of_layers, saturated in found]
+    enough_from = [i for i in range(len(counts)) if min(np.mean(x) for x in ratios[i:]) >= ENOUGH]
+    begins = enough_from[0] if enough_from else 0
+    model, known = model_of(stack, run), known_limit(run)
+    changes = [longest_change(one[i]) for one in runs[begins:] for i in range(len(run))]
+    return {
+        "command": COMMAND,
+        "steps": known.steps,
+        "attention": model.attention,
+        "norm": known.norm.name,
+        "model": model.name,
+        "heads": model.heads,
+        "columns": "all",
+        "decay": 0.0,
+        "found": "measured" if enough_from else "none",
+        "measure": "margin ratio",
+        "first": [float(np.mean(ratios[begins])), float(np.min(ratios[begins]))],
+        "last": [float(np.mean(ratios[-1])), float(np.min(ratios[-1]))],
+        "num_steps": [counts[begins], counts[-1]],
+        "logit_change": [min(changes), max(changes)],
+    }
 
 
 def _scale(run: attsvm.StackRun, weights: np.ndarray) -> np.ndarray:
@@ -176,6 +275,8 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--families", nargs="*", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--settle", type=int, default=0)
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--induction", action="store_true")
     arguments = parser.parse_args()
@@ -187,9 +288,22 @@ def main() -> None:
     if arguments.induction:
         print(induction(20, 2_000, arguments.seed))
         return
-    for name in arguments.families:
-        line = measured(FAMILIES[name], arguments.problems, arguments.steps, arguments.seed)
-        print(f"{name:20}{line}", flush=True)
+    rows = []
+    for name in IN_TABLE if arguments.write else arguments.families:
+        family = FAMILIES[name]
+        stack, run = trained(family, arguments.problems, arguments.steps, arguments.seed)
+        print(f"{name:28}{line_of(stack, run)}", flush=True)
+        if arguments.write:
+            rows.append(standing_row(stack, run))
+            print(rows[-1], flush=True)
+        if arguments.settle and run.attention == "combined":
+            short = normalized_gradient_descent(0.1, scope="all")
+            run = stack.train(
+                init=run, optimizer=short, steps=arguments.settle, loss="exponential", seed=arguments.seed
+            )
+            print(f"{'  then short steps':28}{line_of(stack, run)}", flush=True)
+    if arguments.write:
+        write_rows(rows, COMMAND)
 
 
 if __name__ == "__main__":

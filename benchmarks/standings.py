@@ -2,13 +2,13 @@
 
     python benchmarks/standings.py [KIND ...] [--write]
 
-Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10; 2 heads where several). The number of a
-row is the margin ratio of the weights for the tokens that they select, in the norm of the row; where a head is trained,
-is nonlinear or the rank is bounded, and for the token loss, it is the correlation with the predicted direction. A row
-begins at the first number of steps from which the mean is at least 0.95 in every configuration of its kind, and ends at
-the largest number that all of them made. Its ratios are the smallest at the beginning and at the end. Where the mean is
-below 0.95 the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, or, without
-normalization, if it grew; else "none".
+Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10, 2 heads where several; with shared keys
+n = 3, T = 4, d = 5, 4 heads). The number of a row is the margin ratio of the weights for the tokens that they select,
+in the norm of the row; where a head is trained, is nonlinear or the rank is bounded, and for the token loss, it is the
+correlation with the predicted direction. A row begins at the first number of steps from which the mean is at least 0.95
+in every configuration of its kind, and ends at the largest number that all of them made. Its ratios are the smallest at
+the beginning and at the end. Where the mean is below 0.95 the row says "rising" if the last doubling of the steps
+removed a tenth of its distance to 1, or, without normalization, if it grew; else "none".
 ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured.
 """
 
@@ -56,6 +56,7 @@ class Kind:
     heads: str = "one"
     columns: str = "all"
     decay: float = 0.0
+    groups: int | None = None  # of four heads: those of a group share their keys
     momentum: tuple[float, float] = (0.0, 0.0)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -168,35 +169,41 @@ KINDS = (
         "factored",
         heads="several",
     ),
-    Kind(
-        "max over heads of spectral, short",
-        "max over heads of spectral",
-        ((lambda: o.spectral_descent(SHORT), 100_000),),
-        "factored",
-        heads="several",
+    *(
+        Kind(
+            f"{norm}, short",
+            norm,
+            ((lambda scope=scope, decay=decay: o.spectral_descent(SHORT, scope=scope, weight_decay=decay), 100_000),),
+            "factored",
+            heads="several",
+            decay=decay,
+        )
+        for norm, scope in (("max over heads of spectral", "heads"), ("fused_heads", "fused"))
+        for decay in (0.0, 0.02)
     ),
-    Kind(
-        "max over heads of spectral, short",
-        "max over heads of spectral",
-        ((lambda: o.spectral_descent(SHORT, weight_decay=0.02), 100_000),),
-        "factored",
-        heads="several",
-        decay=0.02,
+    *(
+        Kind(
+            "normalized gradient descent, shared keys",
+            f"sum over {groups} of nuclear",
+            BY_FACTORS,
+            "factored",
+            heads="several",
+            groups=int(groups[0]),
+        )
+        for groups in ("1 group", "2 groups")
     ),
-    Kind(
-        "fused_heads, short",
-        "fused_heads",
-        ((lambda: o.spectral_descent(SHORT, scope="fused"), 100_000),),
-        "factored",
-        heads="several",
-    ),
-    Kind(
-        "fused_heads, short",
-        "fused_heads",
-        ((lambda: o.spectral_descent(SHORT, scope="fused", weight_decay=0.02), 100_000),),
-        "factored",
-        heads="several",
-        decay=0.02,
+    *(
+        Kind(
+            "max over heads of spectral, shared keys",
+            "max over heads of spectral",
+            ((lambda decay=decay: o.spectral_descent(SHORT, weight_decay=decay), 100_000),),
+            "factored",
+            heads="several",
+            decay=decay,
+            groups=groups,
+        )
+        for decay in (0.0, 0.02)
+        for groups in (1, 2)
     ),
     *(
         Kind("normalized gradient descent", "frobenius", NGD[1:2], a, "trained head", options={"train_head": True})
@@ -249,6 +256,8 @@ def token_problems(cyclic: bool) -> attsvm.Problem:
 def problems_of(kind: Kind) -> attsvm.Problem:
     if kind.model.startswith("tokens"):
         return token_problems(kind.model == "tokens, cyclic")
+    if kind.groups is not None:
+        return random_problem(3, 4, 5, seed=SEED, batch=(PROBLEMS,), num_heads=4, key_groups=kind.groups)
     heads = 2 if kind.heads == "several" else None
     return random_problem(6, 8, 10, seed=SEED, batch=(PROBLEMS,), prompt="prompt" in kind.attention, num_heads=heads)
 
@@ -342,6 +351,7 @@ def is_rising(steps: str, half: float, end: float) -> bool:
 
 def _names(kind: Kind) -> list[str]:
     of = f"{kind.steps}|{kind.attention}|{kind.norm}|{kind.model}|{kind.heads}|{kind.columns}|{kind.decay:g}"
+    of += "" if kind.groups is None else f"|{kind.groups} groups"
     return [f"{of}|{i}" for i in range(len(kind.runs))]
 
 
@@ -387,6 +397,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         if row.get("batch"):  # in the note on mini-batches
             continue
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
+        heads = "4 heads" if "shared keys" in row["steps"] else "2 heads"
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
         trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
@@ -394,7 +405,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         trained += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
         cells = [
             row["steps"],
-            ", ".join(trained).replace("several", "2 heads").replace("few", "2 columns"),
+            ", ".join(trained).replace("several", heads).replace("few", "2 columns"),
             row["norm"],
         ]
         cells += [row["found"], "{:.3f} / {:.3f}".format(*row["last"]), f"{row['num_steps'][-1]:,}"]

@@ -8,6 +8,7 @@ import pytest
 
 from attsvm import pretrained
 from attsvm.errors import ProblemError
+from attsvm.pretrained import loading
 
 constants = pytest.importorskip("huggingface_hub.constants")
 
@@ -17,7 +18,7 @@ def hub(monkeypatch, tmp_path):
     """Sets the address of the hub, whose cache is empty."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(pretrained, "SECONDS_FOR_HUB", 0.2)
+    monkeypatch.setattr(loading, "SECONDS_FOR_HUB", 0.2)
     return lambda port: monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
 
 

@@ -94,6 +94,22 @@ def test_what_is_shared_is_not_copied():
             "query_mask: expected queries of shape (n, Q, d_q), got a problem without a query axis",
         ),
         ({"tokens": BATCH, "queries": array(2, 4, 6)}, "with or without the batch axes (2,) in front"),
+        (
+            {"tokens": TOKENS, "queries": array(3, 5), "num_heads": 4, "key_groups": 3},
+            "key_groups: expected a divisor of 4 attention heads, got 3",
+        ),
+        (
+            {"tokens": TOKENS, "queries": array(3, 5), "num_heads": 4, "key_groups": 0},
+            "key_groups: expected an integer >= 1, got 0",
+        ),
+        (
+            {"tokens": TOKENS, "queries": array(3, 5), "key_groups": 1},
+            "num_heads: expected a number of attention heads with key_groups=1, got None",
+        ),
+        (
+            {"tokens": TOKENS, "num_heads": 2, "key_groups": 1},
+            "key_groups: expected None for a problem without queries, got 1",
+        ),
     ],
 )
 def test_bad_input_is_named(arguments, message):
@@ -220,6 +236,18 @@ def test_batch_indexing_takes_the_members():
         member[0]
     with pytest.raises(IndexError):
         problem[0, 0, 0]
+
+
+def test_groups_of_heads_stay_with_all_heads_and_are_part_of_the_data(tmp_path):
+    problem = random_problem(3, 4, 5, seed=2, batch=(2,), num_heads=4, key_groups=2)
+    apart = random_problem(3, 4, 5, seed=2, batch=(2,), num_heads=4)
+    assert problem.data_hash != apart.data_hash
+    assert [part.key_groups for part in (problem[0], problem[:, 1], problem[:, ::2])] == [2, None, None]
+    problem.save(tmp_path / "problem.npz")
+    loaded = Problem.load(tmp_path / "problem.npz")
+    assert (loaded.key_groups, loaded.data_hash) == (2, problem.data_hash)
+    assert loaded.with_head(np.ones((4, 5))).key_groups == 2
+    assert "4 attention heads in 2 groups" in repr(loaded)
 
 
 def test_a_problem_does_not_follow_its_input_and_cannot_be_changed():

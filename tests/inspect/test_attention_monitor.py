@@ -14,11 +14,11 @@ import torch  # noqa: E402
 import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.attention_calls import read_call  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
 from attsvm.inspect.monitoring.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {
     "frobenius_norm",
@@ -152,6 +152,26 @@ def test_models_that_compute_attention_by_hand_are_recorded(name, monkeypatch):
         found = model(torch.randint(16, (2, 6)), attention_mask=mask, output_attentions=True)
         monitor.step()
     assert_recorded(monitor, expected_record(found.attentions, logits.values(), mask.bool()))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_layers_of_torch_are_recorded_although_they_ask_for_no_weights(batch_first):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(12, 3, 8, dropout=0.0, batch_first=batch_first)
+    model, tokens = torch.nn.TransformerEncoder(layer, 1).train(), torch.randn(4, 6, 12)
+    padding = torch.arange(6) >= torch.tensor([6, 4, 6, 2])[:, None]
+    with AttentionMonitor(model, every=1) as monitor:
+        model(tokens if batch_first else tokens.transpose(0, 1), src_key_padding_mask=padding)
+        monitor.step()
+    attention = model.layers[0].self_attn
+    query, key = (
+        torch.nn.functional.linear(tokens, attention.in_proj_weight[at], attention.in_proj_bias[at])
+        .unflatten(-1, (3, 4))
+        .transpose(1, 2)
+        for at in (slice(0, 12), slice(12, 24))
+    )
+    logits = (query @ key.mT / 2).masked_fill(padding[:, None, None], -torch.inf)
+    assert_recorded(monitor, expected_record([logits.softmax(-1)], [logits], ~padding))
 
 
 def by_kernel(seen):

@@ -10,9 +10,9 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
-from attsvm.inspect.layers import attention_layers  # noqa: E402
-from attsvm.inspect.residual import residual_stream  # noqa: E402
+from attsvm.inspect.layers import attention_layers, reading  # noqa: E402
+from attsvm.inspect.residual import other_queries_and_keys, residual_stream  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 
 def circuit_explanation():
@@ -48,11 +48,19 @@ def test_a_measure_of_the_output_is_that_of_the_running_model():
         return float(output.abs().sum()) if len(outputs) == 1 else 0.0
 
     explanation.test(held_out, controls=1, measure=measure)
-    with torch.no_grad():
+    layers = attention_layers(model)
+    calls = []
+    with torch.no_grad(), reading(layers, lambda layer, inputs: calls.append(inputs().call)):
         own = model(held_out["input_ids"])
     torch.testing.assert_close(outputs[0], own)
+    # with its own queries and keys the model computes the same, and with those of another head it does not
+    for head, same in ((1, True), (0, False)):
+        other = calls[1].query[:, [head]], calls[1].key[:, [head]]
+        with torch.no_grad(), other_queries_and_keys(model.layers[1], (1,), *other):
+            assert torch.allclose(model(held_out["input_ids"]), own) == same
     assert (outputs[1] - own).abs().max() > 1e-3
-    assert "forward" not in vars(model.layers[1])
+    assert not model.layers[1]._forward_hooks
+    assert not model.layers[1]._forward_pre_hooks
 
 
 @pytest.fixture(scope="module")

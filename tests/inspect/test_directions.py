@@ -8,9 +8,9 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 import torch
 
 import attsvm.torch
-from attsvm.inspect.attention_only import AttentionOnly
 from attsvm.inspect.reasons import factor_change
 from attsvm.inspect.weights import Projections
+from oracles.attention_only import AttentionOnly
 
 
 def factors(seed):

@@ -10,9 +10,9 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
 from attsvm.inspect.families.gpt2 import Gpt2  # noqa: E402
 from attsvm.inspect.families.stream import Adds  # noqa: E402
+from oracles.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 32}
 
@@ -214,3 +214,53 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
         attsvm.ProblemError, match=r"missing in Family.stream .*differs from the tokens that enter it by"
     ):
         attsvm.inspect.inspect(spread_out(gpt2()), batch, family=WithoutPositions, margins=False).explain(1, 0)
+
+
+def test_features_take_what_the_other_origins_add_along_their_vectors():
+    """Against least squares by hand, on the states of GPT-2 and on what its MLP adds."""
+    model, batch = spread_out(gpt2()), padded_batch()
+    rng = np.random.default_rng(0)
+    features = {"feature 12": rng.normal(size=24), "sentiment": rng.normal(size=(2, 24))}
+    inspection = attsvm.inspect.inspect(model, batch, margins=False)
+    explanation = inspection.explain(1, 2, origins=features)
+    assert explanation.error < 1e-12
+    assert explanation.margin == pytest.approx(inspection.explain(1, 2).margin)
+    assert explanation.features == ("feature 12", "sentiment")
+    assert explanation.shares().sum() == pytest.approx(1)
+    assert {"feature 12", "sentiment", "MLP 0"} <= set(explanation.groups)
+
+    added = {}
+    hook = model.transformer.h[0].mlp.register_forward_hook(lambda _, __, output: added.update(mlp=output.numpy()))
+    with torch.no_grad():
+        states = model.transformer(**batch, output_hidden_states=True).hidden_states[1].numpy()
+    hook.remove()
+    second, there = model.transformer.h[1], batch["attention_mask"].numpy() > 0
+    gain, weight = second.ln_1.weight.detach().numpy(), second.attn.c_attn.weight.detach().numpy()
+    deviation = np.sqrt(states.var(-1, keepdims=True) + second.ln_1.eps)
+    vectors = np.vstack([features["feature 12"], features["sentiment"]])
+
+    def along(part):
+        flat = part.reshape(-1, 24)
+        return np.linalg.lstsq(vectors.T, flat.T, rcond=None)[0].T.reshape(*part.shape[:2], 3)
+
+    def read(part):
+        scaled = (part - part.mean(-1, keepdims=True)) / deviation * gain
+        return (scaled - scaled[there].mean(0)) @ weight[:, 12:18]
+
+    queries = dict(zip(explanation.splits[0].origins, explanation.splits[0].queries, strict=True))
+    for name, part in (
+        ("feature 12", along(states)[..., :1] @ vectors[:1]),
+        ("sentiment", along(states)[..., 1:] @ vectors[1:]),
+        ("MLP 0", added["mlp"] - along(added["mlp"]) @ vectors),
+    ):
+        np.testing.assert_allclose(queries[name][there], read(part)[there], atol=1e-10)
+
+    for origins, words in (
+        ({"feature": np.ones(3)}, r"origins\['feature'\]: expected finite vectors .* with d = 24, got shape \(3,\)"),
+        ({"one": np.ones(24), "two": 2 * np.ones(24)}, "origins: expected linearly independent vectors"),
+        ({"MLP 0": np.ones(24)}, "'MLP 0' is an origin of the model"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            inspection.explain(1, 2, origins=origins)
+    with pytest.raises(attsvm.ProblemError, match="which can be resampled, got 'feature 12'"):
+        explanation.test(batch)

@@ -3,6 +3,7 @@
 import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from torch.nn import functional
 import attsvm
 import attsvm.torch
 from attsvm._utils.linear_algebra import softmax
-from attsvm.inspect import models
 from attsvm.inspect.capture import capture
 from attsvm.inspect.families import Family
 from attsvm.inspect.families.gpt2 import Gpt2
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.sampling import Sampler
+from attsvm.pretrained import tower
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
@@ -172,11 +173,12 @@ CASES = {
     "modernbert": (lambda: like_bert("ModernBert", pad_token_id=0), words()),
     "deepseek v3": (deepseek, words()),
     "whisper": (whisper, {"input_features": SOUNDS, "decoder_input_ids": words()["input_ids"]}),
+    "cohere": (lambda: like_bert("Cohere", **SHARED), words()),
     "smollm 3": (lambda: like_bert("SmolLM3", no_rope_layers=[1, 0], **SHARED), words()),
 }
 
-WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys", "gpt-oss, with sinks", "gpt-j", "deepseek v3"}
-"""Models of which W is not known: queries and keys are more than rotated projections, or rotated in another way."""
+WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys", "deepseek v3"}
+"""Models of which W is not known: queries and keys are more than rotated projections of tokens."""
 
 
 def own_attention(model, batch):
@@ -214,6 +216,24 @@ def test_attention_is_rebuilt_from_tokens_and_weights(case):
             assert (logits.argmax(-1) == picked.argmax(-1))[there].all()
             if layer.softcap is None and layer.sink is None:
                 assert np.abs(softmax(logits) - picked)[there].max() < CLOSE
+
+
+def test_the_table_of_the_guide_says_what_is_known_of_each_model():
+    found = {}
+    for case, (make, batch) in CASES.items():
+        model = spread_out(make())
+        known = attsvm.inspect.inspect(model, batch, heads=[(0, 0)], margins=False).available()
+        name = type(model).__name__.removesuffix("Model")
+        found.setdefault(known, {}).setdefault(name, case.partition(", ")[2])
+    several = {name for one in found.values() for name in one if sum(name in other for other in found.values()) > 1}
+    rows = []
+    for known, models in found.items():
+        names = (f"{name} {variant}".strip() if name in several else name for name, variant in models.items())
+        marks = ("yes" if one else "no" for one in known[1:])
+        rows.append(f"| {', '.join(sorted(names, key=str.lower))} | {known.weights} | {' | '.join(marks)} |")
+    guide = Path(__file__).parents[2] / "docs" / "guide" / "inspect.md"
+    missing = [row for row in rows if row not in guide.read_text().splitlines()]
+    assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -351,9 +371,9 @@ def test_both_towers_of_clip_are_inspected_at_once():
         wide = np.full(head.selected.shape, -1)
         wide[:, : expected.shape[1]] = expected
         assert (head.selected == wide)[there].all()
-    for pictured, tower in ((False, model.text_model), (True, model.vision_model)):
-        assert models.tower(model, pictures=pictured) is tower
-        one = attsvm.inspect.inspect(tower, pictures() if pictured else words(), margins=False)
+    for pictured, part in ((False, model.text_model), (True, model.vision_model)):
+        assert tower(model, pictures=pictured) is part
+        one = attsvm.inspect.inspect(part, pictures() if pictured else words(), margins=False)
         assert (one.selected == inspection.selected[8 * pictured : 8 + 8 * pictured, :, : one.selected.shape[2]]).all()
 
 

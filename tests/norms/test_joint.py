@@ -32,6 +32,9 @@ def test_the_pieces_agree():
     for norm in (SumOfHeads(Nuclear()), MaxOfHeads(Spectral()), MaxOfHeads(Lp(1.5), num_heads=2)):
         assert check(norm).missing == ("steepest",)
         assert parse_norm(norm.name) == type(norm)(norm.of)
+    for norm in (SumOfHeads(Nuclear(), num_groups=2), MaxOfHeads(Lp(1.5), num_heads=4, num_groups=1)):
+        assert check(norm).missing == ("steepest",)
+        assert parse_norm(norm.name) == type(norm)(norm.of, num_groups=norm.num_groups)
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,26 @@ def test_the_joint_solution_has_those_of_the_heads(norm, reduce, tmp_path):
     loaded = attsvm.Solution.load(tmp_path / "joint")
     assert loaded.norm == norm
     assert loaded.direction.shape == (3, 6, 6)
+
+
+@pytest.mark.parametrize("norm", [SumOfHeads(Nuclear(), num_groups=2), MaxOfHeads(Spectral(), num_groups=1)])
+def test_groups_of_heads_are_one_problem_with_queries_in_blocks(norm):
+    generator = np.random.default_rng(3)
+    tokens, queries = generator.standard_normal((3, 4, 5)), generator.standard_normal((3, 5))
+    problem, selected = attsvm.Problem(tokens, queries=queries, num_heads=4), generator.integers(0, 4, (4, 3))
+    joint = attsvm.solve_svm(problem, selected, norm)
+    assert joint.status == "optimal"
+    values = []
+    for heads in np.split(np.arange(4), norm.num_groups):
+        blocks = np.zeros((3, len(heads), len(heads), 5))
+        blocks[:, range(len(heads)), range(len(heads))] = queries[:, None]
+        beside = attsvm.Problem(tokens, queries=blocks.reshape(3, len(heads), -1))
+        alone = attsvm.solve_svm(beside, selected[heads].T, norm.of)
+        values.append(alone.value)
+        np.testing.assert_allclose(np.concatenate(list(joint.direction[heads]), axis=1), alone.direction, atol=1e-6)
+    np.testing.assert_allclose(joint.value, sum(values), rtol=1e-9)
+    again = attsvm.solve_svm(problem, selected, norm, warm_start=joint, method="douglas-rachford", tol=1e-6)
+    np.testing.assert_allclose(again.value, joint.value, rtol=2e-6)
 
 
 def _pulls(problem, selected, dual):

@@ -16,6 +16,7 @@ from attsvm.datasets import random_problem
 from attsvm.norms import Norm, parse_norm
 from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.mirror import Mirror
+from attsvm.optimizers.potential import Power
 from attsvm.optimizers.registry import configuration, from_configuration
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.sizes import power, signed_power, steepest
@@ -468,7 +469,7 @@ def test_a_factory_is_the_chain_it_documents(problem):
     o, start = optimizers, np.random.default_rng(0).normal(size=(3, 3))
     pairs = [
         (o.gradient_descent(0.5), o.chain(LearningRate(0.5), Descent())),
-        (o.mirror_descent(p=3, scope="each"), o.chain(Normalize("each", 1.5), LearningRate(0.1), Mirror(3))),
+        (o.mirror_descent(p=3, scope="each"), o.chain(Normalize("each", 1.5), LearningRate(0.1), Mirror(Power(3)))),
         (o.steepest_descent(norm="linf"), o.chain(Normalize("each", 1), LearningRate(0.1), Steepest("linf"))),
     ]
     for factory, chained in pairs:

@@ -250,7 +250,14 @@ def momentum(inner, decay, nesterov):
 
 def normalized(inner, scope):
     def step(theta, slopes, value, state, number):
-        g = normalized_gradient(slopes, scope)
-        return inner(theta, Slopes(g, dict.fromkeys(g, mpmath.mpf(0))), value, state, number)
+        if scope == "all" and not mpmath.isinf(slopes.largest):
+            # each parameter keeps its scale: next to the largest gradient that of another one may underflow
+            size = lp(slopes.joint().values(), 2.0)
+            given = {n: divided(x, size) for n, x in slopes.arrays.items()}
+            logs = {n: log - slopes.largest for n, log in slopes.logs.items()}
+        else:
+            given = normalized_gradient(slopes, scope)
+            logs = dict.fromkeys(given, mpmath.mpf(0))
+        return inner(theta, Slopes(given, logs), value, state, number)
 
     return step

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from attsvm import Problem, fit
+from attsvm._fit.page import fit_page
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
 from attsvm.pages.figure import svg_element
-from attsvm.pages.fit import fit_page
 from attsvm.papers.drawing import draw_rings, ring_steps
 from attsvm.plot.series import DATA
 from attsvm.training.records import recorded_attention

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import Problem, fit
+from attsvm._fit import figures as fit_figures
+from attsvm._fit.page import fit_page, tables
+from attsvm._fit.texts.figures import draw_text_figures
 from attsvm._fit.texts.fit_text import fit_text
+from attsvm._fit.texts.page import text_page
 from attsvm._fit.texts.text import Texts
-from attsvm.pages import fit_figures
-from attsvm.pages.fit import fit_page, tables
-from attsvm.pages.texts import text_page
-from attsvm.pages.texts_figures import draw_text_figures
 from attsvm.pages.words import number
 
 GENERATOR = np.random.default_rng(5)

@@ -69,23 +69,29 @@ def test_sizes_of_the_user_hold_in_both_parts():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("figure", "name", "value", "message"),
     [
-        ("dim", "2,4", r"^dim: expected a size of kinds \(shapes, .*\), got 'dim'$"),
-        ("runs", "many", "^runs: expected an integer, got 'many'$"),
-        ("runs", "0", "^runs: expected an integer > 0, got 0$"),
-        ("runs", "1e2", "^runs: expected an integer, got 100.0$"),
-        ("dims", "[]", "^dims: expected a list with at least one value, got \\[\\]$"),
-        ("dims", "2,x", "^dims: expected a list with at least one value, got '\\[2,x\\]'$"),
-        ("dims", "2,0", r"^dims\[1\]: expected an integer > 0, got 0$"),
-        ("shapes", "5,5", r"^shapes\[0\]: expected a list with at least one value, got 5$"),
-        ("shapes", "[[5, 5, 5]]", r"^shapes\[0\]: expected a list of 2 values, got \[5, 5, 5\]$"),
-        ("queries", '{"none": {}}', "^queries: expected an object with names among cross, self, got"),
+        ("kinds", "dim", "2,4", r"^dim: expected a size of kinds \(shapes, .*\), got 'dim'$"),
+        ("kinds", "runs", "many", "^runs: expected an integer, got 'many'$"),
+        ("kinds", "runs", "0", "^runs: expected an integer > 0, got 0$"),
+        ("kinds", "runs", "1e2", "^runs: expected an integer, got 100.0$"),
+        ("kinds", "dims", "[]", "^dims: expected a list with at least one value, got \\[\\]$"),
+        ("kinds", "dims", "2,x", "^dims: expected a list with at least one value, got '\\[2,x\\]'$"),
+        ("kinds", "dims", "2,0", r"^dims\[1\]: expected an integer > 0, got 0$"),
+        ("kinds", "shapes", "5,5", r"^shapes\[0\]: expected a list with at least one value, got 5$"),
+        ("kinds", "shapes", "[[5, 5, 5]]", r"^shapes\[0\]: expected a list of 2 values, got \[5, 5, 5\]$"),
+        ("kinds", "queries", '{"none": {}}', "^queries: expected an object with names among cross, self, got"),
+        ("vanishing-penalty", "log_penalties", "-10,3", r"^log_penalties\[1\]: expected a number < 0, got 3$"),
+        ("key-prompt", "fixed head", "p,x", "^fixed head: expected a list of different names among p; .*, got"),
+        ("key-prompt", "fixed head", "p,p", "^fixed head: expected a list of different names among p; .*, got"),
+        ("key-prompt", "n, T, d", "3,4", "^n, T, d: expected a list of 3 values, got \\[3, 4\\]$"),
+        ("saturation", "published", "yes", "^published: expected true or false, got 'yes'$"),
+        ("tokens-kept", "lambda", "-1,0", r"^lambda\[0\]: expected a number >= 0, got -1$"),
     ],
 )
-def test_sizes_that_a_figure_lacks_are_refused(name, value, message):
+def test_sizes_that_a_figure_lacks_and_values_of_another_kind_are_refused(figure, name, value, message):
     with pytest.raises(ProblemError, match=message):
-        sizes_of(FIGURES.find("kinds"), given={name: value})
+        sizes_of(FIGURES.find(figure), given={name: value})
 
 
 @pytest.mark.parametrize(
@@ -106,22 +112,6 @@ def test_sizes_that_a_figure_lacks_are_refused(name, value, message):
 )
 def test_lists_of_numbers_and_names_are_read(figure, name, text, expected):
     assert sizes_of(FIGURES.find(figure), given={name: text})[name] == expected
-
-
-@pytest.mark.parametrize(
-    ("figure", "name", "text", "message"),
-    [
-        ("vanishing-penalty", "log_penalties", "-10,3", r"^log_penalties\[1\]: expected a number < 0, got 3$"),
-        ("key-prompt", "fixed head", "p,x", "^fixed head: expected a list of different names among p; .*, got"),
-        ("key-prompt", "fixed head", "p,p", "^fixed head: expected a list of different names among p; .*, got"),
-        ("key-prompt", "n, T, d", "3,4", "^n, T, d: expected a list of 3 values, got \\[3, 4\\]$"),
-        ("saturation", "published", "yes", "^published: expected true or false, got 'yes'$"),
-        ("tokens-kept", "lambda", "-1,0", r"^lambda\[0\]: expected a number >= 0, got -1$"),
-    ],
-)
-def test_values_of_another_kind_are_refused(figure, name, text, message):
-    with pytest.raises(ProblemError, match=message):
-        sizes_of(FIGURES.find(figure), given={name: text})
 
 
 @pytest.mark.parametrize("figure", list(FIGURES), ids=FIGURES.names())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import cvxpy as cp
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
+from attsvm.stack import layers
 
 N, T, D = 2, 4, 5
 
@@ -186,13 +188,60 @@ def test_a_run_of_another_stack_is_refused(with_weights):
             "values: expected finite numbers, got NaN",
         ),
         (lambda: attsvm.Stack(PROBLEM, 2, values="identity"), "values: expected real numbers, got str"),
-        (lambda: drawn().train(init={"W1": np.eye(D)}, steps=1), "init: expected a dict of W1, W2"),
-        (lambda: drawn().train(init={"W1": np.eye(D), "W2": np.eye(3)}, steps=1), "init: expected finite arrays"),
+        (lambda: drawn().train(init={"W3": np.eye(D)}, steps=1), "init: expected parameters W1, W2, got 'W3'"),
+        (lambda: drawn().train(init={"W1": np.eye(D), "W2": np.eye(3)}, steps=1), "init: expected W2 of shape"),
         (lambda: drawn().train(attention="prompt", steps=1), "attention: expected combined or factored"),
         (lambda: drawn().path(attsvm.train(PROBLEM, steps=1)), "run: expected"),
         (lambda: drawn().layer(None, 3), "number: expected an integer"),
+        (lambda: drawn().train(steps=1).plot(), "stack: expected"),
+        (lambda: drawn(batch=(2,)).train(steps=1).plot(drawn(batch=(2,))), "run: expected one without batch axes"),
+        (lambda: drawn().train(steps=1, init=drawn(seed=1).train(steps=1)), "init: expected a run of this stack"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ProblemError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"attention": "factored"}, {"batch_size": 1, "seed": 3}, {"optimizer": "adam"}]
+)
+def test_a_resumed_run_is_that_of_all_steps_bit_for_bit(tmp_path, options):
+    stack = drawn(2, batch=(2,))
+    whole = stack.train(steps=60, record=[20, 50, 60], **options)
+    stack.train(steps=20, record=[20], **options).save(tmp_path / "run.npz")
+    given = {name: x for name, x in options.items() if name in ("batch_size", "seed")}
+    resumed = stack.train(steps=40, init=attsvm.StackRun.load(tmp_path / "run.npz"), record=[50, 60], **given)
+    assert (resumed.step == 60).all()
+    for name in ("W1", "W2", "loss", "steps"):
+        assert (resumed.history[name] == whole.history[name]).all()
+
+
+def test_sums_in_another_order_are_equal_in_both_precisions():
+    generator = np.random.default_rng(0)
+    tokens = generator.standard_normal((50, 6, 5))
+    for dtype in (np.float64, np.float32):
+        with jax.enable_x64(True):
+            in_order, reverse = (np.cumsum(x.astype(dtype), axis=1)[:, -1] for x in (tokens, tokens[:, ::-1]))
+            points, rows = (jax.numpy.asarray(x.T[None, None]) for x in (in_order, reverse))
+            equal = jax.jit(layers._equal)
+            assert equal(points, rows).all()
+            assert not equal(points, rows * dtype(1.1)).any()
+
+
+def test_a_prediction_is_measured_only_for_what_was_measured():
+    stack = drawn()
+    run = stack.train(steps=5000, loss="exponential")
+    first, second = stack.predict(run)
+    assert first.standing == second.standing == "measured"
+    assert attsvm.direction_error(run.weights["W1"], first.direction) < 1e-3
+    verdicts = {one.name: one.holds for one in first.hypotheses}
+    assert verdicts["saturated"]
+    assert verdicts["separable_2"]
+    early = stack.predict(stack.train(steps=20, loss="exponential"))[0]
+    assert {one.name: one.holds for one in early.hypotheses}["saturated"] is False
+    assert early.standing == "none"
+    for changes in ({"schedule": "custom"}, {"step": 100_000}, {"loss_name": "custom"}):
+        assert stack.predict(replace(run, **changes))[0].standing == "conjecture"
+    for changes in ({"batch_size": 1}, {"weight_decay": 0.1}):
+        assert stack.predict(replace(run, **changes))[0].standing == "none"

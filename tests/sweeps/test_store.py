@@ -115,7 +115,7 @@ def largest(problem, run):
     return {"largest": problem.tokens.max(axis=(1, 2, 3))}
 
 
-CHECKED = Definition({"dim": [2, 3], "svm.norm": ["l1"]}, ["feasible", largest], trials=20, block=8)
+CHECKED = Definition({"dim": [2, 3]}, ["feasible", largest], trials=20, block=8, fixed={"steps": 1, "svm.norm": "l1"})
 
 
 @pytest.fixture(scope="module")

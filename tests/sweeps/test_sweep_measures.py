@@ -12,6 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Nuclear
 from attsvm.optimizers import spectral_descent
 from attsvm.results import Status
+from attsvm.sweeps import training
 from attsvm.sweeps.block import Arguments, Block
 from attsvm.sweeps.compute import block_outputs
 from attsvm.sweeps.definition import Definition
@@ -156,3 +157,11 @@ def test_names_that_would_overwrite_each_other_are_refused(tmp_path):
 
     with pytest.raises(ProblemError, match=r"^measures: expected outputs with names of their own, got feasible$"):
         block_outputs(Definition({"dim": [3]}, ["feasible", Shadow()], trials=8), 0, 0)
+
+
+def test_an_interrupted_training_is_no_result(monkeypatch):
+    problem = attsvm.datasets.random_problem(2, 3, 2, 0)
+    run = replace(attsvm.train(problem, steps=10), status=Status.INTERRUPTED)
+    monkeypatch.setattr(training, "train", lambda *_, **__: run)
+    with pytest.raises(KeyboardInterrupt):
+        training.train_until_decided(problem, {"steps": 50, "record": 10}, seed=0, budget=0)

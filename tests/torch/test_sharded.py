@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.inspect import AttentionMonitor  # noqa: E402
-from attsvm.inspect.attention_only import AttentionOnly  # noqa: E402
 from attsvm.inspect.monitoring import Margins  # noqa: E402
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+from oracles.attention_only import AttentionOnly  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(

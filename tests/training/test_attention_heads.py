@@ -15,7 +15,7 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
 from attsvm.optimizers import SquaredNorm
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import Factored
@@ -37,7 +37,7 @@ def masked_problem(generator):
 
 
 def gradient_by_definition(problem, K, Q_, v):
-    """∂L of the logistic loss of f = Σ_h v_h'X' softmax(X K_h Q_h' z), in mpmath's arithmetic."""
+    """∂L of the logistic loss of f = Σ_h v_h'X' softmax(X K_h Q_h' z), in mpmath's arithmetic; K may be shared."""
     x, z, K, Q_, v = (exact(a) for a in (problem.tokens[0], problem.queries[0], K, Q_, v))
     found = {name: np.zeros(a.shape, dtype=object) for name, a in (("K", K), ("Q", Q_), ("v", v))}
     _, _, allowed, active = (a[0] for a in problem.canonical)
@@ -45,7 +45,7 @@ def gradient_by_definition(problem, K, Q_, v):
         kept = x[i][allowed[i, q]]
         attention = []
         for h in range(H):
-            s = kept @ K[h] @ (z[i, q] @ Q_[h])
+            s = kept @ K[h % len(K)] @ (z[i, q] @ Q_[h])
             e = np.array([mpmath.exp(u) for u in s - s.max()])
             attention.append(e / e.sum())
         y = mpmath.mpf(problem.labels[0, i, q])
@@ -55,27 +55,31 @@ def gradient_by_definition(problem, K, Q_, v):
             o = a @ kept
             of_key = np.array([a[t] * ((kept[t] - o) @ v[h]) for t in range(len(kept))]) @ kept * slope
             found["v"][h] += o * slope
-            found["K"][h] += np.outer(of_key, z[i, q] @ Q_[h])
-            found["Q"][h] += np.outer(z[i, q], of_key @ K[h])
+            found["K"][h % len(K)] += np.outer(of_key, z[i, q] @ Q_[h])
+            found["Q"][h] += np.outer(z[i, q], of_key @ K[h % len(K)])
     return found
 
 
-def test_each_head_has_an_exact_gradient_however_saturated_it_is():
+@pytest.mark.parametrize("key_groups", [None, 1])
+def test_each_head_has_an_exact_gradient_however_saturated_it_is(key_groups):
     generator = np.random.default_rng(3)
     problem = masked_problem(generator)
     factors = generator.standard_normal((2, H, D, M))
-    with mpmath.workdps(1500), jax.enable_x64(True):
+    with mpmath.workdps(1800), jax.enable_x64(True):
         data = TrialData(problem, np.dtype(float)).take(np.arange(1))
         evaluations = {}
-        for heads in (AttentionHeads(H, apart=True), AttentionHeads(H)):
+        for heads in (AttentionHeads(H, True, key_groups), AttentionHeads(H, False, key_groups)):
             objective = Objective(Factored(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
             evaluations[heads] = jax.jit(objective.evaluate)
         for sizes in ((1.0, 1.0), (1.0, 36.0), (22.0, 36.0)):
             K, Q_ = factors * np.array(sizes)[:, None, None]
+            if key_groups is not None:
+                # the keys are shared by both heads, whose queries have the sizes of before
+                K, Q_ = K[:1] / sizes[0], Q_ * np.array(sizes)[:, None, None]
             given = {"K": K, "Q": Q_, "v": problem.head}
             wanted = gradient_by_definition(problem, K, Q_, problem.head)
-            smallest = {name: min(np.abs(x[h]).max() for h in range(H)) for name, x in wanted.items()}
-            assert sizes[1] == 1 or smallest["K"] < mpmath.mpf("1e-320")
+            smallest = min(np.abs(x).max() for x in wanted["Q"])
+            assert sizes[1] == 1 or smallest < mpmath.mpf("1e-320")
             for heads, evaluate in evaluations.items():
                 start = {name: np.moveaxis(x, 0, -1)[..., None] for name, x in given.items()}
                 _, gradient, scales = evaluate(start, {}, data, np.zeros(()))
@@ -83,7 +87,7 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is():
                     name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scales[name][0]))
                     for name, g in gradient.items()
                 }
-                for name, h in ((name, h) for name in given for h in range(H)):
+                for name, h in ((name, h) for name, x in given.items() for h in range(len(x))):
                     of_head = found[f"{name}[{h}]"] if heads.apart else found[name][..., h]
                     # together, heads share the scale of the larger gradient; logits of 1e4 are rounded by 1e-12
                     of = wanted[name][h] if heads.apart else wanted[name]
@@ -151,6 +155,9 @@ STEPS_ON_EACH_HEAD = {
     "each norm": optimizers.normalized_gradient_descent(0.1, scope="each"),
     "each norm of weights": optimizers.mirror_descent(p=3, scope="each", relative=True),
     "signs": optimizers.steepest_descent(norm="linf"),
+    "joint norm before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf")),
+    "joint average before signs": optimizers.normalized(optimizers.steepest_descent(norm="linf"), average=0.9),
+    "joint norm before momentum": optimizers.spectral_descent(0.1, momentum=0.9),
     "momentum": optimizers.momentum(optimizers.spectral_descent(0.1)),
     "decay": optimizers.spectral_descent(0.1, weight_decay=0.1),
     "product": optimizers.bilinear_descent(),
@@ -167,6 +174,7 @@ def test_a_head_moves_as_far_as_the_others_however_small_its_gradient_is(name):
     sizes = np.array([1.0, 60.0])[:, None, None]  # the gradient of the second head is below 1e-400 of that of the first
     optimizer = STEPS_ON_EACH_HEAD[name]
     run = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=1)
+    assert (run.status, run.step) == ("finished", 1)
     still = attsvm.train(problem, attention="factored", init=(sizes * K, sizes * Q_), optimizer=optimizer, steps=0)
     decay = dict(optimizer.numbers).get("weight_decay", 0.0) * 0.1
     moved = run.parameters["Q"] - (1 - decay) * still.parameters["Q"]

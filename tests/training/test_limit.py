@@ -107,7 +107,7 @@ def test_a_run_of_factors_in_parts_makes_the_steps_of_a_whole_one(tmp_path):
     ids=["W", "p=1.5", "p=1.75", "p=3", "KQ"],
 )
 def test_every_way_of_training_reaches_the_att_svm_of_its_norm(norm, optimizer, steps, below):
-    """Four of the twenty seeds of benchmarks/limit.py."""
+    """Four of the twenty seeds of docs/notes/training_limit.md."""
     problem = together(4)
     generator = np.random.default_rng(0)
     factored = norm == "nuclear"

@@ -2,7 +2,7 @@
 Heads during training
 =====================
 
-``attsvm.inspect.AttentionMonitor`` records measures of every head while a model is trained. Here a model with two
+``attsvm.inspect.AttentionMonitor`` records measures of every head while a model is trained. Here a GPT-2 with two
 layers learns to continue a repeated sequence, and the spectral norm of W = W_K W_Q'/√d_h grows in every head.
 ``monitor.page("heads")`` shows all measures on a page.
 """
@@ -10,20 +10,17 @@ layers learns to continue a repeated sequence, and the spectral norm of W = W_K 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
+import transformers
 
 from attsvm.inspect import AttentionMonitor
-from attsvm.inspect.attention_only import AttentionOnly, repeated_sequences
 
 torch.manual_seed(0)
-generator = torch.Generator().manual_seed(0)
-model = AttentionOnly(vocabulary=16, length=16, size=32, heads=2)
+model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=16, n_embd=32, n_layer=2, n_head=2)).train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
 with AttentionMonitor(model, every=10) as monitor:
-    for _ in range(301):
-        tokens = repeated_sequences(16, generator, 16, 16)
-        logits = model(tokens)[:, :-1]
-        loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    for _ in range(151):
+        tokens = torch.randint(16, (16, 8)).repeat(1, 2)
+        loss = model(tokens, labels=tokens).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

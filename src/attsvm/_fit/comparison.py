@@ -11,8 +11,12 @@ from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accur
 from attsvm._fit.layer import Layer, Plan, train_layer
 from attsvm._utils.progress import Callback, in_draws
 from attsvm.datasets.source import Drawing
-from attsvm.pages.fit_numbers import KERNEL_MEANS, LAYER, RIGHT_TOKEN
 from attsvm.results import Status
+
+LAYER = "this layer"
+KERNEL_MEANS = "mean of random Fourier features of the tokens"
+RIGHT_TOKEN = "the right token alone"
+"""Names of three classifiers of a comparison; the others are logistic regression on the features that they name."""
 
 
 class Scores(NamedTuple):

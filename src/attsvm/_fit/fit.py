@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm._fit.baselines import baseline_accuracy
 from attsvm._fit.comparison import compare, parts_of
-from attsvm._fit.history import fit_history
+from attsvm._fit.evaluation import evaluate
 from attsvm._fit.layer import Layer, make_plan, train_layer
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
@@ -19,10 +19,13 @@ from attsvm._utils.progress import Callback, in_draws, reports
 from attsvm.datasets.source import Drawing, Source, find_source
 from attsvm.datasets.splits import check_labelled, label_names, split, two_classes
 from attsvm.errors import ProblemError
+from attsvm.measures import direction_error
+from attsvm.norms import Lp
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.training import Run
+from attsvm.training.records import records_to_the_end
 
 MOST_DRAWS = 1000
 
@@ -139,7 +142,7 @@ def fit(
     if keep is not None:
         keep(layer.run)
     done = _measured(layer, given, parts, seed, {**plan.settings(), "test_fraction": test_fraction})
-    done = replace(done, history=fit_history(done), seconds={**seconds, "everything": time.perf_counter() - start})
+    done = replace(done, history=_history(done), seconds={**seconds, "everything": time.perf_counter() - start})
     if keep is not None:
         keep(done)
     source = given.drawn_from
@@ -240,6 +243,34 @@ def _measured(
         source=given.source,
         classes=given.classes,
     )
+
+
+def _history(done: Fit) -> dict[str, np.ndarray]:
+    """One entry for each recorded step, as documented in :class:`Fit`."""
+    records = records_to_the_end(done.run)
+    steps, weights = records["steps"], records["weights"]
+    heads = records.get("v", np.broadcast_to(done.run.parameters["v"], (len(steps), done.train.dim)))
+    intercepts = records.get("b", np.zeros(len(steps)))
+    layers = list(zip(weights, heads, intercepts, strict=True))
+    on_train = [evaluate(done.train, *layer) for layer in layers]
+    low, median, high = np.quantile([found.largest for found in on_train], [0.1, 0.5, 0.9], axis=1)
+    axes = 2 if done.train.has_queries else 1
+    history = {
+        "steps": steps,
+        "loss": records["loss"],
+        "train_accuracy": np.array([found.accuracy for found in on_train]),
+        "largest_low": low,
+        "largest_median": median,
+        "largest_high": high,
+        "norm": Lp(2.0).values(weights, axes),
+        "changed": (records["selected"] != done.run.selected).reshape(len(steps), -1).sum(axis=-1),
+    }
+    if done.test is not None:
+        history["test_accuracy"] = np.array([evaluate(done.test, *layer).accuracy for layer in layers])
+    if done.chosen is not None and not done.soft and done.chosen.value > 0:
+        errors = direction_error(weights, done.chosen.direction, axis=tuple(range(-axes, 0)))
+        history["direction_error"] = np.where(history["norm"] > 0, errors, np.nan)
+    return history
 
 
 def _check(seed: int, steps: int | None, learning_rate: float | None) -> None:

@@ -2,15 +2,15 @@
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attsvm._fit.comparison import Comparison
 from attsvm._fit.evaluation import Evaluation
 from attsvm.datasets.source import Source
-from attsvm.pages.fit import fit_page
-from attsvm.pages.fit_numbers import numbers
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.problem import Problem
@@ -18,8 +18,8 @@ from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.training import Run
 
-if TYPE_CHECKING:
-    from attsvm._fit.comparison import Comparison
+# they name the class below
+page, numbers = (lazy_loader.load(f"attsvm._fit.{name}", suppress_warning=True) for name in ("page", "numbers"))
 
 COMMAND = "attsvm.fit"
 """What pages and numbers name as their command if they are made in Python."""
@@ -98,7 +98,7 @@ class Fit:
     chosen: Solution | None
     relevant_svm: Solution | None
     history: dict[str, np.ndarray]
-    comparison: "Comparison | None"
+    comparison: Comparison | None
     seed: int
     settings: dict[str, Any]
     seconds: dict[str, float]
@@ -176,7 +176,8 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        return numbers(self, command, threads)
+        found: dict[str, Any] = numbers.numbers(self, command, threads)
+        return found
 
     def page(self) -> str:
         """Make the page of ``attsvm fit``, as one HTML document.
@@ -193,7 +194,8 @@ class Fit:
         >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        return fit_page(self, COMMAND).files()["index.html"].decode()
+        html: bytes = page.fit_page(self, COMMAND).files()["index.html"]
+        return html.decode()
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
@@ -220,4 +222,4 @@ class Fit:
         200
         """
         with claim_folder(folder, force) as hidden:
-            fit_page(self, COMMAND).write(hidden)
+            page.fit_page(self, COMMAND).write(hidden)

@@ -17,19 +17,7 @@ MOST_STEPS = 10**15
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The value as an integer.
-
-    Raises
-    ------
-    ProblemError
-        If it is not an integer from ``least`` to ``most``.
-
-    Examples
-    --------
-    >>> from attsvm._utils.checks import check_integer
-    >>> check_integer("steps", 100, 1)
-    100
-    """
+    """The value as an integer; raises ProblemError if it is not one from ``least`` to ``most``."""
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
@@ -41,39 +29,29 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
     return number
 
 
-def check_seed(seed: Any, name: str = "seed") -> int:
-    """The value as a seed: an integer from 0 to 2^32 − 1.
+def check_groups(name: str, value: Any, num_heads: int | None = None) -> int:
+    """The value as a number of groups of attention heads, all of one size.
 
     Raises
     ------
     ProblemError
-        If it is not one.
+        If it is not a positive integer, or does not divide the number of heads, where that is known.
     """
+    number = check_integer(name, value, 1)
+    if num_heads is not None and num_heads % number:
+        raise ProblemError(f"{name}: expected a divisor of {num_heads} attention heads, got {number}")
+    return number
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """The value as a seed, an integer from 0 to 2^32 − 1; raises ProblemError if it is not one."""
     return check_integer(name, seed, 0, LARGEST_SEED)
 
 
 def check_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = lambda number: True) -> float:
-    """The value as a finite real number.
+    """The value as a finite real number that ``fits`` accepts; ``expected`` says in the message what it has to be.
 
-    Parameters
-    ----------
-    name : str
-    value : object
-    expected : str
-        What it has to be, for the message.
-    fits : callable, optional
-        Whether a finite number is in the range.
-
-    Raises
-    ------
-    ProblemError
-        If it is no finite real number, or does not fit.
-
-    Examples
-    --------
-    >>> from attsvm._utils.checks import check_number
-    >>> check_number("tol", 1e-3, "a positive number", lambda x: x > 0)
-    0.001
+    Raises ProblemError if it is not one.
     """
     number = as_number(value)
     if not (math.isfinite(number) and fits(number)):
@@ -82,13 +60,7 @@ def check_number(name: str, value: Any, expected: str, fits: Callable[[float], b
 
 
 def check_positive(name: str, value: Any) -> float:
-    """The value as a positive finite number.
-
-    Raises
-    ------
-    ProblemError
-        If it is not one.
-    """
+    """The value as a positive finite number; raises ProblemError if it is not one."""
     return check_number(name, value, "a positive number", lambda number: number > 0)
 
 
@@ -107,10 +79,7 @@ def as_number(value: Any) -> float:
 def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str = "biuf") -> np.ndarray:
     """The value as an array of numbers, of NumPy's ``kinds``; ``expected`` says in the message what it has to be.
 
-    Raises
-    ------
-    ProblemError
-        If it is not one.
+    Raises ProblemError if it is not one.
     """
     if hasattr(value, "detach"):
         value = value.detach()
@@ -131,20 +100,7 @@ def weights_of(
 ) -> np.ndarray:
     """The ``weights`` or the ``direction`` of a result that has one of them, or an array; in float64.
 
-    Runs have weights; solutions and predictions have a direction.
-
-    Raises
-    ------
-    ProblemError
-        If it is neither.
-
-    Examples
-    --------
-    >>> from attsvm._utils.checks import weights_of
-    >>> weights_of("x")
-    Traceback (most recent call last):
-        ...
-    attsvm.errors.ProblemError: weights: expected an array of numbers, a Run or a Solution, got str
+    Runs have weights; solutions and predictions have a direction. Raises ProblemError if it is neither.
     """
     found = (getattr(given, attribute, None) for attribute in ("weights", "direction"))
     array = next((own for own in found if own is not None), given)
@@ -154,10 +110,7 @@ def weights_of(
 def selection_of(given: Any, weights: Any = None) -> np.ndarray:
     """The ``selected`` of a result that has it, or an array of tokens or sets; of the weights, if nothing is given.
 
-    Raises
-    ------
-    ProblemError
-        If it is neither.
+    Raises ProblemError if it is neither.
     """
     given = getattr(weights, "selected", None) if given is None else given
     expected = "integers or booleans, or a Run or Solution that has them"
@@ -165,13 +118,7 @@ def selection_of(given: Any, weights: Any = None) -> np.ndarray:
 
 
 def parameters_of(given: Any, name: str = "parameters") -> Mapping[str, Any]:
-    """The ``parameters`` of a run, or a dict of arrays.
-
-    Raises
-    ------
-    ProblemError
-        If it is neither.
-    """
+    """The ``parameters`` of a run, or a dict of arrays; raises ProblemError if it is neither."""
     found = getattr(given, "parameters", given)
     if not isinstance(found, Mapping):
         raise ProblemError(f"{name}: expected a Run or a dict of arrays, got {type(given).__name__}")
@@ -179,13 +126,7 @@ def parameters_of(given: Any, name: str = "parameters") -> Mapping[str, Any]:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """The value as True or False.
-
-    Raises
-    ------
-    ProblemError
-        If it is neither.
-    """
+    """The value as True or False; raises ProblemError if it is neither."""
     if not isinstance(value, bool | np.bool_):
         raise ProblemError(f"{name}: expected True or False, got {_shown(value)}")
     return bool(value)

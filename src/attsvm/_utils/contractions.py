@@ -26,18 +26,9 @@ _LARGEST_WRITTEN_OUT = 32_768
 def contract(subscripts: str, a: Array, b: Array) -> Array:
     """Einstein summation of two arrays whose trailing axis, which ``subscripts`` leaves out, holds the trials.
 
-    Parameters
-    ----------
-    subscripts : str
-        As for ``einsum`` with two operands, e.g. ``"ntk,nqk->nqt"``. No letter occurs twice in an operand, and none
-        occurs in only one of them unless it is in the output.
-    a, b : Array
-        With one more axis than letters; of length 1 where the trials share it.
-
-    Returns
-    -------
-    Array
-        Differentiable; its derivative is again a contraction of this kind.
+    ``subscripts``: as for ``einsum`` with two operands, e.g. ``"ntk,nqk->nqt"``. No letter occurs twice in an operand,
+    and none occurs in only one of them unless it is in the output. The trailing axis has length 1 where the trials
+    share an array. The derivative is again a contraction of this kind.
     """
     left, right, out, summed, sizes = _parse(subscripts, a, b)
     num_terms = math.prod(sizes[letter] for letter in summed)

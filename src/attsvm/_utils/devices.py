@@ -25,12 +25,6 @@ def parse_device(name: str, number_of_gpus: int) -> Named:
     """Return the device of a name: "cpu", "gpu" or "cuda", the latter with ":N" for the N-th GPU, counted from 0.
 
     Raises ProblemError, which names the devices that exist, if there is no such device.
-
-    Examples
-    --------
-    >>> from attsvm._utils.devices import parse_device
-    >>> parse_device("cuda:1", number_of_gpus=2)
-    Named(kind='gpu', number=1)
     """
     kind, colon, digits = name.partition(":") if isinstance(name, str) else ("", "", "")
     number = int(digits) if digits.isdecimal() else 0
@@ -43,14 +37,7 @@ def parse_device(name: str, number_of_gpus: int) -> Named:
 
 
 def find_torch_device(name: str | None) -> "torch.device":
-    """Return PyTorch's device of a name. Without a name it is the first GPU, or the CPU if there is none.
-
-    Examples
-    --------
-    >>> from attsvm._utils.devices import find_torch_device
-    >>> find_torch_device("cpu")
-    device(type='cpu')
-    """
+    """Return PyTorch's device of a name. Without a name it is the first GPU, or the CPU if there is none."""
     import torch
 
     gpus = torch.cuda.device_count()

@@ -19,6 +19,7 @@ PLOTS = {
     "problem": "attsvm.plot.problem:problem",
     "run": "attsvm.plot.run:run",
     "solution": "attsvm.plot.solution:solution",
+    "stack run": "attsvm.plot.layers:stack_run",
 }
 """Where the plot of each kind of object is: a function of the object, of options, and of ``ax``."""
 

@@ -14,13 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from attsvm.errors import ProblemError
 
-__all__ = ["Registry", "import_object"]
-
 T = TypeVar("T")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
 
 
 class Registry(Generic[T]):
@@ -29,26 +23,10 @@ class Registry(Generic[T]):
     An extension comes from one of three places: a module of ``package``, which registers it when it is imported; an
     entry point of ``group`` in an installed distribution; or an import path ``package.module:name``.
 
-    Parameters
-    ----------
-    kind : str
-        What the extensions are, for error messages: "norm", "optimizer", ...
-    group : str
-        Name of the entry-point group, "attsvm.norms" for instance.
-    package : str
-        The package whose modules register the built-in extensions. Its modules are imported on first use.
-    check : callable, optional
-        Applied to what an entry point or an import path refers to. It returns the extension, or raises
-        :class:`attsvm.ProblemError`.
-
-    Examples
-    --------
-    >>> from attsvm._utils.extensions import Registry
-    >>> shapes = Registry("shape", group="attsvm.shapes", package="attsvm.errors")
-    >>> shapes.register("square", 4)
-    4
-    >>> shapes.find("square")
-    4
+    ``kind``: what the extensions are, for error messages: "norm", "optimizer", ... ``group``: name of the entry-point
+    group, "attsvm.norms" for instance. ``package``: its modules register the built-in extensions, and are imported on
+    first use. ``check``: applied to what an entry point or an import path refers to. It returns the extension, or
+    raises :class:`attsvm.ProblemError`.
     """
 
     def __init__(self, kind: str, *, group: str, package: str, check: Callable[[object], T] | None = None) -> None:
@@ -61,13 +39,7 @@ class Registry(Generic[T]):
         self._discovering = threading.RLock()
 
     def register(self, name: str, extension: T) -> T:
-        """Add an extension under a name, and return it.
-
-        Raises
-        ------
-        ProblemError
-            If the name is taken by another extension.
-        """
+        """Add an extension under a name, and return it; raises ProblemError if another one has the name."""
         if self._registered.setdefault(name, extension) is not extension:
             raise ProblemError(f"{self.kind}: the name {name!r} is taken")
         return extension
@@ -114,17 +86,10 @@ class Registry(Generic[T]):
         return name in self.names()
 
     def find(self, name: str) -> T:
-        """The extension of this name or import path.
+        """The extension of a name of :meth:`names`, or of an import path ``package.module:name``.
 
-        Parameters
-        ----------
-        name : str
-            A name of :meth:`names`, or ``package.module:name``. Modules in the current folder are found, too.
-
-        Raises
-        ------
-        ProblemError
-            If there is no such extension, or it cannot be imported or is of another kind.
+        Modules in the current folder are found, too. Raises ProblemError if there is no such extension, or it cannot
+        be imported or is of another kind.
         """
         self._discover()
         if name in self._registered:
@@ -162,12 +127,6 @@ def find_named(kind: str, known: Mapping[str, T], name: str, check: Callable[[ob
     """Return what a name of ``known`` or an import path refers to; ``kind`` and ``check`` are those of a registry.
 
     Raises ProblemError if there is no such name, or it cannot be imported or is of another kind.
-
-    Examples
-    --------
-    >>> from attsvm._utils.extensions import find_named
-    >>> find_named("shape", {"square": 4}, "square")
-    4
     """
     return known[name] if name in known else _import(kind, name, known, check)
 
@@ -193,14 +152,7 @@ def _load(kind: str, name: str, load: Callable[[], object], check: Callable[[obj
 
 
 def kind_check(base: type) -> Callable[[object], Any]:
-    """The ``check`` of a registry whose extensions are instances or subclasses of a base class.
-
-    Examples
-    --------
-    >>> from attsvm._utils.extensions import kind_check
-    >>> kind_check(int)(True)
-    True
-    """
+    """The ``check`` of a registry whose extensions are instances or subclasses of a base class."""
 
     def check(found: object) -> Any:
         if isinstance(found, base) or (isinstance(found, type) and issubclass(found, base)):
@@ -229,16 +181,8 @@ def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | No
 def import_object(path: str) -> object:
     """What ``package.module:name`` refers to. Modules in the current folder are found after all others.
 
-    Raises
-    ------
-    ImportError, AttributeError, ValueError
-        If there is no such module or name. A module can also raise any other exception on import.
-
-    Examples
-    --------
-    >>> from attsvm._utils.extensions import import_object
-    >>> import_object("attsvm.norms:Nuclear").__name__
-    'Nuclear'
+    Raises ImportError, AttributeError or ValueError if there is no such module or name, or what a module raises on
+    import.
     """
     module, _, name = path.partition(":")
     here = str(Path.cwd())

@@ -63,10 +63,7 @@ def words_of(declared: Any) -> type[StrEnum] | None:
 def check_fields(result: Any) -> None:
     """Check what a file holds against the declared types of the fields, and the shapes of arrays against each other.
 
-    Raises
-    ------
-    ProblemError
-        If a value does not fit its declaration, or the others.
+    Raises ProblemError if a value does not fit its declaration, or the others.
     """
     batch = result.batch_shape
     shapes: dict[str, tuple[int, ...]] = {}

@@ -12,14 +12,7 @@ from attsvm._utils.memory import free_memory
 
 
 def find_device(name: str | None) -> jax.Device:
-    """Return JAX's device of a name; its default device if there is no name.
-
-    Examples
-    --------
-    >>> from attsvm._utils.jax_devices import find_device
-    >>> find_device("cpu").platform
-    'cpu'
-    """
+    """Return JAX's device of a name; its default device if there is no name."""
     if name is None:
         return default_device()
     gpus = _gpus()

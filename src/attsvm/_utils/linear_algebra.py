@@ -16,10 +16,7 @@ Vectors = Float[np.ndarray, "N k"]
 def svd(matrices: Stack) -> tuple[Stack, Vectors, Stack]:
     """All left singular vectors, the singular values, and all right singular vectors, transposed.
 
-    Raises
-    ------
-    LinAlgError
-        If it fails, as with NaN; so do the others.
+    Raises LinAlgError if it fails, as with NaN; so do the others.
     """
     if len(matrices) != 1 or not matrices.size:
         return np.linalg.svd(matrices)
@@ -95,26 +92,7 @@ def diagonal_of(matrices: Stack) -> Vectors:
 def softmax(
     logits: Float[np.ndarray, "*shape T"], allowed: Bool[np.ndarray, "*shape T"] | None = None
 ) -> Float[np.ndarray, "*shape T"]:
-    """Probabilities over the last axis.
-
-    Parameters
-    ----------
-    logits : ndarray, shape (..., T)
-    allowed : bool ndarray, shape (..., T), optional
-        The entries that take part; all of them by default.
-
-    Returns
-    -------
-    ndarray, shape (..., T)
-        0 where not allowed. A row in which nothing is allowed is zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from attsvm._utils.linear_algebra import softmax
-    >>> softmax(np.array([1.0, 1.0, 5.0]), np.array([True, True, False]))
-    array([0.5, 0.5, 0. ])
-    """
+    """Probabilities over the last axis: 0 where not ``allowed``. A row in which nothing is allowed is zero."""
     if allowed is None:
         exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))

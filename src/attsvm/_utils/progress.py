@@ -87,13 +87,6 @@ def shown(
     """Show the progress of the block if it is wanted. ``name``: what is computed.
 
     It yields the callback for the computation, which returns what the callback of the caller returns.
-
-    Examples
-    --------
-    >>> from attsvm._utils.progress import shown
-    >>> with shown(False, "training", print) as callback:
-    ...     callback("at step 1")
-    at step 1
     """
     if not wanted:
         yield callback
@@ -117,10 +110,7 @@ def shown(
 def reports(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function that has a ``callback``, so that its argument ``progress`` shows how far it is.
 
-    Parameters
-    ----------
-    name : str
-        What the function computes.
+    ``name``: what the function computes.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -146,16 +136,8 @@ def in_draws(
 ) -> Callable[[Any], object] | None:
     """The callback of one of several computations of equal length, in steps of all of them.
 
-    So the time that is left is that of all computations.
-
-    Parameters
-    ----------
-    callback : callable or None
-        Of all computations.
-    draw, draws : int
-        The computation, from 0 on, and how many there are.
-    noun : str
-        What the stages count.
+    So the time that is left is that of all computations. ``draw``, ``draws``: the computation, from 0 on, and how many
+    there are. ``noun``: what the stages count.
 
     Examples
     --------
@@ -207,24 +189,10 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> from attsvm._utils.progress import counted
-    >>> counted(1, "chunk"), counted(2000, "chunk")
-    ('1 chunk', '2,000 chunks')
-    """
+    """A number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def is_recorded(step: int) -> bool:
-    """Return whether a training loop records a step for pages: 0 and powers of two, 21 records in a million steps.
-
-    Examples
-    --------
-    >>> from attsvm._utils.progress import is_recorded
-    >>> [step for step in range(10) if is_recorded(step)]
-    [0, 1, 2, 4, 8]
-    """
+    """Return whether a training loop records a step for pages: 0 and powers of two, 21 records in a million steps."""
     return step.bit_count() <= 1

@@ -81,14 +81,7 @@ class LazyGroup(_PlainFlags, TyperGroup):
 
 
 def attribute_of(name: str) -> str:
-    """The name of the module of a command, and of its function.
-
-    Examples
-    --------
-    >>> from attsvm.cli.app import attribute_of
-    >>> attribute_of("sweep show"), attribute_of("fit-text")
-    ('sweep_show', 'fit_text')
-    """
+    """The name of the module of a command, and of its function."""
     return name.replace("-", "_").replace(" ", "_")
 
 

@@ -9,7 +9,7 @@ import typer
 from attsvm.cli import messages
 from attsvm.cli.inspection_options import Family, Gap, Images, Margins, Queries, TextFile, inspect_arguments
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, written
+from attsvm.cli.shared import command_line, finish, written
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -62,8 +62,7 @@ def compare(
     force: ForceFolder = False,
 ) -> None:
     """Compare trained transformers (the help is HELP)."""
-    limit_threads(threads)
-    command, start = command_line(), time.perf_counter()
+    start = time.perf_counter()
     if len(models) == 1 and (Path(models[0]) / "config.json").is_file():
         raise ProblemError(f"MODEL: expected two models, or a folder with checkpoints, got one model: {models[0]}")
     arguments = inspect_arguments(
@@ -83,7 +82,7 @@ def compare(
     from attsvm.pages.comparison import comparison_page
 
     with written(out, force, (*models, text, images)) as write:
-        from attsvm.inspect.series import inspect_series
+        from attsvm._inspect.series import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
         page = write(
@@ -92,7 +91,7 @@ def compare(
                 tokens,
                 None if sentence is None else sentence - 1,
                 source={"models": series.names, "text": text and str(text), "images": images and str(images)},
-                command=command,
+                command=command_line(),
                 threads=threads,
                 seconds=time.perf_counter() - start,
             )

@@ -39,13 +39,7 @@ _UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass onl
 
 
 def run_command(app: Callable[..., Any]) -> NoReturn:
-    """Run the command line, and end the process. An error gives one line on stderr.
-
-    Parameters
-    ----------
-    app : callable
-        A Typer application.
-    """
+    """Run the command line, a Typer application, and end the process. An error gives one line on stderr."""
     warnings.formatwarning = lambda message, *_, **__: f"attsvm: warning: {' '.join(str(message).split())}\n"
     try:
         ended = app(prog_name="attsvm", standalone_mode=False)
@@ -65,12 +59,7 @@ def run_command(app: Callable[..., Any]) -> NoReturn:
 def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
     """The exit status of a command with such results, after a warning on stderr for each status that is no success.
 
-    Parameters
-    ----------
-    statuses : iterable of str, or mapping of str to int
-        The status of each result, or how many have it.
-    what : str
-        What has them, in the singular.
+    ``statuses``: the status of each result, or how many have it. ``what``: what has them, in the singular.
     """
     counts = Counter(statuses)
     ended = {status: counts[status] for status in Status if counts[status] and not status.is_success}

@@ -8,7 +8,7 @@ import typer
 from attsvm._utils.interruption import on_interruption
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import Device, Json, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, progress
+from attsvm.cli.shared import command_line, finish, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def experiment(
     ] = None,
 ) -> None:
     """Run an experiment (the help is HELP)."""
-    limit_threads(threads)
     torch = _torch()
     if threads is not None:
         torch.set_num_threads(threads)

@@ -21,7 +21,7 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+from attsvm.cli.shared import command_line, finish, progress, result_folder
 from attsvm.datasets.source import source_help
 
 if TYPE_CHECKING:
@@ -106,14 +106,12 @@ def fit(
     force: ForceFolder = False,
 ) -> None:
     """Train attention on a labelled problem."""
-    limit_threads(threads)
-    command = command_line()
     shorthand = [] if classes is None else [f"classes={classes}"]
     options = named_values([*shorthand, *(option or [])])
 
     from attsvm._fit.fit import fit as train_and_compare
+    from attsvm._fit.page import fit_page
     from attsvm._fit.result import Fit
-    from attsvm.pages.fit import fit_page
 
     run: Run | None = None  # run, done, page: what an interrupted command keeps
     done: Fit | None = None
@@ -140,13 +138,13 @@ def fit(
                     callback=callback,
                     keep=keep,
                 )
-            page = fit_page(done, command, threads)
+            page = fit_page(done, command_line(), threads)
             if folder:
                 page.write(folder)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
-                page = fit_page(done, command, threads, interrupted=True)
+                page = fit_page(done, command_line(), threads, interrupted=True)
                 if folder:
                     page.write(folder)
             elif run is not None and folder:

@@ -17,7 +17,7 @@ from attsvm.cli.options import (
     Threads,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, written
+from attsvm.cli.shared import command_line, finish, progress, written
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -80,14 +80,11 @@ def fit_text(
     force: ForceFolder = False,
 ) -> None:
     """Train an attention classifier on labelled texts."""
-    limit_threads(threads)
-    command = command_line()
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
-
-    from attsvm.pages.texts import text_page
 
     with written(out, force, (texts, test, embed)) as write:
         from attsvm._fit.texts.fit_text import fit_text as train_and_compare
+        from attsvm._fit.texts.page import text_page
         from attsvm._fit.texts.text import read_texts
 
         given = read_texts(texts, text, label, names)
@@ -112,6 +109,6 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
-        page = write(text_page(done, source=texts, test=test, command=command, seed=seed, threads=threads))
+        page = write(text_page(done, source=texts, test=test, command=command_line(), seed=seed, threads=threads))
     page.show(json)
     finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))

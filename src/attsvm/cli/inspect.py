@@ -20,7 +20,7 @@ from attsvm.cli.inspection_options import (
     inspect_arguments,
 )
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
+from attsvm.cli.shared import command_line, finish, updated_folder
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -116,8 +116,7 @@ def inspect(
     force: ForceFolder = False,
 ) -> None:
     """Inspect a trained transformer (the help is HELP)."""
-    limit_threads(threads)
-    command, start = command_line(), time.perf_counter()
+    start = time.perf_counter()
     arguments = inspect_arguments(
         [model],
         text,
@@ -137,7 +136,7 @@ def inspect(
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
-        from attsvm.inspect.saved_models import SavedModel
+        from attsvm._inspect.saved_models import SavedModel
         from attsvm.pages.inspection import InspectionPages, finished_words
 
         saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)
@@ -152,7 +151,7 @@ def inspect(
             # without margins, a page before the others are inspected would only delay them
             waits=not margins and bool(with_twin or checkpoints),
             source={"model": model, "text": text and str(text), "images": images and str(images)},
-            command=command,
+            command=command_line(),
             threads=threads,
         )
         try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from attsvm._utils.progress import SECONDS_A_LINE, shown
+from attsvm.cli.options import limit_threads
 from attsvm.errors import ProblemError
 
 
@@ -45,13 +46,14 @@ def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[
 
 
 def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a command with the options ``--quiet`` and ``--verbose``."""
+    """The function of a command with the options ``--quiet`` and ``--verbose``; its ``--threads`` limit the process."""
 
     @wraps(function)
     def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
         if quiet and verbose:
             raise ProblemError("--quiet, --verbose: expected one of them, got both")
         with _printed(Level.QUIET if quiet else Level.VERBOSE if verbose else Level.NORMAL):
+            limit_threads(options.get("threads"))
             return function(**options)
 
     own = [*signature(function).parameters.values()]

@@ -6,7 +6,7 @@ import typer
 
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, written
+from attsvm.cli.shared import command_line, finish, progress, written
 
 HELP = """
 CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
@@ -46,14 +46,11 @@ def next_token(
     force: ForceFolder = False,
 ) -> None:
     """Predict which words of a context attention copies."""
-    limit_threads(threads)
-    command = command_line()
-
-    from attsvm.pages.next_token import next_token_page
     from attsvm.results import Status
 
     with written(out, force, (corpus,)) as write:
         from attsvm._fit.texts.corpus import read_corpus, texts_hash
+        from attsvm._fit.texts.next_token import next_token_page
         from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
 
         options = NextWordOptions(
@@ -70,7 +67,9 @@ def next_token(
         texts = read_corpus(corpus, text)
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
-        page = write(next_token_page(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads))
+        page = write(
+            next_token_page(done, source=corpus, sha256=texts_hash(texts), command=command_line(), threads=threads)
+        )
     page.show(json)
     statuses = [word["status"] for word in page.numbers["last_words"] if word["status"] != Status.INFEASIBLE]
     finish(out, "index.html and result.json", exit_status(statuses, "graph-SVM"))

@@ -1,11 +1,13 @@
 """Options that several commands have."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for page, figures and results.")]
@@ -48,3 +50,16 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
             raise ProblemError(f"{option}: expected each name once, got {name} twice")
         found[name] = value
     return found
+
+
+def limit_threads(threads: int | None) -> None:
+    """Limit the process to its first ``threads`` cores, before a thread pool starts."""
+    if threads is None:
+        return
+    check_integer("--threads", threads, 1, 2**16)
+    os.environ["ATTSVM_THREADS"] = str(threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    threadpool_limits(threads)

@@ -8,7 +8,7 @@ import typer
 from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, written
+from attsvm.cli.shared import command_line, finish, progress, written
 
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
@@ -59,8 +59,6 @@ def profile(
     force: ForceFolder = False,
 ) -> None:
     """Find the norm whose margin an optimizer maximises."""
-    limit_threads(threads)
-    command = command_line()
     options = option_values(option or [])
 
     import jax
@@ -86,6 +84,6 @@ def profile(
                 device=device,
                 callback=callback,
             )
-        page = write(profile_page(found, command=command, threads=threads))
+        page = write(profile_page(found, command=command_line(), threads=threads))
     print(dumps(page.numbers) if json else found)
     finish(out, "index.html, figures, result.json and profile.npz")

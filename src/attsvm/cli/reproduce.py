@@ -9,7 +9,7 @@ from attsvm._utils.interruption import on_interruption
 from attsvm._utils.progress import duration
 from attsvm.cli import completion
 from attsvm.cli.options import Device, Json, Threads, named_values
-from attsvm.cli.shared import command_line, finish, limit_threads, progress
+from attsvm.cli.shared import command_line, finish, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from attsvm.papers import Figure
     from attsvm.papers.page import Card
-
-_LISTED = ("name", "title", "seconds")
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -69,13 +67,11 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Measure figures and tables of the papers again (the help is HELP)."""
-    limit_threads(threads)
-
     from rich.console import Console
 
     from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
-    from attsvm.pages.plain import command_result, dumps
+    from attsvm.pages.plain import dumps
     from attsvm.pages.schemas.papers import FigureListResult, FiguresResult
     from attsvm.papers.page import page
     from attsvm.papers.run import chosen, claim
@@ -86,8 +82,7 @@ def reproduce(
     if list_all:
         known = list(chosen(["all"]).values())
         if json:
-            listed = [{field: getattr(figure, field) for field in _LISTED} for figure in known]
-            print(dumps(command_result(FigureListResult, command_line(), {"figures": listed})))
+            print(dumps(FigureListResult.fill({"figures": known}, command=command_line())))
         else:
             _list(console, known)
         return
@@ -109,7 +104,7 @@ def reproduce(
     with atomic_write(out / "index.html") as stream:
         stream.write(page(cards, command).encode())
     if json:
-        print(dumps(command_result(FiguresResult, command, {"figures": {card.name: card.numbers for card in cards}})))
+        print(dumps(FiguresResult.fill({"figures": {card.name: card.numbers for card in cards}}, command=command)))
     finish(out, "index.html, figures and numbers")
 
 

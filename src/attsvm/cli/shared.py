@@ -1,7 +1,6 @@
-"""What several commands do: limit threads, show progress, claim the folder of a result."""
+"""What several commands do: show progress, claim the folder of a result."""
 
 import contextlib
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attsvm._utils.checks import check_integer
 from attsvm._utils.interruption import check_interrupted, keeping_steps, on_interruption
 from attsvm.cli import messages
 
@@ -21,19 +19,6 @@ if TYPE_CHECKING:
 def command_line() -> str:
     """The command that is running, for results and captions."""
     return shlex.join(["attsvm", *sys.argv[1:]])
-
-
-def limit_threads(threads: int | None) -> None:
-    """Limit the process to the first ``threads`` cores that it may use. Call it before a thread pool starts."""
-    if threads is None:
-        return
-    check_integer("--threads", threads, 1, 2**16)
-    os.environ["ATTSVM_THREADS"] = str(threads)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    threadpool_limits(threads)
 
 
 def announce(out: Path | None) -> None:

@@ -1,5 +1,6 @@
 """``attsvm solve``: solve the Att-SVM of a selection in a problem file."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,7 +8,8 @@ import typer
 from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
-from attsvm.cli.shared import announce, command_line, finish, limit_threads
+from attsvm.cli.shared import announce, command_line, finish
+from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
 from attsvm.pages.folder import check_file
 
@@ -17,7 +19,8 @@ HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and optionally queries, keys,
 mask, query_mask (and labels and head for `--selected optimal`). The selection is a file `.npy`, or `.npz` with the name
 `selected`. It holds one integer for each query, or one boolean for each query and token. `--selected optimal` selects
-the optimal tokens under the labels and the head of the problem.
+the optimal tokens under the labels and the head of the problem. Margins other than 1 for single tokens, and weights
+from which the norm is measured, are arguments in Python: `attsvm.solve_svm(problem, selected, required=, center=)`.
 
 An infeasible selection is a result, with a proof. The exit status is 3 if a solution is `inaccurate`.
 
@@ -37,7 +40,9 @@ Examples:
 
 def solve(
     problem_file: ProblemFile,
-    selected: Annotated[str, typer.Option(metavar="FILE|optimal", help="The token that each query selects.")],
+    selected: Annotated[
+        str | None, typer.Option(metavar="FILE|optimal", help="The token that each query selects.  [required]")
+    ] = None,
     norm: Annotated[
         str,
         typer.Option(
@@ -61,7 +66,9 @@ def solve(
     json: Json = False,
 ) -> None:
     """Solve the Att-SVM of a selection."""
-    limit_threads(threads)
+    if selected is None or (selected != "optimal" and Path(selected).suffix not in (".npy", ".npz")):
+        got = "none" if selected is None else repr(selected)
+        raise ProblemError(f"--selected: expected `optimal`, or a file .npy or .npz, got {got}")
     check_file(out, force, (problem_file, selected, relaxed))
     announce(out)
 

@@ -19,7 +19,7 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import announce, command_line, finish, limit_threads, progress
+from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
 from attsvm.pages.folder import check_file
@@ -52,6 +52,8 @@ Examples:
     attsvm train prompt.npz --attention key_prompt --seed 1
 
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
+
+    attsvm train problem.npz --optimizer steepest_descent --option norm=spectral --option weight_decay=0.1
 
     attsvm train problem.npz --optimizer my_package.optimizers:mine --option momentum=0.9
 
@@ -113,7 +115,6 @@ def train(
     json: Json = False,
 ) -> None:
     """Train softmax attention on a problem file."""
-    limit_threads(threads)
     check_file(out, force, (problem_file, init))
     announce(out)
     named = {"learning_rate": learning_rate, "p": p}

@@ -1,4 +1,9 @@
-"""The worked examples of the papers, with their exact numbers."""
+"""The worked examples of the papers, with their exact numbers.
+
+- Token selection: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*.
+- Transformers: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+- Mirror descent: Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*.
+"""
 
 from importlib.resources import as_file, files
 
@@ -12,22 +17,20 @@ _BY_LAST = np.array([0.0, 0.0, 1.0])
 
 
 def one_sequence(local: bool = False) -> Problem:
-    """One sequence of three tokens in the plane, with one or two locally optimal tokens.
+    """One sequence of three tokens in the plane, with one or two locally optimal tokens: token selection, figure 1.
 
     ``local``: lower the score of the third token, so that the second token is locally optimal as well as the first.
 
     Returns tokens of shape (1, 3, 3): two coordinates and the score. The keys are the coordinates.
-
-    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 1.
     """
     tokens = np.array([[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, 0.0 if local else 0.9]]])
     return Problem(tokens, labels=[1.0], head=_BY_LAST, keys=_in_plane(tokens))
 
 
 def several_sequences() -> Problem:
-    """Three sequences of seven tokens in the plane. All tokens that are not optimal have equal scores.
+    """Three sequences of seven tokens in the plane, whose tokens that are not optimal have equal scores.
 
-    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 2.
+    Token selection, figure 2.
     """
     plane = np.array(
         [
@@ -66,11 +69,9 @@ def several_sequences() -> Problem:
 
 
 def joint_prompt(slack: bool = False) -> Problem:
-    """Three sequences of two tokens, without a head, for training the prompt and the head together.
+    """Three sequences of two tokens, without a head, for joint training with the prompt: token selection, figure 3.
 
     ``slack``: move the third sequence's token away, so that it is not a support vector of the head.
-
-    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 3.
     """
     kept = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 1.5 if slack else 1.0]])
     tokens = np.stack([np.zeros_like(kept), kept], axis=1)
@@ -80,10 +81,8 @@ def joint_prompt(slack: bool = False) -> Problem:
 def unequal_scores(ratio: float) -> Problem:
     """Two sequences of two tokens whose scores differ by a factor C, on which the choice of the loss matters.
 
-    ``ratio``: C, the score of the optimal token of the first sequence. That of the second is 1.
-
-    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, comparison
-    of losses in the appendix.
+    ``ratio``: C, the score of the optimal token of the first sequence. That of the second is 1. Token selection,
+    comparison of losses in the appendix.
     """
     tokens = np.array([[[0.0, 0.0, 0.0], [1.0, 1.0, ratio]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]])
     return Problem(tokens, labels=np.ones(2), head=_BY_LAST, keys=_in_plane(tokens))
@@ -95,10 +94,9 @@ def in_the_plane(num_tokens: int = 3, self_attention: bool = False) -> Problem:
     The Frobenius and the nuclear Att-SVM of the optimal tokens differ clearly. ``num_tokens``: 3 or 5.
     ``self_attention``: the query of a sequence is its first token, z = x_1, in place of the published one.
 
-    Raises ProblemError if ``num_tokens`` is not 3 or 5.
+    Transformers, the figures of paths; seeds 1 and 3 of the published code.
 
-    References: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, the figures of
-    paths; seeds 1 and 3 of the published code.
+    Raises ProblemError if ``num_tokens`` is not 3 or 5.
     """
     if num_tokens == 3:
         tokens = [
@@ -133,20 +131,15 @@ def in_the_plane(num_tokens: int = 3, self_attention: bool = False) -> Problem:
 
 
 def joint_mirror() -> Problem:
-    """Two sequences of three tokens, without a head, for training W and the head together by mirror descent.
-
-    References: Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, joint training of W
-    and v.
-    """
+    """Two sequences of three tokens, without a head: mirror descent, joint training of W and v."""
     tokens = np.array([[[-2.7, 1.2], [1.4, 2.1], [1.3, -0.1]], [[0.4, -2.2], [-1.1, -0.4], [0.9, 0.1]]])
     return Problem(tokens, labels=[1.0, -1.0], queries=tokens[:, 0])
 
 
 def mirror_path() -> tuple[Problem, np.ndarray]:
-    """Return the random problem (n = 6, T = 8, d = 10) of a published run of mirror descent on W, and W at its start.
+    """Return the random problem (n = 6, T = 8, d = 10) of a published run, and W at its start.
 
-    References: Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, the paths of W;
-    seed 1 of the published code.
+    Mirror descent, the paths of W; seed 1 of the published code.
     """
     with as_file(files(__package__) / "mirror_path.npz") as path, np.load(path, allow_pickle=False) as stored:
         arrays = {name: stored[name].astype(np.float64) for name in stored.files}

@@ -15,6 +15,7 @@ def random_problem(
     *,
     num_queries: int | None = None,
     num_heads: int | None = None,
+    key_groups: int | None = None,
     batch: tuple[int, ...] = (),
     prompt: bool = False,
     self_attention: bool = False,
@@ -31,6 +32,8 @@ def random_problem(
         Q, the number of queries per sequence. By default there is one query and no query axis.
     num_heads : int, optional
         H, the number of attention heads, each with a head v_h. By default one, without an axis of heads.
+    key_groups : int, optional
+        The number of groups of attention heads that share their keys, as of :class:`attsvm.Problem`.
     batch : tuple of int, optional
         Shape of the batch axes: independent problems in one object.
     prompt : bool
@@ -94,4 +97,4 @@ def random_problem(
         queries = tokens[..., 0, :] if num_queries is None else tokens[..., :num_queries, :]
     elif not prompt:
         queries = unit(num_sequences, *queries_per_sequence, dim)
-    return Problem(tokens, labels=labels, queries=queries, head=head, num_heads=num_heads)
+    return Problem(tokens, labels=labels, queries=queries, head=head, num_heads=num_heads, key_groups=key_groups)

@@ -60,7 +60,7 @@ def stack(problems: Iterable[Problem]) -> Problem:
     each = list(problems)
     given = [name for name in ARRAY_NAMES if getattr(each[0], name) is not None]
     arrays = {name: np.stack([getattr(problem, name) for problem in each]) for name in given}
-    return Problem(**arrays, num_heads=each[0].num_heads)
+    return Problem(**arrays, num_heads=each[0].num_heads, key_groups=each[0].key_groups)
 
 
 def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -308,7 +308,8 @@ class SequenceClassifier(Learned):
         >>> bool(roc_auc_score(bags.test_digits == 9, scores) > 0.8)
         True
         """
-        given, scores = self._scored(X, mask)
+        given = self._read(X, mask)
+        scores = self._token_outputs(self._mapped(given))
         if class_ is None and len(self.classes_) > 2:
             return given.restore(scores, self.classes_)
         column = self._column(class_)
@@ -359,10 +360,6 @@ class SequenceClassifier(Learned):
     def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
         given = self._read(X, mask)
         return given, self._decision(self._mapped(given))
-
-    def _scored(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
-        given = self._read(X, mask)
-        return given, self._token_outputs(self._mapped(given))
 
     @abstractmethod
     def _output(self, sequences: Sequences) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Prompt attention as a scikit-learn classifier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ class AttentionClassifier(SequenceClassifier):
     Parameters
     ----------
     {shared parameters}
+    norm : {"frobenius", "l<p>", "linf"}, optional
+        Train with the optimizer whose direction has the largest margin in this norm, in place of ``optimizer``:
+        gradient descent, mirror descent with this p > 1, or Adam. :func:`attsvm.recommend` compares norms.
 
     Attributes
     ----------
@@ -85,6 +88,8 @@ class AttentionClassifier(SequenceClassifier):
     >>> bool(nines[range(1000), place][bags.test_labels == 1].mean() > 0.8)
     True
     """
+
+    norm: str | None = field(default=None, kw_only=True)
 
     @property
     def path_(self) -> dict[int, Model]:

@@ -108,17 +108,12 @@ class DetectorClassifier(SequenceClassifier):
 
         Parameters
         ----------
-        X, mask
-            As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
+        X, mask, slack, max_sequences
+            As for :meth:`attsvm.AttentionClassifier.margin_report`.
         detector : int, optional
             By default the one with the largest weight.
         class_ : optional
             The class of the detector; required for more than two classes.
-        slack : float, optional
-            C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
-            infeasible.
-        max_sequences : int
-            If there are more sequences, this many are drawn with ``random_state``.
 
         Returns
         -------

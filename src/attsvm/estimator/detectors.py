@@ -135,11 +135,3 @@ class Detectors(Network):
             return super().log_probability(decision)
         each = log_expit(decision)
         return np.asarray(each - np.logaddexp.reduce(each, axis=1, keepdims=True))
-
-    def probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
-        """The exponential of its logarithm."""
-        return (
-            super().probability(decision)
-            if decision.shape[1] == 1
-            else np.asarray(np.exp(self.log_probability(decision)))
-        )

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
@@ -49,4 +48,4 @@ class Network(ABC):
 
     def probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
         """Probability of each class."""
-        return softmax(np.column_stack([np.zeros(len(decision)), decision]) if decision.shape[1] == 1 else decision)
+        return np.asarray(np.exp(self.log_probability(decision)))

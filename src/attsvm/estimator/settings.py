@@ -14,6 +14,7 @@ from attsvm._utils.checks import MOST_STEPS, as_number, check_integer
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
+from attsvm.norms import Lp, parse_norm
 from attsvm.optimizers import gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
@@ -64,8 +65,9 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         value = getattr(estimator, name)
         if not isinstance(value, kind) or isinstance(value, bool) or not fits(value):
             raise ProblemError(f"{name}: expected {description}, got {value!r}")
+    name, p = _geometry(estimator)
     return Settings(
-        optimizer=_optimizer(estimator.optimizer, _rate(estimator), float(estimator.p)),
+        optimizer=_optimizer(name, _rate(name, estimator), p),
         alpha=float(estimator.alpha),
         batch_size=int(estimator.batch_size),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
@@ -77,11 +79,26 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
     )
 
 
-def _rate(estimator: Any) -> float | None:
+def _geometry(estimator: Any) -> tuple[Any, float]:
+    """The optimizer and its p: those of ``norm``, if the estimator has one, otherwise its own."""
+    norm = getattr(estimator, "norm", None)
+    if norm is None:
+        return estimator.optimizer, float(estimator.p)
+    parsed = parse_norm(norm)
+    if not isinstance(parsed, Lp) or parsed.p == 1:
+        raise ProblemError(f"norm: expected None, 'frobenius', or 'l<p>' with p > 1 up to 'linf', got {norm!r}")
+    if estimator.optimizer != "adam":
+        raise ProblemError(f"norm: expected None with optimizer={estimator.optimizer!r}, which has its own norm")
+    if parsed.p == np.inf:
+        return "adam", float(estimator.p)
+    return ("gradient_descent" if parsed.p == 2 else "mirror_descent"), parsed.p
+
+
+def _rate(name: Any, estimator: Any) -> float | None:
     """The learning rate, or what the estimator has as default for this optimizer, if anything."""
     rate: float | None = estimator.learning_rate
-    if rate is None and isinstance(estimator.optimizer, str):
-        return getattr(estimator, "_learning_rates", {}).get(estimator.optimizer)
+    if rate is None and isinstance(name, str):
+        return getattr(estimator, "_learning_rates", {}).get(name)
     return rate
 
 

@@ -14,8 +14,9 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     raise ModuleNotFoundError(text, name=missing.name) from missing
 
 from attsvm.inspect.comparison import compare
+from attsvm.inspect.edits import Edit, EditReport, Scan
 from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.families import FAMILIES, Family, Layout
+from attsvm.inspect.families import FAMILIES, Cache, Family, Layout
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.monitoring import AttentionMonitor
 from attsvm.inspect.result import Inspection
@@ -23,10 +24,14 @@ from attsvm.inspect.result import Inspection
 __all__ = [
     "FAMILIES",
     "AttentionMonitor",
+    "Cache",
+    "Edit",
+    "EditReport",
     "Explanation",
     "Family",
     "Inspection",
     "Layout",
+    "Scan",
     "compare",
     "inspect",
 ]

@@ -1,7 +1,7 @@
 """Run a model and record the inputs of its attention layers, a few layers and a few sequences at a time."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import AttentionCalls
 from attsvm.inspect.families.masks import allowed_tokens, biases_of
 from attsvm.inspect.families.matrices import as_array
-from attsvm.inspect.layers import AttentionLayer, LayerInputs
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.model_calls import call_model, chunks, evaluating
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.weights import Layer, Projections
@@ -49,74 +48,45 @@ class _LastLayerDone(Exception):
 
 
 class _Recorder:
-    """Hooks of one pass: what enters each layer, in chunks of sequences."""
+    """What enters each layer in a pass of the model, in chunks of sequences."""
 
-    def __init__(self, layers: list[AttentionLayer], sampler: Sampler, calls: AttentionCalls) -> None:
-        self.sampler, self.calls = sampler, calls
-        self.left = {layer.name for layer in layers}
+    def __init__(self, layers: list[AttentionLayer], sampler: Sampler) -> None:
+        self.layers, self.sampler = layers, sampler
         self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
-        self.arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.left: set[str] = set()  # layers that have not run yet
         self.stops = True  # whether the pass ends after the last layer that it records
         self.first_sequence = 0
 
-    def before(
-        self, layer: AttentionLayer, args: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Keep the arguments of a call."""
-        if layer.name in self.arguments:
-            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
-        self.arguments[layer.name] = layer.family.prepared(args, keywords)
-        self.calls.calls.clear()
-        return self.arguments[layer.name]
-
-    def after(self, layer: AttentionLayer, output: Any) -> None:
+    def read(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         """Record a call, and stop the pass once all layers have run, in whatever order."""
-        inputs = layer.read(*self.arguments[layer.name], output, self.calls.take(layer.name))
-        earlier = self.parts[layer.name]
+        if layer.name not in self.left:
+            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
+        call, earlier = inputs(), self.parts[layer.name]
         projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer.name, projections, inputs, self.sampler, self.first_sequence))
+        earlier.append(_recorded(layer.name, projections, call, self.sampler, self.first_sequence))
         self.left.discard(layer.name)
         if not self.left and self.stops:
             raise _LastLayerDone
 
-    @contextlib.contextmanager
-    def attached(self, layer: AttentionLayer) -> Iterator[None]:
-        """The hooks of one layer, removed afterwards."""
-        hooks = [
-            layer.module.register_forward_pre_hook(
-                lambda _, args, keywords: self.before(layer, args, keywords), with_kwargs=True
-            ),
-            # before the hook of FSDP, which takes the weights away
-            layer.module.register_forward_hook(lambda _, __, output: self.after(layer, output), prepend=True),
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+    def run(self, model: nn.Module, piece: Any, stops: bool) -> None:
+        """Run the model on a chunk."""
+        self.left, self.stops = set(self.parts), stops
+        with contextlib.suppress(_LastLayerDone):
+            call_model(model, piece)
+        missing = next((layer.name for layer in self.layers if layer.name in self.left), None)
+        if missing is not None:
+            raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
+        self.first_sequence += len(self.parts[self.layers[0].name][-1].allowed)
 
 
 def _run(
     model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler, to_the_end: bool
 ) -> dict[str, list[Layer]]:
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(evaluating(model))
-        recorder = _Recorder(layers, sampler, stack.enter_context(AttentionCalls()))
-        stack.enter_context(recorder.calls.with_interface())
-        for layer in layers:
-            stack.enter_context(recorder.attached(layer))
-        for piece in chunks(batch):
-            recorder.arguments.clear()
-            recorder.left = {layer.name for layer in layers}
+    recorder = _Recorder(layers, sampler)
+    with torch.no_grad(), evaluating(model), reading(layers, recorder.read, with_attention=True):
+        for number, piece in enumerate(chunks(batch)):
             # a module that several layers share is found where it runs again
-            recorder.stops = not to_the_end or recorder.first_sequence > 0
-            with contextlib.suppress(_LastLayerDone):
-                call_model(model, piece)
-            missing = [layer.name for layer in layers if layer.name not in recorder.arguments]
-            if missing:
-                raise ProblemError(f"model: does not run its attention layer {missing[0]} on this batch")
-            recorder.first_sequence += len(recorder.parts[layers[0].name][-1].allowed)
+            recorder.run(model, piece, stops=not to_the_end or number > 0)
     return recorder.parts
 
 
@@ -173,7 +143,7 @@ def _recorded(
             f"model: {name}: its attention differs from that of its queries, keys and mask by"
             f" {part.rebuilt_error.max():.1g}; it depends on something that cannot be read"
         )
-    return part if call.query.dtype == torch.float64 else part.in_single()
+    return part
 
 
 def _rebuilt_error(part: Layer, own: Tensor, at: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A causal test of a reason: parts of the residual stream are taken from random tokens in the running model."""
+"""A causal test of a reason: parts of the residual stream are taken from random tokens."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Progress
@@ -16,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.logit_split import decisions, pattern_of
 from attsvm.inspect.model_calls import evaluating
-from attsvm.inspect.residual import Reached, Residual, Streams, other_streams, residual_stream
+from attsvm.inspect.residual import Residual, other_queries_and_keys, residual_stream
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 
@@ -28,6 +27,10 @@ LEAST = 0.5
 
 LEAST_CHANGE = 0.05
 """Resampling everything has to lower the score by at least this share of it; else there is no reason to test."""
+
+
+Stream = Float[np.ndarray, "n T d"]
+"""What queries or keys are made from."""
 
 
 class Reason(NamedTuple):
@@ -52,7 +55,7 @@ class CausalTest:
     query, key : list of str
         Origins of the reason.
     score : float
-        Of the running model: the mean attention to the decided tokens, or what ``measure`` returns.
+        As the model is: the mean attention to the decided tokens, or what ``measure`` returns.
     resampled : float
         The score when every origin of queries and keys is resampled.
     alone : float
@@ -109,12 +112,11 @@ class Running:
     """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
 
     source: Source
-    layer: int
+    index: int  # of the layer
     heads: tuple[int, ...]
     residual: Residual
-    targets: Tensor  # shape (n, heads, Q, T), the tokens that the heads decide for
-    places: Tensor  # shape (tokens, 2), sequence and place of every token
-    means: tuple[Tensor, Tensor]  # shapes (d_q,) and (d,), of what the queries and the keys are made from
+    layer: Layer  # with all queries, so that column q is the query at place q
+    targets: Bool[np.ndarray, "n heads T T"]  # the tokens that the heads decide for
     measure: Callable[[Any], float] | None
     score: float = 0.0  # score, resampled: as those of :class:`CausalTest`
     resampled: float = 0.0
@@ -123,7 +125,7 @@ class Running:
     def of(
         cls,
         source: Source,
-        layer: int,
+        index: int,
         heads: tuple[int, ...],
         pattern: str | None,
         *,
@@ -134,16 +136,12 @@ class Running:
 
         Raises ProblemError if that makes no difference, so that there is no reason to test.
         """
-        captured, targets = _decided(source, layer, heads, pattern)
-        seen = captured.allowed.any(axis=1)
-        means = captured.queries[captured.positions >= 0].mean(axis=0), captured.tokens[seen].mean(axis=0)
-        residual = residual_stream(source.model, source.batch, source.layers[layer])
-        places = torch.as_tensor(np.argwhere(seen))
-        query, key = (torch.as_tensor(mean) for mean in means)
-        running = cls(source, layer, heads, residual, torch.as_tensor(targets), places, (query, key), measure)
-        score = running.scored((None, None))
-        nothing = frozenset[str]()
-        resampled = running.scored(running.streams(Reason(nothing, nothing), np.random.default_rng(seed)))
+        layer, targets = _decided(source, index, heads, pattern)
+        residual = residual_stream(source.model, source.batch, source.layers[index])
+        running = cls(source, index, heads, residual, layer, targets, measure)
+        score = running.scored(None, None)
+        nothing, generator = frozenset[str](), np.random.default_rng(seed)
+        resampled = running.scored(*(running._stream(side, nothing, generator) for side in (0, 1)))
         if not score - resampled >= LEAST_CHANGE * abs(score):
             raise ProblemError(
                 f"explanation: expected attention that depends on what queries and keys are made from, but the score is"
@@ -175,42 +173,46 @@ class Running:
     def _scores(self, reason: Reason, generator: np.random.Generator) -> tuple[float, float, float]:
         """With everything but the reason resampled, and with the reason resampled on either side."""
         every = frozenset(self.residual.origins)
-        scores = [self.scored(self.streams(reason, generator))]
+        scores = [self.scored(*(self._stream(side, origins, generator) for side, origins in enumerate(reason)))]
         for side, origins in enumerate(reason):
             if CONSTANT in origins:
                 scores.append(np.nan)
                 continue
-            streams: list[Tensor | None] = [None, None]
+            streams: list[Stream | None] = [None, None]
             streams[side] = self._stream(side, every - origins, generator)
-            scores.append(self.scored((streams[0], streams[1])))
+            scores.append(self.scored(*streams))
         return scores[0], scores[1], scores[2]
 
-    def streams(self, own: Reason, generator: np.random.Generator) -> Streams:
-        """What the layer makes its queries and its keys from, with all but these origins resampled."""
-        return self._stream(0, own.query, generator), self._stream(1, own.key, generator)
-
-    def _stream(self, side: int, own: frozenset[str], generator: np.random.Generator) -> Tensor:
-        n, _, _, T = self.targets.shape
+    def _stream(self, side: int, own: frozenset[str], generator: np.random.Generator) -> Stream:
+        """What the queries (side 0) or keys are made from, with all but these origins of random tokens."""
+        n, T, _ = self.layer.tokens.shape
+        seen = self.layer.allowed.any(axis=1)
         if CONSTANT in own:
-            return self.means[side].expand(n, T, -1)
-        drawn = torch.as_tensor(generator.integers(len(self.places), size=(n, T)))
-        return self.residual.mixed(self.places[drawn], own.__contains__)
+            of_side = (self.layer.queries[self.layer.positions >= 0], self.layer.tokens[seen])[side]
+            return np.broadcast_to(of_side.mean(axis=0), self.layer.tokens.shape)
+        places = np.argwhere(seen)
+        drawn = torch.as_tensor(places[generator.integers(len(places), size=(n, T))])
+        return self.residual.mixed(drawn, own.__contains__).numpy()
 
-    def scored(self, streams: Streams) -> float:
-        """Run the model with these streams for the queries and keys of the heads."""
-        module, ends, output = self.source.layers[self.layer].module, self.measure is None, None
-        with (
-            torch.no_grad(),
-            evaluating(self.source.model, "sdpa"),
-            other_streams(module, self.heads, streams, ends) as calls,
-            contextlib.suppress(Reached),
-        ):
-            output = self.source.run()
-        if self.measure is not None:
-            return check_number("measure", self.measure(output), "a finite number")
-        attention = calls[-1].attention()[:, list(self.heads)].double().cpu()
-        shares = (attention * self.targets).sum(dim=-1)[self.targets.any(dim=-1)]
-        return float(shares.mean())
+    def scored(self, queries: Stream | None, keys: Stream | None) -> float:
+        """The score if the heads make their queries and their keys from other streams; None leaves a side as it is."""
+        layer = replace(
+            self.layer,
+            queries=self.layer.queries if queries is None else queries,
+            tokens=self.layer.tokens if keys is None else keys,
+        )
+        if self.measure is None:
+            attention = np.stack([layer.probabilities(head) for head in self.heads], axis=1)
+            shares = (attention * self.targets).sum(axis=-1)[self.targets.any(axis=-1)]
+            return float(shares.mean())
+        model = self.source.model
+        with torch.no_grad(), evaluating(model, "sdpa"), contextlib.ExitStack() as stack:
+            if not (queries is None and keys is None):
+                made = zip(*(layer.projected(head, layer.tokens, layer.queries) for head in self.heads), strict=True)
+                other_keys, other_queries = (torch.as_tensor(np.stack(of_heads, axis=1)) for of_heads in made)
+                module = self.source.layers[self.index].module
+                stack.enter_context(other_queries_and_keys(module, self.heads, other_queries, other_keys))
+            return check_number("measure", self.measure(self.source.run()), "a finite number")
 
 
 def _decided(

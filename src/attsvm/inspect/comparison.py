@@ -111,12 +111,11 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
     --------
     >>> import torch
     >>> import attsvm.torch
-    >>> from attsvm.inspect.attention_only import AttentionOnly
-    >>> _ = torch.manual_seed(0)
-    >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-    >>> one, other = (attsvm.inspect.inspect(AttentionOnly(), batch, margins=False) for _ in range(2))
+    >>> tokens = torch.randn(3, 4, 8)
+    >>> models = [torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)]
+    >>> one, other = (attsvm.inspect.inspect(model, (tokens,) * 3, margins=False) for model in models)
     >>> len(attsvm.inspect.compare(one, other).heads)
-    8
+    2
     """
     if first.positions.shape != second.positions.shape or (first.positions != second.positions).any():
         raise ProblemError(

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.stream import CONSTANT, Parts
 from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
-from attsvm.inspect.residual import residual_stream
+from attsvm.inspect.residual import Residual, residual_stream
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 
@@ -63,6 +63,8 @@ class Explanation:
         The pattern of the decisions, such as "induction"; see :meth:`attsvm.inspect.Inspection.explain`.
     source : Source
         The model and the batch.
+    features : tuple of str
+        The origins that were given by their vectors.
 
     See Also
     --------
@@ -87,11 +89,11 @@ class Explanation:
 
     Examples
     --------
-    >>> import torch
+    >>> import torch, transformers
     >>> import attsvm.torch
-    >>> from attsvm.inspect.attention_only import AttentionOnly
     >>> _ = torch.manual_seed(0)
-    >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+    >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+    >>> model, tokens = transformers.GPT2Model(config).double(), torch.randint(64, (4, 16))
     >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
     >>> explanation = inspection.explain(1, [0])
     >>> explanation.error < 1e-12
@@ -112,6 +114,7 @@ class Explanation:
     groups: dict[str, list[str]]
     pattern: str | None
     source: Source
+    features: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         heads = ", ".join(f"{self.layer}.{head}" for head in self.heads)
@@ -175,7 +178,7 @@ class Explanation:
         seed: int = 0,
         progress: bool = False,
     ) -> CausalTest:
-        """Test on other sequences whether a reason is sufficient and necessary, in the running model.
+        """Test on other sequences whether a reason is sufficient and necessary.
 
         The queries of the heads are made from the origins ``query`` and their keys from the origins ``key`` of each
         token itself, and from all other origins of random tokens of the batch (sufficiency); or these origins are of
@@ -193,8 +196,9 @@ class Explanation:
             Number of random reasons of equal size that share no origin with this one on the same side. Each has a
             resampling of its own. Where few origins are left, some occur several times, or are smaller.
         measure : callable, optional
-            A number that decreases if the heads fail, from the output of the model. By default the mean attention to
-            the selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
+            A number that decreases if the heads fail, from the output of the model. The model then runs with the
+            changed queries and keys, by ``scaled_dot_product_attention``. By default the mean attention to the
+            selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
         seed : int
             Of the resampling and the controls.
         progress : bool
@@ -207,22 +211,26 @@ class Explanation:
         Raises
         ------
         ProblemError
-            If there are no such groups, resampling everything lowers the score by less than 5 % (as for heads that
-            attend evenly, or by rotary positions alone), or the attention of the model is not one call of
-            ``scaled_dot_product_attention``.
+            If there are no such groups, the explanation has origins that were given by vectors, or resampling
+            everything lowers the score by less than 5 %, as for heads that attend evenly, or by rotary positions alone.
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (16, 16))
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.5)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (16, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens[:8]}, margins=False)
         >>> test = inspection.explain(1, 0).test({"input_ids": tokens[8:]}, controls=2)
         >>> len(test.control_necessity)
         2
         """
+        if self.features:
+            raise ProblemError(
+                "origins: expected an explanation by parts of the model, which can be resampled, got"
+                f" {self.features[0]!r}"
+            )
         if query is None or key is None:
             best = self.pairs(1)[0]
             query, key = query or best.query, key or best.key
@@ -248,6 +256,7 @@ def explained(
     heads: Collection[int],
     pattern: str | None,
     sets: Mapping[str, Sequence[tuple[int, int]]],
+    origins: Mapping[str, Any] | None = None,
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
     check_integer("layer", layer, 0)
@@ -260,13 +269,38 @@ def explained(
     if captured.given is not None or captured.bias is not None:
         raise ProblemError(f"model: {captured.name} has {what}, which are not split by origin")
     follows = pattern_of(pattern, captured, source.tokens)
-    parts = residual_stream(source.model, source.batch, source.layers[layer]).entering()
+    residual = residual_stream(source.model, source.batch, source.layers[layer])
+    features = _features(origins or {}, residual)
+    parts = residual.entering(features)
     _check_stream(parts, captured, next(source.model.parameters()).dtype)
     splits = [split_logits(parts, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
-    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source)
+    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, tuple(features))
+
+
+def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float[np.ndarray, "k d"]]:
+    """The vectors of given origins, of shape (k, d) each.
+
+    Raises ProblemError if they do not fit the residual stream, or are linearly dependent.
+    """
+    size = next(iter(residual.written[0].values())).shape[-1]
+    found = {}
+    for name, given in origins.items():
+        vectors = np.atleast_2d(np.asarray(given, np.float64))
+        if vectors.ndim != 2 or vectors.shape[1] != size or not np.isfinite(vectors).all():
+            raise ProblemError(
+                f"origins[{name!r}]: expected finite vectors of shape (d,) or (k, d) with d = {size}, got shape"
+                f" {np.shape(given)}"
+            )
+        if name in (CONSTANT, *residual.origins):
+            raise ProblemError(f"origins: {name!r} is an origin of the model; give it another name")
+        found[name] = vectors
+    every = np.concatenate([np.zeros((0, size)), *found.values()])
+    if np.linalg.matrix_rank(every) < len(every):
+        raise ProblemError("origins: expected linearly independent vectors, got some that are combinations of others")
+    return found
 
 
 def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:

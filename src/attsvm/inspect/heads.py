@@ -19,22 +19,18 @@ COUNTS = ("constraints", "duplicates", "support", "steps")
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """One head of an :class:`Inspection`."""
+    """One head of an :class:`Inspection`, whose attributes these are."""
 
-    # layer, head: counted from 0
     layer: int
     head: int
     # of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
     # wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
     # inspection was stopped; ``finished`` if margins were not requested
     status: Status
-    # the token with the largest probability for each query; −1 where there is no query. Queries and tokens have their
-    # positions in the padded input, as in the attention of ``transformers``. With a sample of the queries, column q is
-    # the query at ``Inspection.positions[i, q]`` of sequence i.
     selected: Int[np.ndarray, "n Q"] = field(repr=False)
-    numbers: dict[str, float | None]  # the measures of ``MEASURES``; None where one is not defined
+    numbers: dict[str, float | None]  # None where one is not defined
     margin: MarginInterval | None  # None if it was not requested or not solved
-    rebuilt_error: float  # largest difference between the model's own attention and the one computed from tokens and W
+    rebuilt_error: float
 
     @classmethod
     def of_columns(cls, index: tuple[int, ...], **columns: Any) -> "Head":

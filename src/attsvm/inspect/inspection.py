@@ -20,6 +20,7 @@ from attsvm.inspect.measures import attention_of
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
 from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
+from attsvm.inspect.robustness import robustness
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
@@ -33,7 +34,7 @@ from attsvm.svm.threads import threads_for
 @reports("inspection")
 def inspect(
     model: nn.Module,
-    batch: Any,
+    batch: Any = None,
     *,
     family: str | Family | type[Family] | None = None,
     heads: Collection[tuple[int, int]] | None = None,
@@ -53,11 +54,12 @@ def inspect(
     Parameters
     ----------
     model : torch.nn.Module
-        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``. It
-        is left unchanged.
+        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``; or a
+        :class:`Cache` of queries and keys. It is left unchanged.
     batch : mapping, tuple or Tensor
         The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
         their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
+        By default ``model.batch``, which a :class:`Cache` has.
     family : str, Family or subclass of Family, optional
         How the attention of the model is read: a family's name such as "BERT", an import path
         ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
@@ -109,9 +111,6 @@ def inspect(
 
     Notes
     -----
-    First all heads are measured, then ``view`` is examined, then the margins of the other heads are solved, layer by
-    layer.
-
     W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
     with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
     satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
@@ -144,7 +143,7 @@ def inspect(
         check_integer("queries", queries, 1)
     check_seed(seed)
     layers = attention_layers(model, family)
-    batch, special = without_special(batch)
+    batch, special = without_special(getattr(model, "batch", None) if batch is None else batch)
     source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
     solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
@@ -246,7 +245,9 @@ class _Work:
                 attention = attention_of(layer.probabilities(head), layer.allowed, special, own, tokens)
                 known = layer.projections is not None
                 rank = float(effective_rank(singular_values(layer.weights(), head))) if known else None
-                numbers = {**attention.numbers, "effective_rank": rank, **ahead}
+                least = robustness(layer, head, attention.selected)
+                changes = {"query_robustness": least.query_share, "key_robustness": least.key_share}
+                numbers = {**attention.numbers, **changes, "effective_rank": rank, **ahead}
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:

@@ -1,14 +1,18 @@
 """The attention layers of a model, and how one call of a layer is read."""
 
+import contextlib
 import inspect as signatures
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.attention_calls import AttentionCalls
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.projection_search import Recipe, Rotation, Sources, find_recipe
@@ -65,7 +69,7 @@ class AttentionLayer:
             queries, keys = call.query.new_zeros(len(call.query), Q, 0), call.key.new_zeros(len(call.key), T, 0)
             is_self = Q == T and len({id(one) for one in tokens if one.shape[:2] == keys.shape[:2]}) < 2
             return LayerInputs(call, queries, keys, is_self, rotation=None, given=True)
-        self.recipe, queries, keys = found
+        self.recipe, queries, keys, rotation = found
         sides = self.recipe.query, self.recipe.key
         given = sides[0].rotated != sides[1].rotated or any(side.norm is not None for side in sides)
         turned = rotation if sides[0].rotated and not given else None
@@ -74,6 +78,42 @@ class AttentionLayer:
     def projections(self) -> Projections | None:
         """The present query and key weights of every head; None if no call was read, or they were not found."""
         return None if self.recipe is None else self.recipe.projections(self.family.linears(self.module))
+
+
+@contextlib.contextmanager
+def reading(
+    layers: list[AttentionLayer],
+    read: Callable[[AttentionLayer, Callable[[], LayerInputs]], None],
+    *,
+    with_attention: bool = False,
+) -> Iterator[None]:
+    """Read the calls of attention layers while their model runs.
+
+    ``read``: called behind each call of a layer, with what computes its inputs. ``with_attention``: let modules return
+    their attention that do so only on request.
+    """
+    calls = AttentionCalls()
+
+    def attach(layer: AttentionLayer) -> list[RemovableHandle]:
+        def before(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+            calls.calls.clear()
+            return layer.family.prepared(arguments, keywords) if with_attention else None
+
+        def after(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            read(layer, partial(layer.read, arguments, keywords, output, calls.take(layer.name)))
+
+        return [
+            layer.module.register_forward_pre_hook(before, with_kwargs=True),
+            # before the hook of FSDP, which takes the weights away
+            layer.module.register_forward_hook(after, with_kwargs=True, prepend=True),
+        ]
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(calls)
+        stack.enter_context(calls.with_interface())
+        for hook in (hook for layer in layers for hook in attach(layer)):
+            stack.callback(hook.remove)
+        yield
 
 
 def attention_layers(model: nn.Module, family: str | Family | type[Family] | None = None) -> list[AttentionLayer]:

@@ -62,6 +62,18 @@ MEASURES = (
         "attention of a query to the tokens after earlier occurrences of its own; mean over queries that have one",
     ),
     Measure(
+        "query_robustness",
+        "Smallest change of a query",
+        "query change",
+        "smallest change of a query that alters its selection, over its norm; mean over queries",
+    ),
+    Measure(
+        "key_robustness",
+        "Smallest change of a key's input",
+        "key change",
+        "smallest change of the input of a key that alters the selection of a query, over its norm; mean over queries",
+    ),
+    Measure(
         "effective_rank",
         "Effective rank of W",
         "rank W",

@@ -1,7 +1,6 @@
 """Calling a model on a batch, some sequences at a time, without changing the model."""
 
 import contextlib
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,9 +12,7 @@ from torch import Tensor, nn
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
-
-SPECIAL = "special_tokens_mask"
-"""Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
+from attsvm.pretrained import SPECIAL, has_decoder
 
 CHUNK_LOGITS = 2**24
 """Largest number of attention probabilities (of 12 heads) in one call; the model holds a few copies of them."""
@@ -43,8 +40,7 @@ def chunks(batch: Any) -> Iterator[Any]:
         yield batch
         return
     first = _first_tensor(batch)
-    if first is None or first.ndim == 0:
-        raise ProblemError("batch: expected the arguments of the model, got a mapping without tensors")
+    assert first is not None  # num_sequences refuses other batches
     n = len(first)
     T = first.shape[1] if first.ndim == 2 else 512
     step = max(1, CHUNK_LOGITS // (T * T * 12))
@@ -95,21 +91,6 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_cache(model: nn.Module) -> Iterator[None]:
-    """Let a language model keep no keys and values of a call; restored afterwards."""
-    config: Any = getattr(model, "config", None)
-    before = getattr(config, "use_cache", None)
-    if before is None:
-        yield
-        return
-    config.use_cache = False
-    try:
-        yield
-    finally:
-        config.use_cache = before
-
-
-@contextlib.contextmanager
 def placed(model: nn.Module, device: str | None) -> Iterator[None]:
     """Move a model to a device, and back afterwards; without a name, leave it where it is."""
     if device is None:
@@ -150,11 +131,6 @@ def token_ids(model: nn.Module, batch: Any) -> Int[np.ndarray, "n T"] | None:
         if decoded.shape == tokens.shape and not torch.equal(decoded.cpu(), tokens.cpu()):
             return None
     return tokens.cpu().numpy()
-
-
-def has_decoder(model: nn.Module) -> bool:
-    """Whether a model has an encoder and a decoder, with an input of its own for each."""
-    return "decoder_input_ids" in inspect.signature(model.forward).parameters
 
 
 def on_device_of(model: nn.Module, batch: Any) -> Any:

@@ -1,9 +1,7 @@
 """What an inspection reports while it is under way."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
@@ -32,7 +30,3 @@ class HeadProgress(Progress):
     layer: int = 0
     head: int = 0
     inspection: Callable[[], Inspection] = field(default=_nothing, repr=False, compare=False)
-
-
-Shown = Callable[[str, Callable[[Any], object]], AbstractContextManager[Callable[[Any], object]]]
-"""Shows the progress of a block: from what is inspected, and a callback, to what shows it and calls the callback."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.inspect.robustness import distances
 from attsvm.inspect.weights import Projections
 from attsvm.svm.margin_interval import HeadProblem
 
@@ -79,14 +80,14 @@ def reasons_of(
     total, size = float(multipliers.sum(where=support)), float(np.linalg.norm(problem.weights))
     if not support.any() or size == 0:
         return None
-    distances = np.where(rows, margins / np.where(norms > 0, norms, 1.0), np.inf)
+    of_rows = np.where(rows, margins / np.where(norms > 0, norms, 1.0), np.inf)
     count = int(np.count_nonzero(support))
-    tightest = np.argsort(distances, axis=None, kind="stable")[:count]
+    tightest = np.argsort(of_rows, axis=None, kind="stable")[:count]
     weights = _combined(problem, selected, np.where(support, multipliers, 0.0))
     shares = multipliers[support] / total
     order = np.argsort(-shares, kind="stable")
-    i, q, t = (int(at) for at in np.unravel_index(tightest[0], distances.shape))
-    least = float(distances[i, q, t])
+    i, q, t = (int(at) for at in np.unravel_index(tightest[0], of_rows.shape))
+    least = float(of_rows[i, q, t])
     return Reasons(
         triples=np.argwhere(support)[order],
         shares=shares[order],
@@ -100,16 +101,7 @@ def reasons_of(
 def _row_norms(problem: HeadProblem, selected: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
     """‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖ of every pair; exactly 0 for tokens that equal the selected one."""
     chosen = np.maximum(selected, 0)
-    distances = np.stack([_distances(*of_sequence) for of_sequence in zip(problem.keys, chosen, strict=True)])
-    return np.asarray(distances * np.linalg.norm(problem.queries, axis=-1)[..., None])
-
-
-def _distances(vectors: Float[np.ndarray, "T d"], chosen: Int[np.ndarray, " Q"]) -> Float[np.ndarray, "Q T"]:
-    """‖v_α − v_t‖ of the chosen vector of each query and every other; exactly 0 for equal vectors."""
-    found = np.empty((len(chosen), len(vectors)))
-    for token in np.unique(chosen):
-        found[chosen == token] = np.linalg.norm(vectors - vectors[token], axis=-1)
-    return found
+    return np.asarray(distances(problem.keys, chosen) * np.linalg.norm(problem.queries, axis=-1)[..., None])
 
 
 def _combined(
@@ -153,8 +145,7 @@ def factor_change(
         projected, asked = tokens[i] @ key, queries[i] @ query
         chosen = np.maximum(selected[i], 0)
         margins = (asked * projected[chosen]).sum(axis=-1, keepdims=True) - asked @ projected.T
-        x = _distances(tokens[i], chosen)
-        kx = _distances(projected, chosen)
+        x, kx = (distances(vectors[None], chosen[None])[0] for vectors in (tokens[i], projected))
         z, qz = np.linalg.norm(queries[i], axis=-1)[:, None], np.linalg.norm(asked, axis=-1)[:, None]
         rows = allowed[i] & (selected[i] >= 0)[:, None] & (x > 0)
         slope, curve = np.hypot(x * qz, kx * z), x * z

@@ -1,24 +1,23 @@
 """The residual stream that enters a layer, split by origin, and runs of a model with other streams in its place."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import SDPA_ARGUMENTS, AttentionCalls
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.stream import AddsHeads, Parts, Step, normed
+from attsvm.inspect.attention_calls import SDPA_ARGUMENTS
+from attsvm.inspect.families.stream import AddsHeads, Norms, Parts, Step, joined, normed, watch, written
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
-
-Streams = tuple[Tensor | None, Tensor | None]
-"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,12 @@ class Residual:
         """Every origin that adds to the stream."""
         return list(dict.fromkeys(origin for parts in self.written for origin in parts))
 
-    def entering(self) -> Parts:
-        """What enters the layer, by origin, with every norm at its actual scale."""
-        return self._read(self.written)
+    def entering(self, features: Mapping[str, Float[np.ndarray, "k d"]] | None = None) -> Parts:
+        """What enters the layer, by origin, with every norm at its actual scale.
+
+        ``features``: vectors of more origins; see :func:`with_features`.
+        """
+        return self._read(self.written, features or {})
 
     def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
@@ -58,13 +60,32 @@ class Residual:
             return {"": mine + other[sequences, tokens]}
 
         # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
+        return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
 
-    def _read(self, written: list[Parts]) -> Parts:
+    def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
         parts: Parts = {}
         for step, of_step in zip(self.steps, written, strict=True):
-            parts = step.changed(parts, of_step)
-        return normed(self.reader.norm, parts)
+            parts = normed(step.module, parts) if isinstance(step, Norms) else joined(parts, of_step)
+        return normed(self.reader.norm, with_features(parts, features))
+
+
+def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
+    """Take out of every origin what it adds along some vectors, and make it origins of their own.
+
+    What an origin adds at a place is a combination of all vectors, by least squares, and a rest. The combinations of
+    all origins add up to those of the features, and the rests stay where they were.
+    """
+    if not features:
+        return parts
+    vectors = torch.as_tensor(np.concatenate(list(features.values())))
+    dual = torch.linalg.pinv(vectors)  # (d, m): the coefficients of a part p are p @ dual
+    taken = sum(parts.values(), torch.zeros(())) @ dual
+    ends = np.cumsum([len(of_feature) for of_feature in features.values()])
+    found = {origin: part - part @ dual @ vectors for origin, part in parts.items()}
+    for (name, of_feature), end in zip(features.items(), ends, strict=True):
+        at = slice(end - len(of_feature), end)
+        found[name] = taken[..., at] @ vectors[at]
+    return found
 
 
 def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
@@ -73,29 +94,29 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
     """
     steps = layer.family.stream(model)
-    readers = [step.reader for step in steps]
-    at = next((k for k, one in enumerate(readers) if one is not None and one.attention is layer.module), None)
-    reader = None if at is None else readers[at]
+    readers = [step for step in steps if isinstance(step, AddsHeads)]
+    reader = next((one for one in readers if one.attention is layer.module), None)
     if reader is None:
         raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
-    before = steps[:at]
-    written: list[list[Parts]] = [[] for _ in before]
-    layers = [sum(one is not None for one in readers[:k]) for k in range(len(before))]
+    before = steps[: steps.index(reader)]
+    pieces: list[list[Parts]] = [[] for _ in before]
     with torch.no_grad(), evaluating(model):
         for piece in chunks(on_device_of(model, batch)):
             kept = _kept(model, piece, before, reader.attention)
-            size = max(len(tensor) for tensors in kept for tensor in tensors)
-            for step, tensors, count, into in zip(before, kept, layers, written, strict=True):
-                into.append(step.written([tensor.expand(size, -1, -1) for tensor in tensors], count))
-    return Residual(reader, before, [_together(of_step) for of_step in written])
+            size = max(len(tensor) for tensor in kept if tensor is not None)
+            number = 0
+            for step, tensor, into in zip(before, kept, pieces, strict=True):
+                into.append(written(step, None if tensor is None else tensor.expand(size, -1, -1), number))
+                number += isinstance(step, AddsHeads)
+    return Residual(reader, before, [_together(of_step) for of_step in pieces])
 
 
-class Reached(Exception):
-    """Stops a pass of the model at the layer whose stream is recorded or replaced."""
+class _Reached(Exception):
+    """Stops a pass of the model at the layer whose stream is recorded."""
 
 
-def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
-    """What each step keeps of one call of a model, which ends before a module."""
+def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[Tensor | None]:
+    """What is kept for each step of one call of a model, which ends before a module."""
     kept: list[list[Tensor]] = [[] for _ in steps]
 
     def keep(into: list[Tensor], tensor: Tensor) -> None:
@@ -103,93 +124,70 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
         into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
 
     def stop(*_: Any) -> None:
-        raise Reached
+        raise _Reached
 
     with contextlib.ExitStack() as stack:
         stack.callback(until.register_forward_pre_hook(stop).remove)
-        hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
-        for hook in (hook for of_step in hooks for hook in of_step):
-            stack.callback(hook.remove)
-        with contextlib.suppress(Reached):
+        hooks = [watch(step, partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
+        for hook in hooks:
+            if hook is not None:
+                stack.callback(hook.remove)
+        with contextlib.suppress(_Reached):
             call_model(model, batch)
-    for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
-        if len(tensors) != len(of_step):
+    for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
+        if hook is not None and len(tensors) != 1:
             raise ProblemError(
-                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected"
-                f" {len(of_step)} calls of its module in a pass, got {len(tensors)}"
+                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected one call of its"
+                f" module in a pass, got {len(tensors)}"
             )
-    return kept
+    return [tensors[0] if tensors else None for tensors in kept]
 
 
 def _together(pieces: list[Parts]) -> Parts:
     return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
 
 
-class _OtherQueriesAndKeys(AttentionCalls):
-    """Calls scaled_dot_product_attention with other queries and keys for some heads, and keeps all calls."""
+@contextlib.contextmanager
+def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: Tensor, keys: Tensor) -> Iterator[None]:
+    """Let a module call scaled_dot_product_attention with other queries and keys for some heads.
 
-    def __init__(self, heads: tuple[int, ...], query: Tensor | None = None, key: Tensor | None = None) -> None:
+    ``queries``, ``keys``: shape (b, heads, T, d_h).
+
+    Raises ProblemError if the module ran, and made no such call.
+    """
+    mode, running = _OtherCalls(list(heads), queries, keys), contextlib.ExitStack()
+
+    def before(*_: Any) -> None:
+        running.enter_context(mode)
+
+    def after(*_: Any) -> None:
+        running.close()
+        if not mode.called:
+            raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(module.register_forward_pre_hook(before).remove)
+        stack.callback(module.register_forward_hook(after).remove)
+        yield
+
+
+class _OtherCalls(TorchFunctionMode):
+    def __init__(self, heads: list[int], queries: Tensor, keys: Tensor) -> None:
         super().__init__()
-        self.heads, self.query, self.key = list(heads), query, key
+        self.heads, self.given, self.called = heads, {"query": queries, "key": keys}, False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is not functional.scaled_dot_product_attention:
-            return super().__torch_function__(func, types, args, kwargs)
-        given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
-        repeats = given["query"].shape[1] // given["key"].shape[1]
+            return func(*args, **(kwargs or {}))
+        call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
+        repeats = call["query"].shape[1] // call["key"].shape[1]
         for name in ("key", "value"):  # heads that share keys get their own
-            given[name] = given[name].repeat_interleave(repeats, 1)
-        given.pop("enable_gqa", None)
-        for name, other in (("query", self.query), ("key", self.key)):
-            if other is not None:
-                given[name] = given[name].clone()
-                given[name][:, self.heads] = other[:, self.heads]
-        return super().__torch_function__(func, types, kwargs=given)
-
-
-@contextlib.contextmanager
-def other_streams(
-    module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool
-) -> Iterator[list[AttentionCall]]:
-    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
-
-    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
-    """
-    forward = module.forward
-    found: list[AttentionCall] = []
-
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        like = arguments[0] if arguments else keywords["hidden_states"]
-
-        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, AttentionCall]:
-            """One run of the module, with these queries and keys of the heads if they are given."""
-            states = states.to(like)
-            with _OtherQueriesAndKeys(heads, query, key) as mode:
-                if arguments:
-                    output = forward(states, *arguments[1:], **keywords)
-                else:
-                    output = forward(**{**keywords, "hidden_states": states})
-            if len(mode.calls) != 1:
-                raise ProblemError(
-                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
-                    f" {len(mode.calls)}"
-                )
-            return output, mode.calls[0]
-
-        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
-        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
-        found.append(call)
-        if ends:
-            raise Reached
-        return output
-
-    own = module.__dict__.get("forward")
-    module.forward = run
-    try:
-        yield found
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
+            call[name] = call[name].repeat_interleave(repeats, 1)
+        call.pop("enable_gqa", None)
+        for name, other in self.given.items():
+            places = torch.tensor(self.heads, device=call[name].device)
+            call[name] = call[name].index_copy(1, places, other.to(call[name]))
+        self.called = True
+        return func(**call)

@@ -1,18 +1,23 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.inspect.availability import Available, available
 from attsvm.inspect.directions import ReadingDirection, reading_directions
+from attsvm.inspect.edits.edit import Edit, make_edit
+from attsvm.inspect.edits.scan import Scan, scan_heads
+from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView
@@ -183,7 +188,14 @@ class Inspection(Result):
         found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
         return {name: of_set for name, of_set in found.items() if of_set}
 
-    def explain(self, layer: int, heads: Collection[int] | int, pattern: str | None = None) -> Explanation:
+    def explain(
+        self,
+        layer: int,
+        heads: Collection[int] | int,
+        pattern: str | None = None,
+        *,
+        origins: Mapping[str, Any] | None = None,
+    ) -> Explanation:
         """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
 
         Parameters
@@ -195,6 +207,10 @@ class Inspection(Result):
         pattern : str, optional
             "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
             the runner-up is the largest logit outside of it. By default all decisions count.
+        origins : dict of str to array of shape (d,) or (k, d), optional
+            More origins by their vectors in the residual stream before the norm of the layer, such as decoder vectors
+            of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
+            it and belongs to them; the sum remains the same.
 
         Returns
         -------
@@ -205,8 +221,8 @@ class Inspection(Result):
         ProblemError
             If the inspection was loaded from a file, the family of the model does not describe its residual stream
             (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
-            their W is not known, no query decides for a token of the pattern, or the model rounds the stream by more
-            than 0.1 %, as with weights in bfloat16.
+            their W is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query decides for
+            a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----
@@ -215,20 +231,19 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
-        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
         >>> list(inspection.explain(1, [0, 2]).groups)
-        ['constant', 'embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
-        if self.source is None:
-            raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
-        sets = self.sets()
+        source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
-        return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
+        chosen = heads if isinstance(heads, Collection) else [heads]
+        return explained(source, layer, chosen, pattern, sets, origins)
 
     def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
@@ -253,23 +268,211 @@ class Inspection(Result):
 
         Examples
         --------
-        >>> import torch
+        >>> import torch, transformers
         >>> import attsvm.torch
-        >>> from attsvm.inspect.attention_only import AttentionOnly
         >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
         >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(AttentionOnly(), batch, margins=False)
+        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
         >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
         >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
         ((5, 2), (5,))
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
+        source = self._source("reading_directions")
+        captured = source.captured(layer, head)
+        table = source.embeddings(captured.tokens.shape[-1])
+        return reading_directions(captured, head, count, ends, source.tokens, table)
+
+    def available(self, layer: int = 0) -> Available:
+        """What is known of a layer beside selections, concentration and margins.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+
+        Returns
+        -------
+        Available
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such layer.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
+        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
+        """
+        return available(self._source("available"), layer)
+
+    def robustness(self, layer: int, head: int) -> Robustness:
+        """The smallest change of each query of a head, and of the input of a key, that alters its selection.
+
+        The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+
+        Returns
+        -------
+        Robustness
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such head.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.robustness(0, 1).query.shape
+        (3, 4)
+        """
+        captured = self._source("robustness").captured(layer, head)
+        return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
+
+    def _source(self, method: str) -> Source:
         if self.source is None:
-            raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        captured = self.source.captured(layer, head)
-        table = self.source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, self.source.tokens, table)
+            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
+        return self.source
+
+    def edit(
+        self,
+        layer: int,
+        head: int,
+        targets: Targets | None = None,
+        *,
+        forget: Forgotten | None = None,
+        change: str = "keys",
+        keep: Any = None,
+        preserve: float | None = None,
+        ridge: float = 1.0,
+        probability: float | None = None,
+    ) -> Edit:
+        """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+        targets : iterable of (sequence, query, token), or callable
+            Positions in the padded batch of the inspection. A function is called with the token numbers, shape (T,), of
+            each sequence and returns pairs (query, token); it can also be used on held-out text.
+        forget : collection of int, or callable
+            In place of ``targets``: tokens of the vocabulary to which no query of the batch should attend. A function
+            is called with the token numbers of each sequence and returns positions.
+        change : str
+            "keys" changes W_K: of all keys, and of all heads that share them. "queries" changes W_Q and its bias.
+        keep : mapping, optional
+            Arguments of the model for unrelated text, at least 30 sequences, on which the attention should change
+            little: the norm of the change is then the mean change of logits that it would make there, with a ridge.
+        preserve : float, optional
+            The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
+            with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
+        ridge : float
+            Added to the second moments of ``keep``, relative to their mean diagonal.
+        probability : float, optional
+            The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
+            0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
+
+        Returns
+        -------
+        Edit
+            Its ``status`` is ``infeasible`` if the targets contradict each other, and ``conflict`` names them.
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, a target is not in the batch, the weights of the head are not
+            known, or its logits are not linear in them: norms of queries and keys, a soft cap, or a sink.
+
+        Notes
+        -----
+        With a lead of log((T − 1) p/(1 − p)) over each of T − 1 others, a token has at least the probability p. Each
+        lead is linear in the change D, so that the least ‖D‖_F is a quadratic program, whose multipliers prove it.
+        With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
+        u_t = R_t'R_q q depend on the position of the token.
+
+        Examples
+        --------
+        See :class:`attsvm.inspect.Edit`.
+        """
+        check_integer("layer", layer, 0)
+        check_integer("head", head, 0)
+        request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
+        source, kept = self._text("edit", keep)
+        captured = source.captured(layer, head)
+        unrelated = None if kept is None else kept.captured(layer, head)
+        return make_edit(source, captured, layer, head, request, kept, unrelated)
+
+    def scan(
+        self,
+        targets: Targets | None = None,
+        *,
+        forget: Forgotten | None = None,
+        heads: Collection[tuple[int, int]] | None = None,
+        change: str = "keys",
+        keep: Any = None,
+        ridge: float = 1.0,
+        probability: float | None = None,
+        leave_one_out: bool = False,
+    ) -> Scan:
+        """The heads of the model by the norm of their smallest edit for given targets.
+
+        Parameters
+        ----------
+        targets, forget, change, keep, ridge, probability
+            As in :meth:`edit`.
+        heads : collection of (layer, head), optional
+            By default all.
+        leave_one_out : bool
+            Whether to compute :meth:`Edit.leave_one_out` for each head, which takes several times longer.
+
+        Returns
+        -------
+        Scan
+
+        Raises
+        ------
+        ProblemError
+            As :meth:`edit`.
+
+        Examples
+        --------
+        >>> import attsvm.inspect, torch, transformers
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, batch = transformers.GPT2Model(config).eval(), {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.inspect.inspect(model, batch, margins=False)
+        >>> scan = inspection.scan(lambda tokens: [(9, 3), (12, 3)], heads=[(0, 0), (0, 1), (1, 0)])
+        >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
+        (True, {'optimal'})
+        """
+        request = Request.checked(targets, forget, probability, change, keep, None, ridge)
+        check_flag("leave_one_out", leave_one_out)
+        source, kept = self._text("scan", keep)
+        return scan_heads(source, request, kept, heads, leave_one_out)
+
+    def _text(self, name: str, keep: Any) -> tuple[Source, Source | None]:
+        """The whole batch of the inspection, and the text to keep."""
+        if self.source is None:
+            raise ProblemError(f"{name}: expected an inspection of this session, got one without its model and batch")
+        model, layers = self.source.model, self.source.layers
+        own = Source.whole(model, self.source.batch, layers)
+        return own, None if keep is None else Source.whole(model, keep, layers)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

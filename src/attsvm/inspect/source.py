@@ -12,14 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.capture import capture
 from attsvm.inspect.families.matrices import as_array
 from attsvm.inspect.layers import AttentionLayer
-from attsvm.inspect.model_calls import (
-    call_model,
-    num_sequences,
-    on_device_of,
-    token_ids,
-    without_cache,
-    without_special,
-)
+from attsvm.inspect.model_calls import call_model, num_sequences, on_device_of, token_ids, without_special
 from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.weights import Layer, check_head
 
@@ -50,12 +43,11 @@ class Source:
 
     def run(self) -> Any:
         """The output of the model for the batch, in one call."""
-        with without_cache(self.model):
-            return call_model(self.model, self.batch)
+        return call_model(self.model, self.batch)
 
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
         """The table of embeddings of the tokens, if the model is known to have one of this width."""
-        ask: Any = getattr(self.model, "get_input_embeddings", lambda: getattr(self.model, "embedding", None))
+        ask: Any = getattr(self.model, "get_input_embeddings", lambda: None)
         table = ask()
         if not isinstance(table, nn.Embedding) or table.embedding_dim != size:
             return None

@@ -55,33 +55,25 @@ class Layer:
 
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
-        """One layer from chunks of its sequences, in float64."""
-
-        def together(arrays: list[np.ndarray]) -> np.ndarray:
-            array = np.concatenate(arrays)
-            return array.astype(np.float64) if array.dtype == np.float32 else array
-
+        """One layer from chunks of its sequences."""
         biases = [chunk.bias for chunk in chunks if chunk.bias is not None]
 
         def pair(pairs: list[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
             there = [one for one in pairs if one is not None]
-            return (together([one for one, _ in there]), together([two for _, two in there])) if there else None
+            one, other = zip(*there, strict=True) if there else ((), ())
+            return (np.concatenate(one), np.concatenate(other)) if there else None
 
         return replace(
             chunks[0],
-            tokens=together([chunk.tokens for chunk in chunks]),
-            queries=together([chunk.queries for chunk in chunks]),
-            allowed=together([chunk.allowed for chunk in chunks]),
-            positions=together([chunk.positions for chunk in chunks]),
+            tokens=np.concatenate([chunk.tokens for chunk in chunks]),
+            queries=np.concatenate([chunk.queries for chunk in chunks]),
+            allowed=np.concatenate([chunk.allowed for chunk in chunks]),
+            positions=np.concatenate([chunk.positions for chunk in chunks]),
             rotation=pair([chunk.rotation for chunk in chunks]),
             given=pair([chunk.given for chunk in chunks]),
-            bias=together(biases) if biases else None,
+            bias=np.concatenate(biases) if biases else None,
             rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0),
         )
-
-    def in_single(self) -> "Layer":
-        """With tokens in float32, which halves the memory; exact for models that compute in float32 or less."""
-        return replace(self, tokens=self.tokens.astype(np.float32), queries=self.queries.astype(np.float32))
 
     @property
     def num_heads(self) -> int:
@@ -117,7 +109,7 @@ class Layer:
 
     def probabilities(self, head: int) -> Float[np.ndarray, "n Q T"]:
         """The attention of one head, 0 where a query may not attend; less than 1 in all where there is a sink."""
-        logits, allowed = self._logits(head), self.allowed
+        logits, allowed = self.logits(head), self.allowed
         if self.softcap is not None:
             logits = self.softcap * np.tanh(logits / self.softcap)
         probabilities = softmax(logits, allowed)
@@ -126,29 +118,27 @@ class Layer:
         total = logsumexp(np.where(allowed, logits, -np.inf), axis=-1, keepdims=True)
         return np.asarray(probabilities * expit(total - self.sink[head]))
 
-    def _logits(self, head: int) -> Float[np.ndarray, "n Q T"]:
-        """The logits up to a constant for each query; by keys and queries where that is faster than by W."""
-        if not self.shares_tokens:
-            return self.head(head).logits()
-        keys, queries = self.projected(head, self.tokens, self.queries)
+    def logits(self, head: int) -> Float[np.ndarray, "n Q T"]:
+        """The logits before a soft cap."""
+        keys, queries = self.vectors(head)
         logits: np.ndarray = self.scale * (queries @ keys.mT)
-        return logits
+        return logits if self.bias is None else logits + self.bias[:, head]
+
+    def vectors(self, head: int) -> tuple[Float[np.ndarray, "n T d_h"], Float[np.ndarray, "n Q d_h"]]:
+        """The keys and the queries of one head, as they meet in the logits."""
+        if self.given is not None:
+            return self.given[0][:, head], self.given[1][:, head]
+        return self.projected(head, self.tokens, self.queries)
 
     def head(self, head: int) -> HeadProblem:
         """The problem of one head. A soft cap and a sink change no selection, and are not part of it."""
-        problem = self._unbiased(head)
+        if self.is_rotary:
+            # rotary positions rotate keys and queries by angles that grow with the position, which no single W does
+            keys, queries = self.vectors(head)
+            problem = HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
+        else:
+            problem = self._unrotated(head)
         return problem if self.bias is None else _with_positions(problem, self.bias[:, head])
-
-    def _unbiased(self, head: int) -> HeadProblem:
-        rotation = self.rotation
-        if self.given is not None:
-            keys, queries = self.given[0][:, head], self.given[1][:, head]
-            return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
-        if rotation is None:
-            return self._unrotated(head)
-        # rotary positions rotate keys and queries by angles that grow with the position, which no single W does
-        keys, queries = self.projected(head, self.tokens, self.queries)
-        return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
 
     def projected(
         self, head: int, tokens: Tokens, queries: Float[np.ndarray, "n Q d_q"], biases: bool = True
@@ -164,7 +154,7 @@ class Layer:
             return keys, made
         at = np.maximum(self.positions, 0)[..., None]
         cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
-        return _rotated(keys, *self.rotation), _rotated(made, cosine, sine)
+        return rotated(keys, *self.rotation), rotated(made, cosine, sine)
 
     def _unrotated(self, head: int) -> HeadProblem:
         """W over the tokens themselves.
@@ -223,7 +213,7 @@ def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> H
     return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
 
 
-def _rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+def rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
     """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
     size = cosine.shape[-1]
     turning, rest = vectors[..., :size], vectors[..., size:]

@@ -1,5 +1,6 @@
 """Norms of the weights of all attention heads together, and the two that treat the heads alike: sum and maximum."""
 
+import re
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -7,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._utils.checks import check_groups
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm, project_on_ball, proxes, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm
@@ -100,26 +102,64 @@ class JointNorm(Norm):
 
 @dataclass(frozen=True)
 class OfEachHead(JointNorm):
-    """A joint norm that is a norm of the numbers N(W_h)."""
+    """A joint norm that is a norm of the numbers N(W_h), or, with groups, of the numbers N([W_h of the group])."""
 
-    of: Norm  # N, a norm of the weights of one head
+    of: Norm  # N, a norm of the weights of one head, or of those of a group side by side
+    num_groups: int | None = field(default=None, kw_only=True)  # g, consecutive heads each; None is one for each head
+
     word: ClassVar[str]
 
     @property
     def name(self) -> str:
-        """Return a name such as "sum over heads of nuclear"."""
-        return f"{self.word}{self.of.name}"
+        """Return a name such as "sum over heads of nuclear" or "max over 2 groups of spectral"."""
+        what = "heads" if self.num_groups is None else f"{self.num_groups} group{'s' * (self.num_groups > 1)}"
+        return f"{self.word} over {what} of {self.of.name}"
 
     def __post_init__(self) -> None:
         refuse_joint_parts(self)
+        if self.num_groups is not None:
+            check_groups("num_groups", self.num_groups, self.num_heads)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return the shape of three heads, or of three in each group."""
+        number = self.num_heads or 3 * (self.num_groups or 1)
+        return (number, 4, 3) if self.num_heads is None else (4 * number, 3)
 
     @property
     def right_invariant(self) -> bool:
         return self.of.right_invariant
 
+    def beside(self, x: Heads) -> Heads:
+        """Return the weights (*batch, g, d_k, G d_q) of groups, each with its G heads side by side."""
+        if self.num_groups is None:
+            return x
+        *batch, number, rows, columns = x.shape
+        check_groups("num_groups", self.num_groups, number)
+        of_groups = x.reshape(*batch, self.num_groups, -1, rows, columns).swapaxes(-3, -2)
+        return of_groups.reshape(*batch, self.num_groups, rows, -1)
+
+    def apart(self, x: Heads, num_heads: int) -> Heads:
+        """Return the weights (*batch, H, d_k, d_q) of the heads, the inverse of :meth:`beside`."""
+        if self.num_groups is None:
+            return x
+        *batch, groups, rows, columns = x.shape
+        of_heads = x.reshape(*batch, groups, rows, num_heads // groups, -1).swapaxes(-3, -2)
+        return of_heads.reshape(*batch, num_heads, rows, columns * groups // num_heads)
+
+    def each_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return the shape of the matrix whose norm is N."""
+        rows, columns = super().each_shape(shape)
+        return rows, columns * super().count(shape) // self.count(shape)
+
+    def count(self, shape: tuple[int, ...]) -> int:
+        """Return the number of these matrices."""
+        return self.num_groups or super().count(shape)
+
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
+        read = re.fullmatch(rf"{cls.word} over (?:heads|(\d+) groups?) of (.+)", text)
+        return read and cls(parse_norm(read[2]), num_groups=None if read[1] is None else int(read[1]))
 
 
 @dataclass(frozen=True)
@@ -130,6 +170,9 @@ class SumOfHeads(OfEachHead):
     ----------
     of : Norm
         N, a norm of the weights of one head.
+    num_groups : int, optional
+        g: the norm is Σ N([W_1 … W_G]) over g groups of G = H/g consecutive heads, whose weights are side by side. That
+        of the nuclear norm is the one of gradient descent on keys that the heads of a group share.
 
     See Also
     --------
@@ -142,20 +185,23 @@ class SumOfHeads(OfEachHead):
     >>> norm = SumOfHeads(Nuclear())
     >>> norm.name, norm.value(np.stack([np.eye(3), 2 * np.eye(3)]))
     ('sum over heads of nuclear', 9.0)
+    >>> shared = SumOfHeads(Nuclear(), num_groups=1)
+    >>> shared.name, round(shared.value(np.stack([3 * np.eye(3), 4 * np.eye(3)])), 12)
+    ('sum over 1 group of nuclear', 15.0)
     """
 
-    spelling: ClassVar[str] = '"sum over heads of <norm>"'
-    word: ClassVar[str] = "sum over heads of "
+    spelling: ClassVar[str] = '"sum over heads of <norm>", "sum over <g> groups of <norm>"'
+    word: ClassVar[str] = "sum"
 
     @property
     def dual(self) -> "MaxOfHeads":
-        return MaxOfHeads(self.of.dual, num_heads=self.num_heads)
+        return MaxOfHeads(self.of.dual, num_heads=self.num_heads, num_groups=self.num_groups)
 
     def value_of_heads(self, x: Heads) -> float:
-        return float(self.of.values(x).sum())
+        return float(self.of.values(self.beside(x)).sum())
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        return proxes(self.of, x, step)
+        return self.apart(proxes(self.of, self.beside(x), step), len(x))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         return float(np.sqrt(self.count(shape))) * self.of.frobenius_factor(self.each_shape(shape))
@@ -169,6 +215,8 @@ class MaxOfHeads(OfEachHead):
     ----------
     of : Norm
         N, a norm of the weights of one head.
+    num_groups : int, optional
+        As for :class:`SumOfHeads`.
 
     See Also
     --------
@@ -182,15 +230,15 @@ class MaxOfHeads(OfEachHead):
     2.0
     """
 
-    spelling: ClassVar[str] = '"max over heads of <norm>"'
-    word: ClassVar[str] = "max over heads of "
+    spelling: ClassVar[str] = '"max over heads of <norm>", "max over <g> groups of <norm>"'
+    word: ClassVar[str] = "max"
 
     @property
     def dual(self) -> "SumOfHeads":
-        return SumOfHeads(self.of.dual, num_heads=self.num_heads)
+        return SumOfHeads(self.of.dual, num_heads=self.num_heads, num_groups=self.num_groups)
 
     def value_of_heads(self, x: Heads) -> float:
-        return float(self.of.values(x).max(initial=0.0))
+        return float(self.of.values(self.beside(x)).max(initial=0.0))
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
         """Project all heads on balls of one radius. The dual norms of what is cut off sum to the step."""

@@ -28,8 +28,4 @@ other optimizers training stalls then. A new optimizer is a transformation of op
 
 import lazy_loader
 
-# what every optimizer needs; the optimizers are loaded when they are named
-from attsvm.optimizers.chain import chain as chain
-from attsvm.optimizers.registry import OPTIMIZERS as OPTIMIZERS
-
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

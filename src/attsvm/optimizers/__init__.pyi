@@ -1,5 +1,4 @@
 from .bilinear import bilinear_descent as bilinear_descent
-from .chain import chain as chain
 from .gradient import gradient_descent as gradient_descent
 from .gradient import normalized_gradient_descent as normalized_gradient_descent
 from .gradient import polyak as polyak
@@ -11,6 +10,7 @@ from .matrix_descent import spectral_descent as spectral_descent
 from .matrix_directions import NewtonSchulz as NewtonSchulz
 from .mirror import mirror_descent as mirror_descent
 from .optimizer import Optimizer as Optimizer
+from .optimizer import chain as chain
 from .potential import Potential as Potential
 from .potential import SquaredNorm as SquaredNorm
 from .registry import OPTIMIZERS as OPTIMIZERS

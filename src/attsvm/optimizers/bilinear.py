@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import contract, over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import Limit, limits_of
 from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree

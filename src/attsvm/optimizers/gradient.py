@@ -11,9 +11,8 @@ import numpy as np
 from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import euclidean
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Chain, Rule
 from attsvm.optimizers.running_average import normalization

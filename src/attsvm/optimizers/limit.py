@@ -37,6 +37,10 @@ ON_FACTORS = " on factors"
 """How the kinds of steps end whose limit depends on how far a step changes the logits."""
 
 
+SHARED_KEYS = ", shared keys"
+"""How the kinds of steps end where attention heads share keys."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """The Att-SVM whose direction the weights of an optimizer are expected to take.
@@ -72,9 +76,28 @@ class Limit:
     rank: int | None = None
     several: "Limit | None" = None
 
-    def of_heads(self, number: int | None) -> "Limit":
-        """The limit of this number of attention heads together, None for a problem without their axis."""
-        return self if number is None or self.several is None else self.several
+    def of_heads(self, number: int | None, key_groups: int | None = None) -> "Limit":
+        """The limit of this number of attention heads together, None for a problem without their axis.
+
+        ``key_groups``: g, where the heads of a group share K.
+        """
+        known = self if number is None or self.several is None else self.several
+        return known if key_groups is None else known._of_groups(key_groups)
+
+    def _of_groups(self, number: int) -> "Limit":
+        """That of heads in groups which share K, from that of heads with a K for each.
+
+        The product of K and of all Q_h below each other is [W_1 … W_G]. The largest row or entry of all Q_h, and their
+        sum of squares, are those of this one factor, so [W_1 … W_G] takes the place of W. The least maximum of the
+        spectral norms of K and of each Q_h is still the largest ‖W_h‖, because K = I has the norm 1.
+        """
+        steps = f"{self.steps.removesuffix(ON_FACTORS)}{SHARED_KEYS}"
+        if self.rank is not None or not isinstance(self.norm, SumOfHeads | MaxOfHeads):
+            return Limit(None, steps)
+        if self.norm == MaxOfHeads(Spectral()):
+            return Limit(self.norm, steps)
+        grouped = self.norm in (SumOfHeads(Nuclear()), MaxOfHeads(factors.Gamma2()), MaxOfHeads(factors.Nu()))
+        return Limit(replace(self.norm, num_groups=number) if grouped else None, steps)
 
     def of_rank(self, rank: int | None, queries: int) -> "Limit":
         """The same for weights of at most this rank, of one or several heads.

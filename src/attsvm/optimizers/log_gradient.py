@@ -8,17 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.limit import euclidean
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.rule import LOG_EXCESS, Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree
 from attsvm.optimizers.transformations import LearningRate, Schedule
-
-LOG_EXCESS = "log_excess"
-"""The name under which training passes log(L − L*) among the numbers, shape (B,)."""
 
 STEPS = "log gradient descent"
 """The kind of its steps, in the table of standings."""

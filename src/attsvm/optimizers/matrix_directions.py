@@ -4,7 +4,7 @@ Polar factors, the exact one and the polynomials that Muon uses in its place, an
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -15,8 +15,6 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
-from attsvm.norms.factors import FusedHeads, FusedKeysQueries
-from attsvm.optimizers.limit import AS_SHIPPED, Limit, Limits, induced, limits_of, of_each_head, on_factors
 from attsvm.optimizers.registry import ARGUMENTS
 from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
 
@@ -50,41 +48,9 @@ class Direction(ABC):
         """The norm N in which steps have length one."""
 
     @property
-    def steps(self) -> str:
-        """The kind of steps on W in the table of standings."""
-        return "steepest descent"
-
-    @property
-    def of_product(self) -> Norm | None:
-        """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
-        return induced(self.norm)
-
-    @property
-    def of_fused_heads(self) -> Norm | None:
-        """The same for the matrices [K_1, …, K_H] and [Q_1, …, Q_H], as a norm of the weights of all heads."""
-        return None
-
-    @property
-    def of_fused_kq(self) -> Norm | None:
-        """The least N([K, Q])² over W = KQ', as a norm of W."""
-        return None
-
-    def limits(self, scope: MatrixScope) -> Limits:
-        """The limit of these steps for each attention."""
-        of_each = limits_of(self.norm, self.steps)
-        if scope == "heads" or self.separate_columns:
-            return {**of_each, "factored": self.limit("heads")}
-        # no norm of the heads side by side is among those of an Att-SVM
-        together = {name: replace(limit, several=Limit(None)) for name, limit in of_each.items()}
-        return {**together, "factored": self.limit(scope)}
-
-    def limit(self, scope: MatrixScope) -> Limit:
-        """That for keys and queries."""
-        return {
-            "heads": of_each_head(self.of_product),
-            "fused": on_factors(self.of_product, self.of_fused_heads),
-            "kq": on_factors(self.of_fused_kq),
-        }[scope]
+    def exact(self) -> bool:
+        """Whether steps are steepest in N; False for an iteration that stops before it has converged."""
+        return True
 
     @abstractmethod
     def of(self, matrices: Array) -> Array:
@@ -227,23 +193,9 @@ class PolarDirection(Direction):
         return Spectral()
 
     @property
-    def steps(self) -> str:
-        """Those of steepest descent, if the polar factor converges."""
-        return super().steps if self.polar.converges else AS_SHIPPED.steps
-
-    @property
-    def of_fused_heads(self) -> Norm:
-        """The norm of fused heads."""
-        return FusedHeads()
-
-    @property
-    def of_fused_kq(self) -> Norm:
-        """The norm of fused keys and queries."""
-        return FusedKeysQueries()
-
-    def limit(self, scope: MatrixScope) -> Limit:
-        """That of the spectral norm, if the polar factor converges."""
-        return super().limit(scope) if self.polar.converges else AS_SHIPPED
+    def exact(self) -> bool:
+        """Whether the polar factor converges."""
+        return self.polar.converges
 
     def of(self, matrices: Array) -> Array:
         return self.polar.of(matrices)

@@ -138,8 +138,10 @@ class ByLogit(SizeOfWeights):
     ) -> tuple[Scaled, Any]:
         """Divide all gradients by the sum; by 1 where all weights are zero."""
         gradient, scales = updates
-        reach = {name: self._reach(params[name]) for name in gradient}
-        whole = reduce(jnp.maximum, [reduce(jnp.add, [reach[name] for name in names]) for names in by_head(gradient)])
+        reach, pairs = {name: self._reach(params[name]) for name in gradient}, by_head(gradient)
+        if len({len(names) for names in pairs}) > 1:
+            raise ProblemError("by_logit: expected False for attention heads that share keys, got True")
+        whole = reduce(jnp.maximum, [reduce(jnp.add, [reach[name] for name in names]) for names in pairs])
         return Scaled(gradient, scales.times(1.0 / jnp.where(whole > 0, whole, 1.0))), state
 
     def _reach(self, x: Array) -> Array:

@@ -1,96 +1,78 @@
-"""Mirror descent, with the ℓp potential or any other, and the rule of the ℓp potential."""
+"""Mirror descent, with the ℓp potential or any other, and its rule."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
-import numpy as np
 
-from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp
-from attsvm.optimizers.chain import chain
+from attsvm.norms import Lp, Norm
 from attsvm.optimizers.limit import euclidean, limits_of
-from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
+from attsvm.optimizers.optimizer import Optimizer, chain
+from attsvm.optimizers.potential import Potential, Power, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
-from attsvm.optimizers.sizes import signed_power
+from attsvm.optimizers.sizes import dual_in_jax, over_trials
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
 
 Array = jax.Array
 
 
-class MirrorState(NamedTuple):
-    """The mirror variable ∇ψ(θ). Steps are made on it, so an entry of θ too small for a float keeps its value."""
-
-    mirror: Tree
-
-
 @dataclass(frozen=True)
 class Mirror(Rule):
-    """Subtract the gradient from the mirror variable: ∇ψ(θ⁺) = ∇ψ(θ) − g with ψ = (1/p)‖·‖_p^p. Its norm is ℓp.
+    """Subtract the gradient from the mirror variable: ∇ψ(θ⁺) = ∇ψ(θ) − g.
 
-    Parameters
-    ----------
-    p : float
-        1 < p < ∞, and p − 1 at least √ε of the floats of the training: 1.5e-8 in float64, 3.5e-4 in float32. For
-        smaller ones θ, the (p − 1)-th root, would keep less than half of the digits of the mirror variable.
-
-    Raises
-    ------
-    ProblemError
-        If p is out of range.
+    The state is the mirror variable ∇ψ(θ). Steps are made on it, so an entry of θ too small for a float keeps its
+    value.
 
     References
     ----------
     Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, Algorithm 1.
     """
 
-    p: float
-
-    on_each_head = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
-        self._check_digits(np.dtype(np.float64))
+    potential: Potential
 
     @property
-    def norm(self) -> Lp:
-        return Lp(self.p)
+    def norm(self) -> Norm | None:
+        """That of the potential."""
+        return self.potential.norm
 
     @property
-    def q(self) -> float:
-        """The exponent of the dual norm, 1/p + 1/q = 1."""
-        return self.p / (self.p - 1.0)
+    def gradient_norm(self) -> Norm:
+        """Its dual norm; ℓ2 where the potential has no norm."""
+        return Lp(2.0) if self.norm is None else dual_in_jax(self.norm)
 
-    def _check_digits(self, dtype: Any) -> None:
-        least = 1.0 + float(np.finfo(dtype).eps) ** 0.5
-        if self.p < least:
-            raise ProblemError(f"p: expected at least {least:.12g} in {dtype}, got {self.p!r}")
+    @property
+    def on_each_head(self) -> bool:
+        return not self.potential.entrywise
 
-    def init(self, params: Tree) -> MirrorState:
-        """Compute the mirror variable sign(θ)|θ|^(p−1)."""
-        self._check_digits(next(iter(params.values())).dtype)
-        return MirrorState({name: signed_power(x, self.p - 1.0) for name, x in params.items()})
+    def init(self, params: Tree) -> Tree:
+        """Compute the mirror variable ∇ψ(θ)."""
+        return {name: self._mapped(self.potential.gradient, x) for name, x in params.items()}
 
     def update(
-        self, updates: Scaled, state: MirrorState, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, MirrorState]:
+        self, updates: Scaled, state: Tree, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, Tree]:
         """θ⁺ − θ, and the next mirror variable."""
         mirror: Tree = {}
         for group in updates.scales.groups:
             own = subtree(updates.gradient, group.names)
             factor = group.factor(own)
-            mirror |= {name: elementwise(_stepped, state.mirror[name], factor, g) for name, g in own.items()}
-        moves = {name: elementwise(self._moved, z, params[name]) for name, z in mirror.items()}
-        return moves, MirrorState(mirror)
+            mirror |= {name: elementwise(_stepped, state[name], factor, g) for name, g in own.items()}
+        return {name: self._mapped(self._moved, z, params[name]) for name, z in mirror.items()}, mirror
 
     def _moved(self, mirror: Array, before: Array) -> Array:
-        return signed_power(mirror, self.q - 1.0) - before
+        after: Array = self.potential.inverse(mirror)
+        return after - before
+
+    def _mapped(self, function: Callable[..., Array], *operands: Array) -> Array:
+        if self.potential.entrywise:
+            return elementwise(function, *operands)
+        mapped: Array = over_trials(function)(*operands)
+        return mapped
 
 
 def _stepped(mirror: Array, factor: Array, gradient: Array) -> Array:
@@ -156,33 +138,34 @@ def mirror_descent(
             raise ProblemError(f"potential: expected either potential or p, got both (p = {p!r})")
         if relative:
             raise ProblemError("relative: expected False with a potential, got True")
-        of_potential = MirrorOf(read_potential(potential))
+        rule = Mirror(read_potential(potential))
         return chain(
-            *([Normalize(scope, of_potential.gradient_norm)] if normalize else []),
+            *([Normalize(scope, rule.gradient_norm)] if normalize else []),
             LearningRate(learning_rate),
-            of_potential,
+            rule,
             name="mirror_descent",
         )
     if p is None:
         raise ProblemError("p: expected a value for mirror_descent, got none")
-    rule = Mirror(p)
-    kind = "gradient descent" if rule.p == 2 else "mirror descent"
+    of = Power(p)
+    rule = Mirror(of)
+    kind = "gradient descent" if of.p == 2 else "mirror descent"
     steps = f"normalized {kind}" if normalize else kind
     return chain(
-        *([Normalize(scope, Lp(rule.q))] if normalize else []),
+        *([Normalize(scope, rule.gradient_norm)] if normalize else []),
         # the step on ∇ψ(θ) is relative to its own size, ‖∇ψ(θ)‖_q = ‖θ‖_p^(p−1)
-        *([Relative(read_scope(scope), rule.norm, rule.p - 1.0)] if relative else []),
+        *([Relative(read_scope(scope), of.norm, of.p - 1.0)] if relative else []),
         LearningRate(learning_rate),
         rule,
         name="mirror_descent",
         arguments={
-            "p": rule.p,
+            "p": of.p,
             "learning_rate": learning_rate,
             "normalize": normalize,
             "scope": read_scope(scope),
             "relative": relative,
         },
-        limits=euclidean(steps, scope) if rule.p == 2 else limits_of(rule.norm, steps),
+        limits=euclidean(steps, scope) if of.p == 2 else limits_of(of.norm, steps),
     )
 
 

@@ -5,6 +5,8 @@ parameter's gradient, and ``value``, the loss. The optimizers of this package us
 exact where the gradient itself underflows. Any other optax optimizer gets gradient·exp(c).
 """
 
+import inspect
+import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -17,8 +19,10 @@ import optax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.limit import Limit, Limits, limits_of
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Chain, Foreign, Rule, Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Optimizer(optax.GradientTransformationExtraArgs):
@@ -102,12 +106,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         return optimizer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(
-            Optimizer,
-            norm=self.norm,
-            arguments=self.arguments,
-            limits=self.limits,
-        )
+        made = partial(Optimizer, norm=self.norm, arguments=self.arguments, limits=self.limits)
         return made, (self.rule, self.name)
 
     def limit(self, attention: str) -> Limit:
@@ -133,6 +132,99 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             for name, value in (self.arguments or {}).items()
         )
         return f"{self.name}({', '.join(shown)})"
+
+
+def chain(
+    *parts: Transformation | optax.GradientTransformation,
+    name: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    norm: Norm | None = None,
+    limits: Limits | None = None,
+) -> Optimizer:
+    """Chain transformations of the gradient and a rule, in this order, into an optimizer.
+
+    Parameters
+    ----------
+    *parts : Transformation, ..., optax.GradientTransformation
+        Any number of transformations of ``attsvm.optimizers.transformations``, then one rule, such as
+        ``attsvm.optimizers.mirror.Mirror``, or an optimizer, of optax too.
+    name : str, optional
+        The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
+        passes its own name and ``arguments``, and then runs can be resumed from a file.
+    arguments : dict, optional
+        The arguments of that factory.
+    norm : Norm, optional
+        The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
+    limits : dict of str to Limit, optional
+        The Att-SVM that it is compared with, for each attention; by default that of steps of unknown kind.
+
+    Raises
+    ------
+    ProblemError
+        If the last part is not a rule or an earlier one is not a transformation, or two parts have the same number.
+
+    See Also
+    --------
+    attsvm.optimizers.momentum, attsvm.optimizers.normalized
+
+    Examples
+    --------
+    >>> import attsvm, optax
+    >>> from attsvm.datasets import random_problem
+    >>> lion = attsvm.optimizers.chain(optax.lion(0.01), name="lion")
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=lion, steps=20).optimizer
+    'lion'
+    """
+    if not parts:
+        raise ProblemError("chain: expected at least a rule, got no part")
+    last = parts[-1]
+    if isinstance(last, Transformation) and not isinstance(last, Rule):
+        raise ProblemError(f"chain: expected a rule at the end, got {type(last).__name__}")
+    rule = rule_of(last)
+    before: list[Transformation] = []
+    for part in parts[:-1]:
+        if isinstance(part, Rule) or not isinstance(part, Transformation):
+            raise ProblemError(f"chain: expected a transformation before the rule, got {part!r}")
+        before.append(part)
+    if isinstance(rule, Chain):
+        before, rule = [*before, *rule.parts], rule.rule
+    names = [number for part in before for number in part.numbers] + list(rule.numbers)
+    for number in names:
+        if names.count(number) > 1:
+            raise ProblemError(f"{number}: expected once in a chain, got {names.count(number)}")
+    known = norm if norm is not None else getattr(last, "norm", None)
+    made = Chain(tuple(before), rule)
+    return Optimizer(made, name or type(rule).__name__, norm=known, arguments=arguments, limits=limits)
+
+
+def rule_of(optimizer: object) -> Rule:
+    """The rule of an optimizer: what the compiled training depends on.
+
+    Raises ProblemError if it is not an optimizer.
+    """
+    if isinstance(optimizer, Rule):
+        return optimizer
+    if isinstance(optimizer, Optimizer):
+        return optimizer.rule
+    if isinstance(optimizer, optax.GradientTransformation):
+        return Foreign(optimizer)
+    raise not_an_optimizer(optimizer)
+
+
+def not_an_optimizer(got: object) -> ProblemError:
+    """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
+    shown, hint = repr(got), ""
+    kind = got if isinstance(got, type) else type(got)
+    if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
+        shown = kind.__name__
+        hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
+    elif inspect.isfunction(got):
+        home, name = got.__module__.split(".")[0], got.__name__
+        path = f"{home}.{name}" if getattr(sys.modules[home], name, None) is got else name
+        given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
+        needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)
+        shown, hint = f"the function {name}", f"; call it: {path}({needed})"
+    return ProblemError(f"optimizer: expected a name, one of attsvm.optimizers or one of optax, got {shown}{hint}")
 
 
 class _Unknown(dict[str, Any]):

@@ -10,8 +10,7 @@ import optax
 from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers.chain import not_an_optimizer, rule_of
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer, rule_of
 from attsvm.optimizers.rule import SizeOfWeights
 from attsvm.optimizers.transformations import Decaying, LearningRate
 

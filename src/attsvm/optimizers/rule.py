@@ -1,5 +1,10 @@
-"""Transformations of the gradient, the rules that make a step of it, their chains, and weight decay, as in optax."""
+"""Transformations of the gradient, the rules that make a step of it, and their chains, as in optax.
 
+A rule may be an optimizer of optax itself, or another rule with weight decay.
+"""
+
+import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,12 +12,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from attsvm._utils.checks import check_positive
+from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.scales import Scaled, Tree
+from attsvm.optimizers.sizes import over_trials
 
 Array = jax.Array
+
+LOG_EXCESS = "log_excess"
+"""The name under which training passes log(L − L*) among the numbers, shape (B,)."""
 
 
 class Transformation(ABC):
@@ -43,7 +54,7 @@ class Transformation(ABC):
 
     @property
     def reads_excess(self) -> bool:
-        """Whether ``numbers`` has to hold ``log_excess``, log(L − L*) for the sequences of the step, shape (B,)."""
+        """Whether ``numbers`` has to hold :data:`LOG_EXCESS`, for the sequences of the step."""
         return False
 
     def init(self, params: Tree) -> Any:
@@ -156,6 +167,55 @@ class Chain(Rule):
         """Return the state for weights multiplied by 2^power, shape (B,), of a chain with a :attr:`state_degree`."""
         factor = jnp.exp2((self.state_degree or 0.0) * power)
         return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))
+
+
+@dataclass(frozen=True)
+class Foreign(Rule):
+    """An optax optimizer, which gets the gradient itself: gradient·exp(scale).
+
+    If its ``update`` has a parameter ``log_scale``, it gets the scaled gradient and the logarithms of the scales.
+    """
+
+    transformation: optax.GradientTransformation
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether it uses the scales."""
+        return "log_scale" in inspect.signature(self.transformation.update).parameters
+
+    def init(self, params: Tree) -> Any:
+        """Its own state, for each trial."""
+        return over_trials(self.transformation.init)(params)
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[Tree, Any]:
+        """Its own update, for each trial."""
+
+        def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
+            extra: dict[str, Any] = {}
+            if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
+                extra["value"] = value
+            if self.scale_free:
+                extra["log_scale"] = log_scale
+            else:
+                gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
+                extra |= {"grad": gradient} if extra else {}
+            try:
+                updates, state = self.transformation.update(gradient, state, params, **extra)
+            except TypeError as error:
+                if "required keyword-only argument" not in str(error):
+                    raise
+                needs = ", ".join(re.findall("'(.+?)'", str(error)))
+                raise ProblemError(
+                    f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
+                ) from None
+            return updates, state
+
+        gradient, scales = updates
+        logs = dict(scales.resolved(gradient).items())
+        moves, state = over_trials(of_trial)(gradient, state, params, logs, value)
+        return moves, state
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import settle
 from attsvm.norms import Lp
 from attsvm.optimizers.rule import Transformation
-from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, read_scope, regrouped, subtree
-from attsvm.optimizers.sizes import log_size_of
+from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, joint_norm, read_scope, regrouped, subtree
 from attsvm.optimizers.transformations import Normalize
 
 Array = jax.Array
@@ -73,13 +72,16 @@ class NormalizeByAverage(Transformation):
     ) -> tuple[Scaled, Average]:
         """Average the norms in logarithms, and subtract the logarithm of the average from that of the scale."""
         decay = numbers["average"]
-        gradient, scales = regrouped(updates.gradient, updates.scales.resolved(updates.gradient), self.scope)
+        gradient, scales = updates.gradient, updates.scales.resolved(updates.gradient)
+        if self.scope == "each":
+            gradient, scales = regrouped(gradient, scales, "each")
+        whole = joint_norm(gradient, scales, Lp(2.0)) if self.scope == "all" else None
         weight = decay * state.weight + (1 - decay)
         sums, groups = dict(state.log_sum), []
         for group in scales.groups:
-            size = log_size_of(Lp(2.0), subtree(gradient, group.names))
+            largest, size = whole or joint_norm(subtree(gradient, group.names), Scales((group,)), Lp(2.0))
             # the norm of a zero gradient is 0, and the average is that of the others
-            log_norm = jnp.where(jnp.isposinf(size), -jnp.inf, group.log + size)
+            log_norm = jnp.where(size > 0, largest + jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
             before = state.log_sum[group.names[0]]
             after = settle(jnp.logaddexp(jnp.log(decay) + before, jnp.log1p(-decay) + log_norm))
             sums |= dict.fromkeys(group.names, after)

@@ -33,7 +33,10 @@ class Scale:
     log : Array, shape (B,)
         Logarithm of the factor that was taken out of the gradients.
     unit : Norm or None
-        The norm by which the gradients are divided, jointly; ``log`` then has no effect.
+        The norm by which the gradients are divided, jointly; ``log`` then has no effect, unless there is a ``size``.
+    size : Array or None
+        That norm, where it is one of the gradients of other scales, too, on the scale of the largest of them. Then
+        ``log`` is relative to that scale.
     length : Array or None
         A further factor: learning rates and the like.
     largest : Array or None
@@ -43,6 +46,7 @@ class Scale:
     names: tuple[str, ...]
     log: Array
     unit: Norm | None = None
+    size: Array | None = None
     length: Array | None = None
     largest: Array | None = None
 
@@ -52,18 +56,20 @@ class Scale:
 
     def factor(self, gradient: Tree) -> Array:
         """The factor as a number, zero for a zero gradient; ``gradient`` holds the parameters of this scale."""
+        length = 1.0 if self.length is None else self.length
         if self.unit is None:
-            common = jnp.exp(self.log)
-            return common if self.length is None else self.length * common
-        size = settle(size_of(self.unit, gradient))
+            return length * jnp.exp(self.log)
+        size = settle(size_of(self.unit, gradient)) if self.size is None else self.size
         # a zero gradient has no direction and moves nothing
-        positive = jnp.where(size > 0, size, 1.0)
-        return jnp.where(size > 0, (1.0 if self.length is None else self.length) / positive, 0.0)
+        factor = jnp.where(size > 0, length / jnp.where(size > 0, size, 1.0), 0.0)
+        return factor if self.size is None else factor * jnp.exp(self.log)
 
     def resolved(self, gradient: Tree) -> "Scale":
         """The same scale as a logarithm alone, which does not underflow."""
         log = self.log
-        if self.unit is not None:
+        if self.size is not None:
+            log = log - jnp.log(jnp.where(self.size > 0, self.size, 1.0))
+        elif self.unit is not None:
             log = -log_size_of(self.unit, gradient)
         return Scale(self.names, log if self.length is None else log + jnp.log(self.length))
 
@@ -117,7 +123,7 @@ class Scaled(NamedTuple):
     scales: Scales
 
 
-for _kind, _data, _meta in ((Scale, ["log", "length", "largest"], ["names", "unit"]), (Scales, ["groups"], [])):
+for _kind, _data, _meta in ((Scale, ["log", "size", "length", "largest"], ["names", "unit"]), (Scales, ["groups"], [])):
     jax.tree_util.register_dataclass(_kind, data_fields=_data, meta_fields=_meta)
 
 
@@ -173,6 +179,18 @@ def separated(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
         own |= single
         groups.append(replace(of_one.groups[0], length=group.length))
     return own, Scales(tuple(groups))
+
+
+def joint_norm(gradient: Tree, scales: Scales, norm: Norm) -> tuple[Array, Array]:
+    """The norm of all parameters together, as the logarithm of a scale and the norm on that scale.
+
+    On that scale, the entries of a parameter whose gradient is far smaller than that of another one are zero, and a
+    rule that treats parameters by themselves could not follow them. So each keeps its own.
+    """
+    # those that underflow here do not count in the norm
+    aligned, common = _aligned(gradient, scales)
+    (group,) = common.groups
+    return jnp.where(jnp.isneginf(group.log), 0.0, group.log), settle(size_of(norm, aligned))
 
 
 def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:

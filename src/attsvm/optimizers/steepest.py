@@ -11,9 +11,8 @@ from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import induced, limits_of, of_each_head
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
@@ -70,7 +69,7 @@ class Steepest(Rule):
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
         dual = dual_in_jax(self.norm)
-        if scale.unit == dual:
+        if scale.unit == dual and scale.size is None:
             return 1.0 if scale.length is None else scale.length
         size = size_of(dual, gradient)
         if scale.unit is not None:

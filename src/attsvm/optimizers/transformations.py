@@ -17,6 +17,7 @@ from attsvm.optimizers.scales import (
     Scales,
     Scope,
     Tree,
+    joint_norm,
     read_scope,
     regrouped,
     rescaled,
@@ -164,8 +165,12 @@ class Normalize(Transformation):
         gradient, scales = updates
         if any(group.unit is not None or group.length is not None for group in scales.groups):
             scales = scales.resolved(gradient)
-        gradient, scales = regrouped(gradient, scales, self.scope)
         unit = parse_norm(self.by)
+        if self.scope == "all" and len(scales.groups) > 1:
+            largest, size = joint_norm(gradient, scales, unit)
+            groups = (Scale(group.names, group.log - largest, unit, size) for group in scales.groups)
+            return Scaled(gradient, Scales(tuple(groups))), state
+        gradient, scales = regrouped(gradient, scales, self.scope)
         return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
 
 

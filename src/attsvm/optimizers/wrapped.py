@@ -8,9 +8,8 @@ import optax
 
 from attsvm.norms import Lp, MaxOfHeads, Norm, Spectral, parse_norm
 from attsvm.norms.factors import Nu
-from attsvm.optimizers.chain import chain
 from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of, with_momentum
-from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize, Schedule

@@ -50,14 +50,7 @@ def shaded(
 
 
 def above_average(shares: Sequence[float] | Float[np.ndarray, "*R T"]) -> Float[np.ndarray, "*R T"]:
-    """The opacities of the words of a text: the excess over its average, divided by its largest share.
-
-    Examples
-    --------
-    >>> from attsvm.pages.attention import above_average
-    >>> above_average([0.25, 0.75, 0.5])
-    array([0.        , 0.33333333, 0.        ])
-    """
+    """The opacities of the words of a text: the excess over its average, divided by its largest share."""
     given = np.asarray(shares, dtype=float)
     if not given.shape[-1]:
         return given
@@ -92,15 +85,6 @@ def attention_square(
 
     ``names``: of the T tokens. ``positions``: of the queries; −1 where there is none. ``selected``: the token that each
     query selects. ``support``: support tokens, which get a dot. ``over``: the probabilities at the steps of a slider.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from attsvm.pages.attention import attention_square
-    >>> shares, mask = np.array([[0.25, 0.75]]), np.array([[True, True]])
-    >>> columns, [(query, cells)] = attention_square(["a", "b"], np.array([1]), shares, mask, np.array([1]))
-    >>> columns, query, cells[1]["chosen"], cells[0]["probability"]
-    (['a', 'b'], 'b', True, 0.25)
     """
     present = np.flatnonzero(allowed.any(axis=0))
     rows: Square = []
@@ -124,14 +108,6 @@ def attention_square(
 
 
 def square_table(rows: Square) -> str:
-    """The cells as CSV: query, token and probability; masked tokens are left out.
-
-    Examples
-    --------
-    >>> from attsvm.pages.attention import square_table
-    >>> print(square_table([("b", [{"token": "a", "probability": 0.25}, None])]), end="")
-    query,token,probability
-    b,a,0.25
-    """
+    """The cells as CSV: query, token and probability; masked tokens are left out."""
     cells = ((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
     return csv_text(["query", "token", "probability"], cells)

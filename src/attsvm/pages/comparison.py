@@ -11,17 +11,15 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.inspection import REBUILT
-from attsvm.pages.inspection_numbers import data_numbers, head_numbers
+from attsvm.pages.inspection_numbers import head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.inspection import CompareResult
+from attsvm.pages.schemas.inspection import ComparedModel, CompareResult
 from attsvm.pages.schemas.inspection import HeadChange as HeadChangeFields
-from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
+    from attsvm._inspect.series import Series
     from attsvm.inspect.comparison import HeadChange
-    from attsvm.inspect.series import Series
     from attsvm.inspect.weights import Layer
 
 comparison_figures = lazy_loader.load("attsvm.pages.comparison_figures", suppress_warning=True)
@@ -50,16 +48,12 @@ def comparison_page(
     series: "Series",
     tokens: list[list[str]],
     sentence: int | None,
-    *,
-    source: dict[str, Any],
-    command: str,
-    threads: int | None,
-    seconds: float,
+    **about: Any,
 ) -> Page:
     """The page of a comparison, whose numbers docs/guide/results.md documents.
 
     ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence whose attention is drawn, counted from
-    0. ``source``: models and text, as given.
+    0. ``about``: ``source`` (models and text, as given), ``command``, ``threads`` and ``seconds``.
     """
     first, names = series.inspections[0], model_names(series)
     if len(names) == 2:
@@ -69,7 +63,7 @@ def comparison_page(
     counts = f"{first.num_sequences:,} sequences, {first.num_queries:,} queries"
     few = short_rows(series)
     return Page(
-        _numbers(series, source=source, command=command, threads=threads, seconds=seconds),
+        _numbers(series, **about),
         title=title,
         kicker=summary(series),
         verdict=verdict(series),
@@ -169,15 +163,7 @@ def _layers(inspection: Any, indices: list[int]) -> dict[int, "Layer"]:
 
 
 def model_names(series: "Series") -> list[str]:
-    """Short names of the models: the step of a checkpoint, or the last part of a path if the parts differ.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> from attsvm.pages.comparison import model_names
-    >>> model_names(SimpleNamespace(steps=None, names=["runs/one", "runs/two"]))
-    ['one', 'two']
-    """
+    """Short names of the models: the step of a checkpoint, or the last part of a path if the parts differ."""
     if series.steps is not None:
         return [f"step {step:,}" for step in series.steps]
     last = [Path(name).name for name in series.names]
@@ -326,41 +312,29 @@ def _moved(change: "HeadChange") -> str:
     return "not certain" if not change.margin_moved else "up" if _grew(change) else "down"
 
 
-def _numbers(
-    series: "Series", *, source: dict[str, Any], command: str, threads: int | None, seconds: float
-) -> dict[str, Any]:
+def _numbers(series: "Series", **about: Any) -> dict[str, Any]:
     first = series.inspections[0]
-    return command_result(
-        CompareResult,
-        command,
-        {
-            "seed": first.seed,
-            "threads": threads,
-            "seconds": seconds,
-            "source": source,
-            "data": data_numbers(first),
-            "gap": first.gap,
-            "models": [
-                {
-                    "name": name,
-                    "step": None if series.steps is None else series.steps[k],
-                    "class": one.model,
-                    "family": one.family,
-                    "rebuilt_error": max(head.rebuilt_error for head in one.heads),
-                    "heads": [head_numbers(head) for head in one.heads],
-                }
-                for k, (name, one) in enumerate(zip(series.names, series.inspections, strict=True))
-            ],
-            "changes": [
-                fields_of(
-                    HeadChangeFields,
-                    one,
-                    since_first=series.since_first[one.layer, one.head],
-                    since_previous=series.since_previous[one.layer, one.head],
-                    margin_moved=None if one.margin is None else one.margin_moved,
-                    weights=None if one.weights is None else one.weights._asdict(),
-                )
-                for one in series.total.heads
-            ],
-        },
+    return CompareResult.fill(
+        first,
+        **about,
+        data=first,
+        models=[
+            ComparedModel.fill(
+                one,
+                name=name,
+                step=None if series.steps is None else series.steps[k],
+                rebuilt_error=max(head.rebuilt_error for head in one.heads),
+                heads=[head_numbers(head) for head in one.heads],
+            )
+            for k, (name, one) in enumerate(zip(series.names, series.inspections, strict=True))
+        ],
+        changes=[
+            HeadChangeFields.fill(
+                one,
+                since_first=series.since_first[one.layer, one.head],
+                since_previous=series.since_previous[one.layer, one.head],
+                margin_moved=None if one.margin is None else one.margin_moved,
+            )
+            for one in series.total.heads
+        ],
     )

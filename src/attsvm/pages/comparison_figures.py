@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.comparison import model_names
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 from attsvm.plot.canvas import line
 
 if TYPE_CHECKING:
+    from attsvm._inspect.series import Series
     from attsvm.inspect.comparison import HeadChange
     from attsvm.inspect.measures import Measure
-    from attsvm.inspect.series import Series
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
 """Measures that are drawn before and after, or over the checkpoints."""
@@ -54,7 +55,7 @@ def _map(series: "Series") -> Drawn | None:
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
     names = model_names(series)
     caption = f"Share of the queries that select another token in {names[-1]} than in {names[0]}, in percent."
-    return Drawn("changed", "Changed selections", caption, figure)
+    return Drawn("Changed selections", caption, figure)
 
 
 def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
@@ -78,7 +79,7 @@ def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
                 axis.plot(*ends, color=colour, linewidth=0.8, label=f"{label}, {name}")
     what = "whose margin certainly moved; lines are the intervals" if of_margin else "that changed selections"
     caption = f"A point for each head: {measure.meaning}. Orange circles: heads {what}."
-    return Drawn(measure.name, f"{measure.title}, before and after", caption, figure)
+    return Drawn(f"{measure.title}, before and after", caption, figure)
 
 
 def _ends(change: "HeadChange", name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -113,7 +114,7 @@ def _changed(series: "Series") -> Drawn:
         f"Share of the queries that select another token than in {model_names(series)[0]}; dotted: than in the"
         f" {'checkpoint' if series.steps else 'model'} before. {_bands(series)}"
     )
-    return Drawn("changed_over_models", "Changed selections", caption, figure)
+    return Drawn("Changed selections", caption, figure)
 
 
 def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
@@ -130,7 +131,7 @@ def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
         axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = f"{measure.meaning[0].upper()}{measure.meaning[1:]}. {_bands(series)}"
-    return Drawn(measure.name, measure.title, caption, figure)
+    return Drawn(measure.title, caption, figure)
 
 
 def _curves(axis: Axes, places: list[int], values: np.ndarray, series: "Series") -> None:

@@ -285,13 +285,6 @@ def at_common_steps(runs: list[dict[str, Any]]) -> tuple[list[int], list[list[li
     ``runs``: of ``result.json``.
 
     Returns ``steps`` and ``attention`` (for each run and each step the attention to each sentence or picture).
-
-    Examples
-    --------
-    >>> from attsvm.pages.experiment import at_common_steps
-    >>> records = [{"step": 0, "attention": ["even"]}, {"step": 2, "attention": ["sparse"]}]
-    >>> at_common_steps([{"over_steps": records}, {"over_steps": records[:1]}])
-    ([0, 2], [[['even'], ['sparse']], [['even'], ['even']]])
     """
     steps = sorted({record["step"] for run in runs for record in run["over_steps"]})
     return steps, [[_latest(run["over_steps"], step) for step in steps] for run in runs]

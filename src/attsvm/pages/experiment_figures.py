@@ -1,7 +1,6 @@
 """The figures of an experiment: learning, weights and attention of each optimiser."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -11,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.experiment import at_common_steps, by_attention, comparisons, key_attention, name_of
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.over_steps import at_step
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 from attsvm.plot.series import DATA
 
@@ -29,25 +29,25 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
     beside them.
     """
     runs, shown = by_attention(result["runs"])
-    drawers: dict[str, Callable[[], Drawn | None]] = {
-        "accuracy": partial(_learning, runs),
-        "loss": partial(_loss, runs),
-        "histograms": partial(_histograms, runs),
-        "attention": partial(_evenness, runs),
-        "norms": partial(_norms, runs),
-        "sparsity": partial(draw_sparsity, runs),
+    drawers = {
+        "accuracy": _learning,
+        "loss": _loss,
+        "histograms": _histograms,
+        "attention": _evenness,
+        "norms": _norms,
+        "sparsity": draw_sparsity,
     }
+    drawn = draw_each(drawers, runs)
     if shown and "key_words" in shown[0]:
-        drawers["key-words"] = partial(_share, shown)
-        drawers["key-word-sentences"] = partial(_sentences, shown)
+        drawn += draw_each({"key-words": _share, "key-word-sentences": _sentences}, shown)
     if shown and pictures is not None:
-        drawers["pictures"] = partial(_pictures, shown, pictures)
-    return draw_each(drawers)
+        drawn += draw_each({"pictures": _pictures}, shown, pictures)
+    return drawn
 
 
 def _learning(runs: list[dict[str, Any]]) -> Drawn:
     figure, _ = over_epochs(runs, "test accuracy (%)", lambda row: 100 * row["test_accuracy"])
-    return Drawn("accuracy", "Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
+    return Drawn("Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
 
 
 def _loss(runs: list[dict[str, Any]]) -> Drawn:
@@ -64,7 +64,7 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
                 markersize=3,
             )
     caption = "Thick: on the test rows. Thin, with dots: on the training rows during training, with dropout."
-    return Drawn("loss", "Loss", caption, figure)
+    return Drawn("Loss", caption, figure)
 
 
 def _histograms(runs: list[dict[str, Any]]) -> Drawn:
@@ -86,7 +86,7 @@ def _histograms(runs: list[dict[str, Any]]) -> Drawn:
         "Share of the weights of keys, queries and values, over all layers, by their size. Weights below 1e-8, zeros "
         "included, are in the first bin."
     )
-    return Drawn("histograms", "Sizes of weights", caption, figure)
+    return Drawn("Sizes of weights", caption, figure)
 
 
 def _evenness(runs: list[dict[str, Any]]) -> Drawn:
@@ -95,13 +95,13 @@ def _evenness(runs: list[dict[str, Any]]) -> Drawn:
         "Mean over layers, heads and queries of the test rows. It is 1 if a query attends to all T tokens equally "
         "and 1/T if it attends to one token; small values are sparse."
     )
-    return Drawn("attention", "Sparsity of attention", caption, figure)
+    return Drawn("Sparsity of attention", caption, figure)
 
 
 def _norms(runs: list[dict[str, Any]]) -> Drawn:
     figure, _ = over_epochs(runs, "‖W_K W_Q′‖", lambda row: float(np.mean(row["key_query_norm"])))
     caption = "Frobenius norm of the key-query weights, mean over heads and layers."
-    return Drawn("norms", "Growth of the key-query weights", caption, figure)
+    return Drawn("Growth of the key-query weights", caption, figure)
 
 
 def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
@@ -136,7 +136,7 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     )
     if len(steps) > 1:
         caption += " The slider shows the attention at earlier steps; the predictions are those of the end."
-    return Drawn("pictures", "What the class token attends to", caption, figure)
+    return Drawn("What the class token attends to", caption, figure)
 
 
 def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
@@ -183,7 +183,7 @@ def draw_sparsity(runs: list[dict[str, Any]]) -> Drawn:
         "Above: how evenly the class token attends, mean over heads and test rows; 1 is even, 1/T is one token. Below: "
         f"Frobenius norm of the key-query weights, mean over heads. From the first to the last epoch, mean: {changes}."
     )
-    return Drawn("sparsity", "Attention and key-query weights of each layer", caption, figure)
+    return Drawn("Attention and key-query weights of each layer", caption, figure)
 
 
 def _change(run: dict[str, Any]) -> str:
@@ -218,7 +218,7 @@ def _share(runs: list[dict[str, Any]]) -> Drawn:
         "Share of the attention of the last layer's [CLS] query on the words that carry the sentiment, as a mean "
         "over the heads and the sentences below. Dotted: equal attention to all tokens."
     )
-    return Drawn("key-words", "Attention to key words", caption, figure)
+    return Drawn("Attention to key words", caption, figure)
 
 
 def _sentences(runs: list[dict[str, Any]]) -> Drawn | None:
@@ -238,4 +238,4 @@ def _sentences(runs: list[dict[str, Any]]) -> Drawn | None:
         "Attention of the last layer's [CLS] query to the key words of each sentence. The row of a sentence, [CLS] and "
         f"[SEP] included, is on the scale from 0 (its smallest entry) to 1 (its largest). {comparisons(runs)}"
     )
-    return Drawn("key-word-sentences", "Key words of each sentence", caption, figure)
+    return Drawn("Key words of each sentence", caption, figure)

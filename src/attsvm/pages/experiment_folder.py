@@ -5,13 +5,19 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from attsvm._utils.files import ENDING, kind_of, make_folder
+from attsvm._utils.files import make_folder
 from attsvm.errors import ProblemError
-from attsvm.pages.folder import check_folder, check_holds_files, check_not_read, only_figures
+from attsvm.pages.folder import (
+    check_folder,
+    check_holds_files,
+    check_not_read,
+    is_file,
+    only_figures,
+    stranger_in,
+)
 
 RUNS = "runs"
 CHECKPOINT, BOARD = "checkpoint.safetensors", "tensorboard"
-CONTENTS = {"index.html": "a file", "result.json": "a file", "figures": "a folder", RUNS: "a folder"}
 
 
 def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inputs: Iterable[object] = ()) -> Path:
@@ -44,28 +50,23 @@ def check_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
     check_not_read(out, inputs)
     if not folder.is_dir():
         return
-    strangers = [entry for entry in sorted(folder.iterdir()) if not _of_an_experiment(entry)]
     found = any(folder.iterdir())
-    if strangers or (found and not (folder / RUNS).is_dir()):
-        stranger = strangers[0].name if strangers else f"no {RUNS}"
+    stranger = stranger_in(folder, CONTENTS) or ("" if not found or (folder / RUNS).is_dir() else f"no {RUNS}")
+    if stranger:
         raise ProblemError(f"{out}: holds no experiment, or more than one ({stranger}); name another folder")
     if found and not (resume or force):
         raise ProblemError(f"{out}: exists already; --resume continues it, --force replaces it")
 
 
-def _of_an_experiment(entry: Path) -> bool:
-    """Whether an entry of a folder is one that an experiment writes."""
-    if entry.name.endswith(ENDING):  # of a process that was killed
-        return True
-    if entry.is_symlink() or entry.name not in CONTENTS or kind_of(entry) != CONTENTS[entry.name]:
-        return False
-    if entry.name == RUNS:
-        return all(kind_of(run) == "a folder" and not run.is_symlink() and _only_a_run(run) for run in entry.iterdir())
-    return entry.name != "figures" or only_figures(entry)
+def _only_runs(folder: Path) -> bool:
+    """Whether a path is a folder of runs, each with a checkpoint or what TensorBoard reads."""
+    known = {CHECKPOINT: Path.exists, BOARD: Path.exists}
+    return folder.is_dir() and not any(
+        run.is_symlink() or not run.is_dir() or stranger_in(run, known) for run in folder.iterdir()
+    )
 
 
-def _only_a_run(run: Path) -> bool:
-    return all(entry.name in (CHECKPOINT, BOARD) or entry.name.endswith(ENDING) for entry in run.iterdir())
+CONTENTS = {"index.html": is_file, "result.json": is_file, "figures": only_figures, RUNS: _only_runs}
 
 
 def run_folder(folder: Path, name: str) -> Path:

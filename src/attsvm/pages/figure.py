@@ -1,21 +1,21 @@
 """Figures of a page, drawn one by one, so that one that cannot be drawn does not discard a result."""
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from attsvm.pages.figure_places import data_links
 from attsvm.pages.over_steps import OverSteps, all_layers, with_layers, with_slider
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 
 class Drawn(NamedTuple):
     """A figure with its title and its caption."""
 
-    name: str  # name of its file, without the suffix
     title: str
     caption: str
     figure: Figure
@@ -23,44 +23,29 @@ class Drawn(NamedTuple):
     table: str | None = None  # its numbers as CSV, if they are more than its axes keep
 
 
-class Shown(NamedTuple):
-    """What a page shows of a figure."""
-
-    name: str  # name of its file, without the suffix
-    title: str
-    caption: str
-    svg: Markup  # empty if the figure could not be drawn; the caption says why
-    png: bytes | None
-
-
-def draw_each(drawers: Mapping[str, Callable[[], Drawn | None]]) -> list[Shown]:
+def draw_each(drawers: Mapping[str, Callable[..., Drawn | None]], *arguments: Any) -> list[Shown]:
     """Draw figures in the style of the package, in their order.
 
     A figure that cannot be drawn gives a warning, and a note in its place on the page.
 
-    ``drawers``: by name, what draws a figure. It returns None if the figure does not apply.
-
-    Examples
-    --------
-    >>> from attsvm.pages.figure import draw_each
-    >>> draw_each({"nothing": lambda: None})
-    []
+    ``drawers``: by the name of its file, without the suffix, what draws a figure from the arguments, or returns None if
+    it does not apply.
     """
     with style.applied():
-        shown = [_shown(name, drawer) for name, drawer in drawers.items()]
+        shown = [_shown(name, drawer, arguments) for name, drawer in drawers.items()]
     return [one for one in shown if one is not None]
 
 
-def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
+def _shown(name: str, drawer: Callable[..., Drawn | None], arguments: Sequence[Any]) -> Shown | None:
     try:
-        drawn = drawer()
+        drawn = drawer(*arguments)
         if drawn is None:
             return None
-        style.fix_layout(drawn.figure)
-        svg = svg_element(drawn.figure, drawn.name, drawn.title, drawn.table)
+        style.lay_out(drawn.figure)
+        svg = svg_element(drawn.figure, name, drawn.title, drawn.table)
         if drawn.over_steps is not None:
-            svg = with_slider(svg, drawn.name, drawn.over_steps)
-        return Shown(drawn.name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
+            svg = with_slider(svg, name, drawn.over_steps)
+        return Shown(name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
     except Exception as error:  # a figure may fail in any way, and the result matters more
         why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {error})."
         warnings.warn(why, RuntimeWarning, stacklevel=3)

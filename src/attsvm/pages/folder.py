@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attsvm._utils.files import (
+    ENDING,
     atomic_write,
     file_to_write,
     finish,
@@ -20,11 +21,40 @@ from attsvm._utils.files import (
 )
 from attsvm.errors import ProblemError
 
-CONTENTS = {
-    **dict.fromkeys(("index.html", "result.json", "run.npz", "profile.npz", "table.csv"), "a file"),
-    "figures": "a folder",
+
+def is_file(path: Path) -> bool:
+    return kind_of(path) == "a file"
+
+
+def is_result(path: Path) -> bool:
+    """Return whether a path is the ``result.json`` of a command."""
+    try:
+        found = json.loads(path.read_text()) if is_file(path) else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith("attsvm.")
+
+
+def only_figures(folder: Path) -> bool:
+    """Return whether a path is a folder of PNG files only."""
+    return folder.is_dir() and all(is_file(entry) and entry.suffix == ".png" for entry in folder.iterdir())
+
+
+CONTENTS: dict[str, Callable[[Path], bool]] = {
+    **dict.fromkeys(("index.html", "run.npz", "profile.npz", "table.csv"), is_file),
+    "result.json": is_result,
+    "figures": only_figures,
 }
-"""What a folder may hold that ``--force`` replaces, and what each of them is."""
+"""What a folder may hold that ``--force`` replaces, and whether a path is such a thing."""
+
+
+def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) -> str:
+    """The name of an entry that is not one of the contents, nor what a killed process left; "" if there is none."""
+    for entry in sorted(folder.iterdir()):
+        is_ours = not entry.is_symlink() and entry.name in contents and contents[entry.name](entry)
+        if not (is_ours or entry.name.endswith(ENDING)):
+            return entry.name
+    return ""
 
 
 @contextlib.contextmanager
@@ -86,36 +116,15 @@ def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
         return
     if not force:
         raise ProblemError(f"{out}: exists already; use --force to replace it")
+    stranger = stranger_in(target, CONTENTS)
     found = {entry.name for entry in target.iterdir()}
-    interrupted = found == {"run.npz"}  # what a command leaves that was stopped before its page
-    if found and not interrupted and (found - set(CONTENTS) or "result.json" not in found):
-        stranger = min(found - set(CONTENTS), default="no result.json")
-    else:
-        stranger = next((name for name in sorted(found) if not _of_a_result(target / name)), "")
+    # a command that was stopped before its page leaves the run alone
+    if not stranger and found and found != {"run.npz"} and "result.json" not in found:
+        stranger = "no result.json"
     if stranger:
         raise ProblemError(f"{out}: holds more than a result ({stranger}), so it is not replaced; name another folder")
     if not os.access(target, os.W_OK | os.X_OK):
         raise ProblemError(f"{out}: cannot be written (the folder that it replaces is read-only)")
-
-
-def is_result(path: Path) -> bool:
-    """Return whether a file is the ``result.json`` of a command."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and str(found.get("schema", "")).startswith("attsvm.")
-
-
-def only_figures(folder: Path) -> bool:
-    """Return whether a folder holds PNG files only."""
-    return all(kind_of(entry) == "a file" and entry.suffix == ".png" for entry in folder.iterdir())
-
-
-def _of_a_result(path: Path) -> bool:
-    if path.is_symlink() or kind_of(path) != CONTENTS[path.name]:
-        return False
-    return is_result(path) if path.name == "result.json" else path.name != "figures" or only_figures(path)
 
 
 @contextlib.contextmanager

@@ -39,14 +39,7 @@ _LABEL = re.compile(r"(<(?P<tag>th|dt|caption|h2|h3)\b[^>]*>)(?P<text>[^<]+)(</(
 
 @cache
 def definitions() -> dict[str, str]:
-    """The definition of each term, in Markdown without links.
-
-    Examples
-    --------
-    >>> from attsvm.pages.glossary import definitions
-    >>> definitions()["Correlation"]
-    'The cosine similarity of two weights.'
-    """
+    """The definition of each term, in Markdown without links."""
     text = files("attsvm.pages").joinpath("glossary.md").read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for entry in re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]:
@@ -61,12 +54,6 @@ def mentions(text: str, known: set[str]) -> Iterator[tuple[int, int, str]]:
     """The first mention of each term in a text: its begin, its end, and the term.
 
     ``known``: the terms that were mentioned before; they are left out, and those that are found are added.
-
-    Examples
-    --------
-    >>> from attsvm.pages.glossary import mentions
-    >>> list(mentions("Support tokens, and each margin ratio", set()))
-    [(0, 14, 'Support token'), (25, 37, 'Margin ratio')]
     """
     for found in _pattern().finditer(text):
         term = _terms()[found[1].lower()]

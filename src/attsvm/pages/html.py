@@ -100,14 +100,7 @@ def script(name: str) -> Markup:
 
 
 def dark_shade(share: float) -> bool:
-    """Whether white is the legible ink on the shade of a cell: this share of blue on white.
-
-    Examples
-    --------
-    >>> from attsvm.pages.html import dark_shade
-    >>> dark_shade(0.5), dark_shade(1.0)
-    (False, True)
-    """
+    """Whether white is the legible ink on the shade of a cell: this share of blue on white."""
     return style.ink_on(share * np.array(to_rgb(style.BLUE)) + 1 - share) == "white"
 
 
@@ -144,14 +137,7 @@ _LINK = Markup('<li><a href="#{}">{}</a></li>')
 
 
 def cited(text: str) -> Markup:
-    """A text as HTML whose citations and arXiv numbers are links to arXiv.
-
-    Examples
-    --------
-    >>> from attsvm.pages.html import cited
-    >>> print(cited("p < 2 (2308.16898)"))
-    p &lt; 2 (<a href="https://arxiv.org/abs/2308.16898">2308.16898</a>)
-    """
+    """A text as HTML whose citations and arXiv numbers are links to arXiv."""
 
     def link(found: re.Match[str]) -> str:
         return f'<a href="https://arxiv.org/abs/{CITATIONS.get(found[0], found[0])}">{found[0]}</a>'

@@ -12,16 +12,15 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Shown, Table
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found
     from attsvm.inspect import Inspection
-    from attsvm.inspect.inputs import Input
-    from attsvm.inspect.saved_models import Found
-    from attsvm.pages.figure import Shown
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
+    from attsvm.pretrained import Input
 
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
@@ -284,6 +283,7 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
     """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
     defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     left_out = {"own_share", "previous_share", "duplicate_share", "induction_share"}
+    left_out |= {"query_robustness", "key_robustness"}
     shown = [one for one in defined if one.name not in left_out]  # six columns fit into eighty characters
     rows = []
     for layer in sorted({head.layer for head in inspection.heads}):

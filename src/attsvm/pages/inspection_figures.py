@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def draw_inspection(
     known = {} if known is None else known
     keys: dict[str, tuple[object, ...]] = {}
     drawers: dict[str, Callable[[], Drawn | None]] = {}
-    mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("effective_rank")).mean() <= 1 / 2
+    mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("largest_probability")).mean() <= 1 / 2
     for measure in inspection.measures:
         if np.isnan(inspection.measure(measure.name)).all():
             continue
@@ -86,7 +87,7 @@ def _by_layer(
     axis.set_xlim(*ends)
     axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axis.yaxis.label.set_wrap(True)
-    return Drawn(measure.name, measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
+    return Drawn(measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
 
 
 def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
@@ -100,7 +101,7 @@ def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Dra
         axis.ticklabel_format(axis="y", useOffset=False)
     axis.yaxis.label.set_wrap(True)
     style.legend_above(axis, 2)
-    return Drawn(f"{measure.name}_steps", f"{measure.title}, over training", _sentence(measure), figure)
+    return Drawn(f"{measure.title}, over training", _sentence(measure), figure)
 
 
 def _sentence(measure: "Measure") -> str:

@@ -11,8 +11,8 @@ from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Te
 from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
+    from attsvm._inspect.saved_models import Found, TestedReason
     from attsvm.inspect import Explanation
-    from attsvm.inspect.saved_models import Found, TestedReason
     from attsvm.inspect.view import HeadView
     from attsvm.svm.margin_interval import MarginInterval
 
@@ -133,7 +133,7 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
         return
     yield Heading("Causal tests", 3)
     yield Text(
-        "Each reason is tested on held-out text in the running model, by the mean attention to the tokens that the "
+        "Each reason is tested on held-out text by the mean attention to the tokens that the "
         "head selects. Origins are made random: what they add is that of a random token of the text, so that words "
         "and positions are shuffled. Sufficiency: the queries and keys keep the origins of the reason, and all "
         "others are random. Necessity: the origins of the reason are random, in the queries or in the keys, "

@@ -11,7 +11,6 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
-from attsvm.pages.plain import command_result
 from attsvm.pages.records import Records, joined
 from attsvm.pages.schemas.inspection import MonitorResult
 from attsvm.pages.words import listed, short
@@ -104,13 +103,12 @@ def monitor_page(records: Records, *, source: str | None, command: str) -> Page:
 
     ``source``: the file of the record; None if it was not read from a file.
     """
-    numbers = {"source": source, "steps": records.steps, "heads": records.heads, "measures": records.values}
     names = recorded(records)
     measures = [described(name) for name in names]
     rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]
     counts = summary(records)
     return Page(
-        command_result(MonitorResult, command, numbers),
+        MonitorResult.fill(records, source=source, command=command),
         title="Attention heads during training",
         kicker=counts,
         verdict=verdict(records),

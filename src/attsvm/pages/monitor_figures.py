@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.monitor import described, recorded
+from attsvm.pages.page import Shown
 from attsvm.pages.records import Records
 from attsvm.plot import style
 from attsvm.plot.canvas import line
@@ -65,7 +66,7 @@ def _curves(name: str, records: Records) -> Drawn:
         *zip(*named, strict=True), loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=3, columnspacing=1.0,
         handlelength=1.8,
     )  # fmt: skip
-    return Drawn(name, title, meaning.strip(), figure)
+    return Drawn(title, meaning.strip(), figure)
 
 
 def _ends(name: str, records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -110,4 +111,4 @@ def _map(name: str, records: Records) -> Drawn | None:
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
     what = "the upper end of the interval" if name == "margin" else "a row for each head, a column for each record"
     thinned = "" if gaps[0] == np.diff(records.steps).min() else f", every {gaps[0]:,} steps"
-    return Drawn(f"{name}_map", f"{title}, every head", f"{what[0].upper()}{what[1:]}{thinned}.", figure)
+    return Drawn(f"{title}, every head", f"{what[0].upper()}{what[1:]}{thinned}.", figure)

@@ -28,12 +28,6 @@ def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
     """The attributes of an element that the slider changes: an opacity in a drawing, the shade of a cell or a word.
 
     ``shares``: one for each step. ``said``: the number in the element's title at each step; by default the share.
-
-    Examples
-    --------
-    >>> from attsvm.pages.over_steps import over
-    >>> print(over([0.25, 1.0]))
-    data-over=".25 1"
     """
     words = Markup(f' data-said="{" ".join(said)}"') if said else ""
     written = " ".join(f"{share:.3g}".removeprefix("0" * (0 < share < 1)) for share in shares)
@@ -44,12 +38,6 @@ def slider(steps: Sequence[int]) -> Markup:
     """The slider of the figure or section that it stands in; hidden without the script of the page.
 
     Of a single step there is none.
-
-    Examples
-    --------
-    >>> from attsvm.pages.over_steps import slider
-    >>> "data-steps" in slider([0, 10, 100])
-    True
     """
     if len(steps) < 2:
         return Markup("")
@@ -78,22 +66,7 @@ def is_layer(artist: "Artist") -> bool:
 
 @contextmanager
 def all_layers(figure: "Figure") -> Iterator[dict[str, int]]:
-    """A context in which the artists of all steps are visible. Yields the step of each, by its gid.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from attsvm.pages.over_steps import all_layers, at_step
-    >>> figure = Figure()
-    >>> axis = figure.subplots()
-    >>> first, last = (axis.plot([step], [1], "o", gid=at_step(step, "ring"))[0] for step in (0, 10))
-    >>> first.set_visible(False)
-    >>> with all_layers(figure) as steps:
-    ...     steps, first.get_visible()
-    ({'step-0-ring': 0, 'step-10-ring': 10}, True)
-    >>> first.get_visible()
-    False
-    """
+    """A context in which the artists of all steps are visible. Yields the step of each, by its gid."""
     artists = [artist for artist in figure.findobj() if is_layer(artist)]
     hidden = [artist for artist in artists if not artist.get_visible()]
     for artist in hidden:

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import lazy_loader
+from markupsafe import Markup
 
 from attsvm.pages.folder import write_files
 from attsvm.pages.plain import dumps
-
-if TYPE_CHECKING:
-    from attsvm.pages.figure import Shown
 
 # a command that prints its result neither draws nor writes HTML, and one that writes JSON prints no tables
 html = lazy_loader.load("attsvm.pages.html", suppress_warning=True)
@@ -81,12 +79,22 @@ class Tables:
     tables: Sequence[Table]
 
 
+class Shown(NamedTuple):
+    """What a page shows of a figure."""
+
+    name: str  # name of its file, without the suffix
+    title: str
+    caption: str
+    svg: Markup  # empty if the figure could not be drawn; the caption says why
+    png: bytes | None
+
+
 @dataclass(frozen=True)
 class Figures:
     """Drawn figures in their order."""
 
     shape: ClassVar[str] = "figures"
-    shown: "Sequence[Shown]"
+    shown: Sequence[Shown]
     wide: Sequence[str] = ()  # names of those of full width
     most: str = ""  # the largest width of a drawing of full width, as in CSS
     listed: bool = False  # whether the table of contents lists them
@@ -127,7 +135,7 @@ AnyPart = Cards | Heading | Text | Table | Tables | Figures | Part | Details
 class Page:
     """What a result says, once: :meth:`show` prints it, :meth:`files` has it as HTML and as JSON."""
 
-    numbers: dict[str, Any]  # ``result.json``, of :func:`attsvm.pages.plain.command_result`
+    numbers: dict[str, Any]  # ``result.json``, of :class:`attsvm.pages.schemas.model.Result`
     title: str = ""
     kicker: str = ""  # the line above the title
     verdict: str = ""  # the result in a few sentences

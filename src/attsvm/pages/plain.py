@@ -3,14 +3,9 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-from attsvm._version import __version__
-
-if TYPE_CHECKING:
-    from attsvm.pages.schemas.model import Result
 
 
 def jsonable(value: Any) -> Any:
@@ -31,11 +26,6 @@ def jsonable(value: Any) -> Any:
 def jsonable_dict(values: Mapping[str, Any]) -> dict[str, Any]:
     """A dict whose values are :func:`jsonable`."""
     return {name: jsonable(value) for name, value in values.items()}
-
-
-def command_result(form: "type[Result]", command: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON-able result of a command: its schema, the version of attsvm, the command line, and the numbers."""
-    return jsonable_dict({"schema": form.SCHEMA, "version": __version__, "command": command, **numbers})
 
 
 def dumps(value: Any, indent: str = "") -> str:

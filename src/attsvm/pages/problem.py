@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 
 from attsvm.pages.page import Page, Table
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.schemas.problems import ProblemResult
 from attsvm.pages.words import Rows, number, status_counts, status_words
 from attsvm.problem import Problem
@@ -17,24 +15,19 @@ from attsvm.svm import solve_svm
 def problem_page(problem: Problem, *, source: str, command: str) -> Page:
     """The page of a problem, whose numbers docs/guide/results.md documents; it has no HTML."""
     canonical = problem.canonical
-    found = fields_of(
-        ProblemResult,
+    numbers = ProblemResult.fill(
         problem,
+        command=command,
         data={"source": source, "sha256": problem.data_hash},
         batch_shape=list(problem.model_shape),
-        sequences=problem.num_sequences,
-        tokens=problem.num_tokens,
         query_dim=problem.query_dim if problem.has_queries else None,
         queries_per_sequence=problem.query_shape[-1] if problem.has_query_axis else int(problem.has_queries),
-        classes=problem.num_classes,
-        attention_heads=problem.num_heads,
         allowed_tokens=float(canonical.allowed.mean()),
         active_queries=float(canonical.active.mean()),
         shapes={name: list(array.shape) for name, array in problem.arrays().items()},
         labels=_label_counts(problem),
         optimal_tokens=_optimal(problem),
     )
-    numbers = command_result(ProblemResult, command, found)
     return Page(numbers, terminal=[Table(_rows(numbers))])
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.schemas.problems import ProfileResult
 from attsvm.pages.words import number, percent
 from attsvm.plot.matrix import drawn_matrix
@@ -16,20 +15,21 @@ from attsvm.profiles import MarginProfile
 from attsvm.profiles.verdict import written
 
 
-def profile_page(profile: MarginProfile, *, command: str, threads: int | None) -> Page:
-    """The page of a profile, whose numbers docs/guide/results.md documents."""
-    numbers = fields_of(
-        ProfileResult,
+def profile_page(profile: MarginProfile, **about: Any) -> Page:
+    """The page of a profile, whose numbers docs/guide/results.md documents.
+
+    ``about``: the command, and the limit on threads.
+    """
+    numbers = ProfileResult.fill(
         profile,
-        threads=threads,
-        mean_ratios=profile.mean,
+        **about,
         share_decided=profile.decided.mean(axis=1),
         median_logit_change=np.median(profile.logit_change, axis=1),
     )
     problems = f"{profile.ratios.shape[1]} problems"
     said = "Inconclusive" if profile.norm is None else f"It maximises the margin in the {profile.verdict} norm"
     return Page(
-        command_result(ProfileResult, command, numbers),
+        numbers,
         title=f"Margin profile of {profile.optimizer}",
         kicker=f"{problems} · {profile.attention} attention · {profile.batches} · "
         f"at most {profile.steps:,} steps of each schedule",
@@ -81,7 +81,6 @@ def _ratios(profile: MarginProfile) -> Drawn:
     own = [int(row.argmax()) for row in mean]
     claimed = [name == profile.chosen and profile.norm is not None for name in names]
     return Drawn(
-        "ratios",
         "Margin ratios",
         "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
         "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "

@@ -60,14 +60,6 @@ def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -
     """The records of a monitor.
 
     Raises ProblemError if there are none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from attsvm.pages.records import joined
-    >>> found = joined(["0.0"], [(0, {"entropy": np.array([1.5])}), (100, {"entropy": np.array([0.5])})])
-    >>> found.steps, found.values["entropy"].ravel()
-    (array([  0, 100]), array([1.5, 0.5]))
     """
     if not records:
         raise ProblemError("records: expected at least one record, got none")

@@ -2,13 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader
 import numpy as np
 
 from attsvm.norms import Lp
 from attsvm.pages.page import Page, Table
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.schemas.problems import TrainResult
 from attsvm.pages.words import Rows, number, status_counts, status_words
 from attsvm.problem import Problem
@@ -16,8 +13,6 @@ from attsvm.training import Run
 
 if TYPE_CHECKING:
     from attsvm.theory import Prediction
-
-theory = lazy_loader.load("attsvm.theory", suppress_warning=True)
 
 LONGEST_SELECTION = 20
 """Most queries whose selected tokens are printed."""
@@ -29,18 +24,18 @@ def run_page(
     prediction: "Prediction | None" = None,
     *,
     source: str,
-    command: str,
-    seconds: float,
-    threads: int | None,
+    **about: Any,
 ) -> Page:
-    """The page of a run, whose numbers docs/guide/results.md documents; it has no HTML."""
+    """The page of a run, whose numbers docs/guide/results.md documents; it has no HTML.
+
+    ``about``: the command, the limit on threads and the seconds.
+    """
     counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
     largest = run.probability[counted]
     precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
-    found = fields_of(
-        TrainResult,
+    numbers = TrainResult.fill(
         run,
-        threads=threads,
+        **about,
         data={"source": source, "sha256": problem.data_hash},
         norm_of_optimizer=None if run.limit.norm is None else run.limit.norm.name,
         trials=int(np.prod(run.batch_shape, dtype=int)),
@@ -53,21 +48,9 @@ def run_page(
         trials_past_precision=int((precise >= 0).sum()),
         precise_until=int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
         selected=None if run.batch_shape else run.selected,
-        seconds=seconds,
-        prediction=None if prediction is None else _predicted(prediction),
+        prediction=prediction,
     )
-    numbers = command_result(TrainResult, command, found)
     return Page(numbers, terminal=[Table(_rows(numbers))])
-
-
-def _predicted(found: "Prediction") -> dict[str, Any]:
-    return {
-        "norm": found.norm.name,
-        "standing": found.standing.value,
-        "source": found.source,
-        "distance": None if found.distance is None else np.asarray(found.distance),
-        "hypotheses": theory.conditions.written_hypotheses(found.hypotheses),
-    }
 
 
 def _rows(result: dict[str, Any]) -> Rows:

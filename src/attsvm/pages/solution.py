@@ -1,12 +1,11 @@
 """What ``attsvm solve`` says of a solution."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from attsvm.pages.page import Page, Table
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.model import fields_of
 from attsvm.pages.schemas.problems import SolveResult
 from attsvm.pages.words import Rows, number
 from attsvm.problem import Problem
@@ -14,20 +13,18 @@ from attsvm.results import Status
 from attsvm.svm import Solution
 
 
-def solution_page(problem: Problem, solution: Solution, *, source: str, command: str, threads: int | None) -> Page:
-    """The page of a solution, whose numbers docs/guide/results.md documents; it has no HTML."""
-    numbers = fields_of(
-        SolveResult,
+def solution_page(problem: Problem, solution: Solution, *, source: str, **about: Any) -> Page:
+    """The page of a solution, whose numbers docs/guide/results.md documents; it has no HTML.
+
+    ``about``: the command, and the limit on threads.
+    """
+    numbers = SolveResult.fill(
         solution,
-        threads=threads,
+        **about,
         data={"source": source, "sha256": problem.data_hash},
-        norm=solution.norm.name,
         support=np.argwhere(solution.support),
     )
-    return Page(
-        command_result(SolveResult, command, numbers),
-        terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))],
-    )
+    return Page(numbers, terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))])
 
 
 def _of_batch(solution: Solution) -> Table:

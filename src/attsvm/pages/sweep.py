@@ -14,8 +14,7 @@ from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import counted
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
-from attsvm.pages.plain import command_result
-from attsvm.pages.schemas.sweeps import SweepShowResult
+from attsvm.pages.schemas.sweeps import Estimate, SweepShowResult
 from attsvm.pages.sweep_estimates import Series, Summary, cell_text, value_text
 
 sweep_figures = lazy_loader.load("attsvm.pages.sweep_figures", suppress_warning=True)
@@ -133,27 +132,10 @@ def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
 
 
 def _numbers(summary: Summary, command: str, level: float) -> dict[str, Any]:
-    return command_result(
-        SweepShowResult,
-        command,
-        {
-            "sweep": summary.attributes,
-            "axes": {axis.name: axis.values for axis in summary.axes},
-            "trials": summary.trials,
-            "finished_trials": summary.done,
-            "errors": summary.errors,
-            "level": level,
-            "estimates": [
-                {
-                    "measure": one.measure,
-                    "of": one.name,
-                    "interval": "wilson" if one.is_share else "bootstrap",
-                    "estimate": one.estimate.value,
-                    "low": one.estimate.low,
-                    "high": one.estimate.high,
-                    "trials": one.estimate.trials,
-                }
-                for one in summary.series
-            ],
-        },
+    return SweepShowResult.fill(
+        summary,
+        command=command,
+        axes={axis.name: axis.values for axis in summary.axes},
+        level=level,
+        estimates=[Estimate.fill(one, interval="wilson" if one.is_share else "bootstrap") for one in summary.series],
     )

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
-from attsvm.pages.figure import Drawn, Shown, draw_each
+from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.page import Shown
 from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
 from attsvm.pages.words import short
 from attsvm.plot import style
@@ -88,7 +89,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
     _across(panel, axis, x)
     if len(series) > 1:
         style.legend_above(panel, 3)
-    return Drawn(series[0].measure, series[0].title, _interval(series, level), figure, table=table)
+    return Drawn(series[0].title, _interval(series, level), figure, table=table)
 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
@@ -130,7 +131,7 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
     caption = f"{_interval(series, level)} Hatched: no value. Dashed frame: trials are missing."
-    return Drawn(series[0].measure, series[0].title, caption, figure, table=table)
+    return Drawn(series[0].title, caption, figure, table=table)
 
 
 def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.progress import counted, duration
 from attsvm.pages.page import Page, Table
-from attsvm.pages.plain import command_result
 from attsvm.pages.schemas.sweeps import SweepEstimateResult, SweepResult
 from attsvm.sweeps import MEASURES, READY, SOURCES, Definition
 
@@ -23,8 +22,8 @@ def store_page(found: Any, *, store: str, command: str) -> Page:
     cells = int(found["done"].isel(trial=0).size)
     measured = ", ".join(sorted({*map(str, variables)} - {"done"}))
     said = f"{store}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(cells, 'cell')}: {measured}"
-    numbers = {"store": store, "attributes": dict(found.attrs), "variables": variables}
-    return Page(command_result(SweepResult, command, numbers), terminal=[said])
+    given = {"store": store, "attributes": dict(found.attrs), "variables": variables}
+    return Page(SweepResult.fill(given, command=command), terminal=[said])
 
 
 def estimate_page(definition: Definition, found: "Estimate", *, command: str) -> Page:
@@ -37,7 +36,7 @@ def estimate_page(definition: Definition, found: "Estimate", *, command: str) ->
         f"at most {duration(found.compile_seconds)} more to import and compile, and some seconds to start the workers",
         f"at most {found.bytes / 1e6:,.1f} MB on disk",
     ]
-    return Page(command_result(SweepEstimateResult, command, vars(found)), terminal=said)
+    return Page(SweepEstimateResult.fill(found, command=command), terminal=said)
 
 
 def list_page() -> Page:

@@ -35,14 +35,7 @@ def rate(share: float, count: int, interval: tuple[float, float]) -> str:
 
 
 def counts(share: float, count: int) -> str:
-    """How many of the counted rows the share is.
-
-    Examples
-    --------
-    >>> from attsvm.pages.words import counts
-    >>> counts(0.75, 12)
-    '9 of the 12'
-    """
+    """How many of the counted rows the share is."""
     return f"{round(share * count)} of the {count}"
 
 

@@ -13,6 +13,9 @@ from attsvm.plot import style
 
 SETTINGS = {"cross": "cross-attention", "self": "self-attention, z = x₁"}
 
+SELF = " self"
+"""The end of the names of arrays of self-attention."""
+
 TITLE = 0.25
 """Height of the title of a part, in inches."""
 
@@ -28,7 +31,7 @@ class CrossAndSelf(Figure):
     """A figure of two parts: each query is a vector of its own, or the first token of its sequence.
 
     ``sizes["queries"]`` says which of "cross" and "self" are measured, and maps each to the sizes in which it differs
-    from the others. Arrays of self-attention have ``" self"`` after their names.
+    from the others. Arrays of self-attention have :data:`SELF` after their names.
     """
 
     @abstractmethod
@@ -55,7 +58,7 @@ class CrossAndSelf(Figure):
         found: Arrays = {}
         for query in sizes["queries"]:
             own = self.measure_one(_sizes_of(sizes, query), query == "self", partial(_in_folder, piece, query))
-            found |= {f"{name}{_suffix(query)}": array for name, array in own.items()}
+            found |= {f"{name}{SELF * (query == 'self')}": array for name, array in own.items()}
         return found
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
@@ -93,19 +96,14 @@ class CrossAndSelf(Figure):
 
 def parts(sizes: Sizes, found: Arrays) -> Iterator[tuple[str, Sizes, Arrays]]:
     """The parts, with sizes and arrays of their own."""
-    ends = tuple(_suffix(query) for query in sizes["queries"] if _suffix(query))
     for query in sizes["queries"]:
-        end = _suffix(query)
-        kept = {name for name in found if (name.endswith(end) if end else not name.endswith(ends or ("\0",)))}
-        yield query, _sizes_of(sizes, query), {name.removesuffix(end): found[name] for name in sorted(kept)}
+        of_self = query == "self"
+        own = {name.removesuffix(SELF): found[name] for name in sorted(found) if name.endswith(SELF) == of_self}
+        yield query, _sizes_of(sizes, query), own
 
 
 def _sizes_of(sizes: Sizes, query: str) -> Sizes:
     return {**sizes, **sizes["queries"][query]}
-
-
-def _suffix(query: str) -> str:
-    return "" if query == "cross" else f" {query}"
 
 
 def _in_folder(piece: Piece, query: str, name: str, *arguments: object) -> Arrays:

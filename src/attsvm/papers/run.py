@@ -16,7 +16,7 @@ from attsvm._utils.files import atomic_write, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import check_folder, check_holds_files
-from attsvm.pages.plain import command_result, dumps
+from attsvm.pages.plain import dumps
 from attsvm.pages.schemas.papers import ReproduceResult
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES
@@ -337,4 +337,4 @@ def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
         "pieces_reused": outcome.reused,
         "measured": outcome.arrays,
     }
-    return command_result(ReproduceResult, command, numbers)
+    return ReproduceResult.fill(numbers, command=command)

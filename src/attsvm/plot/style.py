@@ -69,28 +69,21 @@ def applied() -> AbstractContextManager[None]:
 
 
 def lay_out(figure: Figure) -> None:
-    """Place the axes once and for all. Each saving would do it again, which takes most of its time.
+    """Place the axes once and for all, as for a PNG file. Each saving would do it again, which takes most of its time.
 
     The places are rounded, so that the files do not depend on rounding errors of the layout.
     """
-    with applied():
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    _round_places(figure)
-    for axis in figure.axes:
-        axis.set_position(np.round(axis.get_position(original=True).bounds, 6).tolist())
-
-
-def fix_layout(figure: Figure) -> None:
-    """Place the axes for both kinds of files of a page: each saving would do it again, twice."""
     engine, dpi = figure.get_layout_engine(), figure.dpi
-    if engine is None:
+    if engine is None or not figure.axes:
         return
     figure.set_dpi(DPI)
     with applied():
         engine.execute(figure)
     figure.set_layout_engine("none")
     figure.set_dpi(dpi)
+    _round_places(figure)
+    for axis in figure.axes:
+        axis.set_position(np.round(axis.get_position(original=True).bounds, 6).tolist())
 
 
 def _round_places(figure: Figure | SubFigure) -> None:

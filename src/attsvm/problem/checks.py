@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import as_array
+from attsvm._utils.checks import as_array, check_groups
 from attsvm.errors import ProblemError
 
 Core = tuple[int | None, ...]
@@ -77,6 +77,16 @@ def of_one_head(arrays: dict[str, np.ndarray], axis: int) -> dict[str, np.ndarra
     first = (slice(None),) * axis + (0,)
     number = np.array(arrays["tokens"].shape[axis])
     return {name: x if name == "head" else x[first] for name, x in arrays.items()} | {"num_heads": number}
+
+
+def check_key_groups(key_groups: Any, heads: tuple[int, ...], *, has_queries: bool) -> int:
+    """Check that keys can be shared by groups of heads."""
+    number = check_groups("key_groups", key_groups, *heads)
+    if not heads:
+        raise ProblemError(f"num_heads: expected a number of attention heads with key_groups={number}, got None")
+    if not has_queries:
+        raise ProblemError(f"key_groups: expected None for a problem without queries, got {number}")
+    return number
 
 
 def takes_last(index: Any, num_axes: int) -> bool:

@@ -19,6 +19,7 @@ from attsvm.problem.checks import (
     Core,
     boolean,
     check_finite,
+    check_key_groups,
     check_labels,
     check_lengths,
     fit,
@@ -37,7 +38,7 @@ from attsvm.results import check_index
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
-FILE_NAMES = (*ARRAY_NAMES, "num_heads")
+FILE_NAMES = (*ARRAY_NAMES, "num_heads", "key_groups")
 
 
 def check_is_problem(problem: Any, name: str = "problem") -> None:
@@ -82,12 +83,16 @@ class Problem(Displayed):
         H, for a model with H attention heads that read the same tokens, f = Σ_h v_h' X' softmax(X W_h z). It adds an
         axis of heads behind the batch axes. A ``head`` without it is refused, because heads with the same v do not
         learn to differ. None is a single head, without such an axis.
+    key_groups : int, optional
+        g, a divisor of H: the keys K of W_h = K Q_h' are shared by the H/g consecutive heads of a group, as in grouped
+        and, for g = 1, in multi-query attention. Training then has parameters K (*batch, g, d_k, m) and Q (*batch, H,
+        d_q, m). None is one K for each head.
 
     Raises
     ------
     ProblemError
-        If shapes do not fit each other, an entry in use is not finite, a label has another value, or a query in use
-        may attend to no token.
+        If shapes do not fit each other, an entry in use is not finite, a label has another value, a query in use may
+        attend to no token, or ``key_groups`` does not divide ``num_heads`` or comes without queries.
 
     See Also
     --------
@@ -124,6 +129,7 @@ class Problem(Displayed):
     mask: Bool[np.ndarray, "*queries T"] | None
     query_mask: Bool[np.ndarray, "*batch n Q"] | None
     num_heads: int | None
+    key_groups: int | None
 
     def __init__(
         self,
@@ -135,6 +141,7 @@ class Problem(Displayed):
         mask: Any = None,
         query_mask: Any = None,
         num_heads: Any = None,
+        key_groups: Any = None,
     ) -> None:
         heads = () if num_heads is None else (check_integer("num_heads", num_heads, 1),)
         check_lengths(tokens)
@@ -184,7 +191,11 @@ class Problem(Displayed):
             has_classes = head is not None and head.ndim > len(batch + heads) + 1
             check_labels(labels[active], head.shape[-2] if has_classes else None)
 
+        if key_groups is not None:
+            key_groups = check_key_groups(key_groups, heads, has_queries=queries is not None)
+
         object.__setattr__(self, "num_heads", heads[0] if heads else None)
+        object.__setattr__(self, "key_groups", key_groups)
         for name, array in zip(ARRAY_NAMES, (tokens, labels, queries, head, keys, mask, query_mask), strict=True):
             if array is not None:
                 array = array.view() if name == "head" else over_heads(array, batch, heads)
@@ -294,6 +305,7 @@ class Problem(Displayed):
         head: Any = None,
         keys: Iterable[Any] | None = None,
         num_heads: int | None = None,
+        key_groups: int | None = None,
     ) -> "Problem":
         """Pad sequences of different lengths into one problem.
 
@@ -305,7 +317,7 @@ class Problem(Displayed):
         head : array (d,) or (C, d), optional
             With ``num_heads``, shape (H, d) or (H, C, d).
         keys : iterable of n arrays, shapes (T_i, d_k), optional
-        num_heads : int, optional
+        num_heads, key_groups : int, optional
 
         Returns
         -------
@@ -337,7 +349,7 @@ class Problem(Displayed):
                 if label_mask.shape != query_mask.shape or (label_mask != query_mask).any():
                     raise ProblemError("labels: expected one label per query, got other lengths")
             query_mask = None if query_mask.all() else query_mask
-        return cls(padded, labels, queries, head, keys, None if mask.all() else mask, query_mask, num_heads)
+        return cls(padded, labels, queries, head, keys, None if mask.all() else mask, query_mask, num_heads, key_groups)
 
     @classmethod
     def from_attention(cls, q: Any, k: Any, mask: Any = None) -> "Problem":
@@ -471,13 +483,15 @@ class Problem(Displayed):
     def __getitem__(self, index: Any) -> "Problem":
         """The problem or problems at ``index`` of the batch axes.
 
-        An index that ends with a number or an array for the axis of heads takes single heads.
+        An index that ends with a number or an array for the axis of heads takes single heads. A slice of this axis
+        that leaves out heads takes heads with a K for each.
         """
         check_index(index, self.batch_shape, self.kind)
         arrays = {name: array[index] for name, array in self._stored().items()}
         if self.num_heads is None or takes_last(index, len(self.batch_shape)):
             return Problem(**arrays)
-        return Problem(**of_one_head(arrays, arrays["tokens"].ndim - 4))
+        same = arrays["tokens"].shape[-4] == self.num_heads
+        return Problem(**of_one_head(arrays, arrays["tokens"].ndim - 4), key_groups=self.key_groups if same else None)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         if self.model_shape:
@@ -499,7 +513,8 @@ class Problem(Displayed):
         if self.labels is not None:
             parts.append("labels ±1" if self.num_classes is None else f"labels 0..{self.num_classes - 1}")
         if self.num_heads is not None:
-            parts.append(f"{self.num_heads} attention heads")
+            groups = "" if self.key_groups is None else f" in {self.key_groups} groups with shared keys"
+            parts.append(f"{self.num_heads} attention heads{groups}")
         if self.head is not None:
             parts.append("head" if self.num_classes is None else f"head of {self.num_classes} classes")
         if self.mask is not None:
@@ -513,7 +528,10 @@ class Problem(Displayed):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that the constructor takes, by name; of several attention heads, what they share is there once."""
-        return self._stored() if self.num_heads is None else of_one_head(self._stored(), len(self.model_shape))
+        if self.num_heads is None:
+            return self._stored()
+        shared = {} if self.key_groups is None else {"key_groups": np.array(self.key_groups)}
+        return of_one_head(self._stored(), len(self.model_shape)) | shared
 
 
 def problem_of_file(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> Problem:

@@ -1,4 +1,5 @@
-"""Which norm's margin does an optimizer maximise? :func:`attsvm.margin_profile` trains with it and compares.
+"""Which norm's margin does an optimizer maximise? :func:`attsvm.margin_profile` trains with it and compares. And which
+norm suits a data set? :func:`attsvm.recommend` cross-validates Att-SVMs.
 
 ``stepped`` says what a profile needs of an optimizer, ``of_optax`` and ``of_torch`` provide it, ``named`` finds the one
 that fits an object or a name; ``readings`` measures the trained weights, and ``verdict`` reads the answer from the
@@ -6,9 +7,10 @@ ratios.
 """
 
 from attsvm.profiles.profile import margin_profile
+from attsvm.profiles.recommendation import Recommendation, recommend
 from attsvm.profiles.result import MarginProfile
 
-__all__ = ["MarginProfile", "margin_profile"]
+__all__ = ["MarginProfile", "Recommendation", "margin_profile", "recommend"]
 
 
 def __dir__() -> list[str]:

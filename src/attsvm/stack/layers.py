@@ -16,8 +16,8 @@ from attsvm.training.softmax import gap_products, pool
 
 Array = jax.Array
 
-EQUAL = 1e-12
-"""Sums of the same tokens in another order differ by less, relative to the largest entry of all tokens."""
+EQUAL = 256
+"""Sums of the same tokens in another order differ by fewer roundings of the largest entry of all tokens."""
 
 
 class Tokens(NamedTuple):
@@ -114,5 +114,5 @@ def _equal(points: Array, rows: Array) -> Array:
     d = rows.shape[2]
     generic = jnp.asarray(np.random.default_rng(0).standard_normal(d), rows.dtype)[:, None]
     of_points, of_rows = contract("nqd,d->nq", points, generic), contract("ntd,d->nt", rows, generic)
-    tolerance = EQUAL * d**0.5 * over_entries(jnp.maximum, jnp.abs(rows))
+    tolerance = EQUAL * jnp.finfo(rows.dtype).eps * d**0.5 * over_entries(jnp.maximum, jnp.abs(rows))
     return settle(jnp.abs(of_points[:, :, None] - of_rows[:, None]) <= tolerance)

@@ -21,6 +21,8 @@ class Layout:
         for name in ("labels", "queries", "head"):
             if getattr(problem, name) is None:
                 raise ProblemError(f"problem: expected {name}, got none")
+        if problem.key_groups is not None:
+            raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
         if problem.keys is not None:
             raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
         if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit
 from attsvm.optimizers.limit import read_limit, written_limit
-from attsvm.results import Result, per_record, per_trial, shared
+from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +32,8 @@ class StackRun(Result):
         Updates made.
     history : dict of str to ndarray
         R records: ``steps`` (R,), ``loss`` and ``log_scale`` (R, *batch_shape), and the weights of each layer.
+        ``logit_change`` (R, *batch_shape): the largest change of a logit in the last of those updates, over all layers,
+        for the tokens that each layer sees at the end of the run; 0 at step 0.
     layers : int
         L.
     attention : str
@@ -46,6 +48,8 @@ class StackRun(Result):
     dtype : str
     data_hash : str
         That of the stack: of its problem, and of how its layers are connected.
+    optimizer_state, optimizer_config, batch_size, loss_name, learning_rate, schedule, weight_decay, live_optimizer
+        As for :class:`attsvm.Run`; the schedule of the default steps is "Growing(...)".
 
     See Also
     --------
@@ -57,7 +61,7 @@ class StackRun(Result):
     >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
     >>> run = stack.train(steps=100)
     >>> run.status.value, run.weights["W1"].shape, sorted(run.history)
-    ('finished', (6, 6), ['W1', 'W2', 'log_scale', 'loss', 'steps'])
+    ('finished', (6, 6), ['W1', 'W2', 'log_scale', 'logit_change', 'loss', 'steps'])
     """
 
     kind: ClassVar[str] = "stack run"
@@ -76,6 +80,17 @@ class StackRun(Result):
     seed: int = shared()
     dtype: str = shared()
     data_hash: str = shared()
+    optimizer_state: dict[str, np.ndarray] = per_trial()
+    optimizer_config: dict[str, Any] | None = shared()
+    batch_size: int | str | None = shared()
+    loss_name: str = shared()
+    learning_rate: float | str | None = shared()
+    schedule: str = shared()
+    weight_decay: float | str | None = shared()
+    live_optimizer: Any = unsaved()
+
+    penalty: ClassVar[float] = 0.0
+    hidden: ClassVar[tuple[str, ...]] = ("optimizer_state",)
 
     @property
     def steps(self) -> int:
@@ -87,7 +102,3 @@ class StackRun(Result):
 
     def _batch_summary(self) -> str:
         return f"{self.layers} layers, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
-
-    def weights_of(self, layer: int) -> Any:
-        """W of a layer, which count from 1."""
-        return self.weights[f"W{layer}"]

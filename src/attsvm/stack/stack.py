@@ -3,20 +3,37 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool
 
 from attsvm._utils.checks import check_callback, check_integer, check_kind
+from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.losses import OutputLoss
+from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm
+from attsvm.optimizers import parse_optimizer
 from attsvm.results import plain
 from attsvm.stack.layout import Layout
+from attsvm.stack.objective import VALUES
 from attsvm.stack.path import Layer, layers_of, smallest_margin
+from attsvm.stack.prediction import known_limit, predictions
 from attsvm.stack.run import StackRun
-from attsvm.stack.training import train_stack
+from attsvm.stack.training import (
+    AllLayers,
+    StackSession,
+    collect_stack,
+    default_optimizer,
+    initial_exponent,
+    make_objective,
+    parse_layer,
+)
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory import Prediction
+from attsvm.training.run import optimizer_of
+from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps, starting_point
+from attsvm.training.stopping import Stopping
 
 
 class Stack(Layout):
@@ -67,7 +84,7 @@ class Stack(Layout):
     def train(
         self,
         *,
-        attention: str = "combined",
+        attention: str | None = None,
         rank: int | None = None,
         optimizer: Any = None,
         learning_rate: Any = None,
@@ -88,17 +105,19 @@ class Stack(Layout):
 
         Parameters
         ----------
-        attention : {"combined", "factored"}
-            Train W or (K, Q) of each layer.
+        attention : {"combined", "factored"}, optional
+            Train W or (K, Q) of each layer: W by default, or what the run trained that is resumed.
         rank : int, optional
             Columns of K and Q; d by default.
         optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
             As for :func:`attsvm.train`. By default normalized gradient descent with one norm over the gradients of all
             layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
-        init : dict of arrays, optional
+        init : dict of arrays, or StackRun, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
-            problem's batch are trials. By default entries N(0, 1/d) drawn with ``seed``.
+            problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
+            and the state of its optimizer are continued, and with the same loss, batches and seed the steps are those
+            of a run that was not interrupted.
 
         Returns
         -------
@@ -120,22 +139,47 @@ class Stack(Layout):
         'finished'
         """
         check_callback(callback)
-        return train_stack(
-            self,
-            attention=attention,
-            rank=rank,
+        check_numbers(steps, dtype, 0.0, seed)
+        home = find_device(device)
+        resumed = init if isinstance(init, StackRun) else None
+        if resumed is not None:
+            self._check_own(resumed, "init")
+        layer = parse_layer(self, attention, rank, resumed)
+        if optimizer is None and learning_rate is None:
+            optimizer = default_optimizer(layer) if resumed is None else optimizer_of(resumed)
+        elif optimizer is None and resumed is not None:
+            raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
+        optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
+        objective = make_objective(self, layer, parse_loss(loss, self.problem.num_classes), optimizer)
+        given, parametrization = init if resumed is None else resumed.parameters, AllLayers(self, objective)
+        trained, batch = starting_point(self.problem, parametrization, {}, given, seed, train_head=False)
+        setup = Setup(
+            problem=self.problem,
+            objective=objective,
             optimizer=optimizer,
-            learning_rate=learning_rate,
-            steps=steps,
-            loss=loss,
-            batch_size=batch_size,
-            init=init,
+            of_head=objective.head.initial(self.problem) | ({} if self.values is None else {VALUES: self.values}),
+            trained=trained,
+            fixed={},
+            fixed_names=(),
+            reduced=None,
+            exponent=initial_exponent(objective, resumed, batch),
+            batch_shape=batch,
+            penalty=0.0,
+            stop=Stopping(),
+            dtype=np.dtype(dtype),
+            batches=mini_batches(batch_size, Stopping(), self.problem),
             seed=seed,
-            record=record,
-            dtype=dtype,
-            device=device,
-            callback=callback,
+            loss_name=loss if isinstance(loss, str) else "custom",
+            start="run" if resumed is not None else "random" if init is None else "given",
         )
+        first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
+        recorded = record_steps(record, first, first + int(steps))
+        with jax.enable_x64(True), on_device(home):
+            session = StackSession(setup, self.growth)
+            if resumed is not None:
+                session.resume(resumed)
+            interrupted = session.advance(first, observed_steps(recorded, first, first + int(steps)), callback, None)
+            return collect_stack(self, objective, session, setup, resumed, recorded, interrupted)
 
     def layer(self, run: StackRun, number: int) -> Layer:
         """One layer at the end of a run, as a problem that every solver and measure takes.
@@ -272,7 +316,7 @@ class Stack(Layout):
         run : StackRun
             Its layers give the tokens, what is selected, and the path.
         norm : str, float or Norm, optional
-            That of ``run.limit`` by default.
+            By default that of the limit of steps of the run's length.
         tol : float
             As for :func:`attsvm.solve_svm`.
 
@@ -298,13 +342,46 @@ class Stack(Layout):
         ['optimal', 'optimal']
         """
         layers, _ = self._layers(run)
-        used = run.limit.norm if norm is None else norm
+        used = known_limit(run).norm if norm is None else norm
         if used is None:
             raise ProblemError(f"norm: expected one, because the limit of {run.optimizer} is not known, got None")
         return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)
 
+    def predict(self, run: StackRun) -> tuple[Prediction, ...]:
+        """Predict the direction of each layer, and say how well it is known.
+
+        The direction is that of :meth:`solve`. The standing is never "proved": it is "measured" if runs with so many
+        layers, and with steps of this kind and length, reached a mean margin ratio of at least 0.95. It is "none" if
+        the run has not selected a path.
+
+        Returns
+        -------
+        tuple of L Prediction
+            All have the hypotheses of the whole run.
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack, or the norm of its limit is not known.
+
+        See Also
+        --------
+        attsvm.predict_direction : For one layer.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> [one.standing.value for one in stack.predict(stack.train(steps=5000))]
+        ['measured', 'measured']
+        """
+        return predictions(self, run, self._layers(run)[0], self.solve(run), self.saturation(run))
+
     def _layers(self, run: StackRun) -> tuple[list[Layer], list[np.ndarray]]:
         check_kind("run", run, StackRun, "stack.train()")
-        if run.data_hash != self.data_hash:
-            raise ProblemError("run: expected a run of this stack, got one of another problem or other layers")
+        self._check_own(run, "run")
         return layers_of(self, run)
+
+    def _check_own(self, run: StackRun, name: str) -> None:
+        if run.data_hash != self.data_hash:
+            raise ProblemError(f"{name}: expected a run of this stack, got one of another problem or other layers")

@@ -179,6 +179,7 @@ class _Bounds(DualSearch):
     """
 
     feasible = True
+    products: DualProducts
     lower, upper_bound = 0.0, math.inf
     lower_point: TokenValues | None = None
     upper_point: TokenValues | None = None

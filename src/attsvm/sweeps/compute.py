@@ -93,7 +93,7 @@ def block_outputs(definition: Definition, cell: int, first: int) -> dict[str, np
     drawn = drawn_block(find_source(definition.data)(generators, **arguments.data), definition.width)
     block = Block(drawn, arguments, generators, definition.training_seed(cell, first), definition.budget)
     found: dict[str, np.ndarray] = {}
-    for measure in definition.parsed_measures:
+    for measure in definition.measures:
         declared = measure.declared()
         if drawn.problem.heads_shape and not measure.several_heads:
             heads = drawn.problem.heads_shape[0]

@@ -18,7 +18,7 @@ from attsvm.optimizers.registry import DEFAULT
 from attsvm.svm import solve_svm
 from attsvm.sweeps.block import Arguments
 from attsvm.sweeps.description import described
-from attsvm.sweeps.measure import Measure, Output, check_names
+from attsvm.sweeps.measure import Output, check_names
 from attsvm.sweeps.measures import parse_measure
 from attsvm.sweeps.sources import find_source
 from attsvm.training import train
@@ -94,7 +94,7 @@ class Definition:
     """
 
     grid: Mapping[str, Sequence[Any]]
-    measures: Sequence[str | Measure | Callable[..., Any]]
+    measures: Sequence[Any]
     trials: int = 100
     data: str | Callable[..., Any] = "random"
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Definition:
         object.__setattr__(self, "measures", tuple(parse_measure(each) for each in self.measures))
         if not self.measures:
             raise ProblemError("measures: expected at least one, got none")
-        names = [measure.name for measure in self.parsed_measures]
+        names = [measure.name for measure in self.measures]
         if len(set(names)) < len(names):
             raise ProblemError(f"measures: expected different names, got {', '.join(names)}")
         check_names(self.names)
@@ -137,20 +137,15 @@ class Definition:
         assert self.block is not None
         return self.block
 
-    @property
-    def parsed_measures(self) -> tuple[Measure, ...]:
-        """The measures, read from their names."""
-        return tuple(measure for measure in self.measures if isinstance(measure, Measure))
-
     @cached_property
     def declared(self) -> dict[str, Output]:
         """The outputs that the measures declare, by name."""
-        return {name: output for measure in self.parsed_measures for name, output in measure.declared().items()}
+        return {name: output for measure in self.measures for name, output in measure.declared().items()}
 
     @property
     def names(self) -> list[str]:
         """The names of the grid, and of the outputs that measures declare and their axes."""
-        names = [name for measure in self.parsed_measures for name in measure.declared()]  # twice, if two have one name
+        names = [name for measure in self.measures for name in measure.declared()]  # twice, if two have one name
         axes = {axis for output in self.declared.values() for axis in output.axes}
         return [*self.grid, *names, *sorted(axes)]
 
@@ -210,7 +205,7 @@ class Definition:
             "data": described(self.data, "data"),
             "grid": {name: described(list(values), name) for name, values in self.grid.items()},
             "fixed": {name: described(value, name) for name, value in sorted(self.fixed.items())},
-            "measures": [measure.described() for measure in self.parsed_measures],
+            "measures": [measure.described() for measure in self.measures],
             "trials": self.trials,
             "seed": self.seed,
             "budget": self.budget,

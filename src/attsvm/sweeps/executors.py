@@ -103,7 +103,7 @@ def device_of_workers(scheduler: str | None, device: str | None) -> str | None:
     """
     if scheduler is None:
         return _own_device(device)
-    with _connected(scheduler) as client:
+    with connected(scheduler, 0) as client:
         found = sorted(set(client.run(_own_device, device).values()))
     if len(found) > 1:
         raise ProblemError(f"device: expected one that all workers have, as they have {', '.join(found)}, got {device}")
@@ -120,26 +120,18 @@ def connected(scheduler: str | None, workers: int) -> Iterator[Any]:
 
     Raises ProblemError if the scheduler cannot be reached.
     """
-    if scheduler is not None:
-        with _connected(scheduler) as client:
-            yield client
-    elif workers == 0:
+    if scheduler is None and workers == 0:
         yield None
-    else:
-        from distributed import Client
-
-        with local_cluster(workers) as cluster, Client(cluster, set_as_default=False) as client:
-            yield client
-
-
-def _connected(scheduler: str) -> Any:
-    """A client of a running scheduler."""
+        return
     from distributed import Client
 
-    try:
-        return Client(scheduler, timeout=10, set_as_default=False)
-    except (OSError, TypeError, ValueError) as error:
-        raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
+    with contextlib.ExitStack() as entered:
+        address = entered.enter_context(local_cluster(workers)) if scheduler is None else scheduler
+        try:
+            client = Client(address, timeout=10, set_as_default=False)
+        except (OSError, TypeError, ValueError) as error:
+            raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
+        yield entered.enter_context(client)
 
 
 def local_cluster(workers: int) -> Any:

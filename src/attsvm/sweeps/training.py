@@ -103,17 +103,18 @@ Draw = Callable[[Attention, Problem, np.random.Generator], dict[str, np.ndarray]
 
 
 def _default(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    shapes = layer.shapes(problem)
+    shapes = layer.shapes_of_heads(problem)
     drawn = layer.initial(problem, generator, problem.heads_shape)
     # equal weights of all heads may be drawn once
-    return {name: np.broadcast_to(array, problem.heads_shape + shapes[name]) for name, array in drawn.items()}
+    return {name: np.broadcast_to(array, shapes[name]) for name, array in drawn.items()}
 
 
 def _uniform(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Entries U(−d^−1/2, d^−1/2), as in the published experiments."""
+    of_one, of_heads = layer.shapes(problem), layer.shapes_of_heads(problem)
     return {
-        name: generator.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, problem.heads_shape + shape)
-        for name, shape in layer.shapes(problem).items()
+        name: generator.uniform(-(of_one[name][0] ** -0.5), of_one[name][0] ** -0.5, shape)
+        for name, shape in of_heads.items()
     }
 
 

@@ -15,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.optimizers import parse_optimizer
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.transformations import LearningRate, Schedule
 from attsvm.optimizers.unit_steps import UnitSteps, unit_steps
 from attsvm.problem import Problem, check_is_problem

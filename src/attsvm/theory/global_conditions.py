@@ -9,8 +9,8 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
-from attsvm.optimizers.chain import rule_of
 from attsvm.optimizers.gradient import gradient_step
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.margin_losses import scalar_of

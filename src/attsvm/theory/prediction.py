@@ -158,6 +158,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p
     W_h of several      GD                            each attention head: the Att-SVM of its own selection
     K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
+    K of groups, Q_h    GD; spectral, row, sign       Att-SVM of the norm of [W_1 … W_G] of a group
+                        descent of each head
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
     W, p; K, Q; heads   unit steps with weight decay  a stationary point in the ball of radius 1/λ, or of each head
@@ -186,6 +188,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     factors, of the squared Frobenius norms for W), so each solves an Att-SVM of its own, and all reach the same margin:
     the directions of all attention heads together, as they are, predict the direction of all weights. Results have
     their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
+
+    With ``key_groups``, the joint norm of gradient descent is the sum over groups of the nuclear norm of [W_1 … W_G],
+    the weights of the heads that share K side by side. It has one solution for all heads of a group.
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 

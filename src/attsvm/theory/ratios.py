@@ -149,6 +149,8 @@ def at_unit_scale(problem: Problem) -> Problem:
     """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
     if problem.queries is None:
         raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
+    if problem.key_groups is not None:
+        raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     num_axes = len(problem.model_shape)
     # all heads have the same keys and queries
     one = problem if problem.num_heads is None else problem[(slice(None),) * num_axes + (0,)]

@@ -7,19 +7,26 @@ gradient of each head keeps a scale of its own, however saturated the other head
 The axes of an array are (H, ..., B) for the callers of training, (..., H, B) in the state of a training, and
 (..., H·B), with the trials running fastest, inside the objective. The two are one reshape apart. An optimizer sees
 (..., H, B), with one scale for all heads, or each head as a parameter (..., B) with its own scale.
+
+Keys that the heads of a group share have an axis of groups in place of that of heads, (..., g, B), and inside the
+objective they are repeated for each head. Their gradient is the sum over the heads of the group.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import settle
+from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scale, Scaled, Scales, of_head, shared_name, subtree
 from attsvm.optimizers.sizes import over_all
+from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters
 
 Array = jax.Array
@@ -31,14 +38,18 @@ class AttentionHeads:
 
     number: int | None = None  # H; None for a problem without this axis, whose arrays all methods leave as they are
     apart: bool = False  # whether the optimizer sees each head as a parameter of its own
+    key_groups: int | None = None  # g, where the heads of a group share K
 
     @property
     def count(self) -> int:
         return self.number or 1
 
     def fold(self, x: AnyArray) -> AnyArray:
-        """(..., H, B) as (..., H·B)."""
-        return x if self.number is None else x.reshape(*x.shape[:-2], -1)
+        """(..., H, B) as (..., H·B); what the heads of a group share, (..., g, B), is repeated."""
+        if self.number is None:
+            return x
+        each = x if x.shape[-2] == self.number else x.repeat(self.number // x.shape[-2], axis=-2)
+        return each.reshape(*x.shape[:-2], -1)
 
     def unfold(self, x: AnyArray) -> AnyArray:
         """(..., H·B) as (..., H, B)."""
@@ -73,45 +84,94 @@ class AttentionHeads:
         if self.number is None or not self.apart:
             return parameters
         length = next(iter(parameters.values())).shape[-1]
-        folded = {name: self.fold(x) for name, x in parameters.items()}
+        # one behind the other
+        rows = {name: (x.shape[-2], x.reshape(*x.shape[:-2], -1)) for name, x in parameters.items()}
         return {
             of_head(name, h): x[..., h * length : (h + 1) * length]
-            for name, x in folded.items()
-            for h in range(self.number)
+            for name, (number, x) in rows.items()
+            for h in range(number)
         }
 
     def joined(self, seen: Parameters) -> Parameters:
         """The inverse of :meth:`seen`."""
         if self.number is None or not self.apart:
             return seen
-        parts = {name: [seen[of_head(name, h)] for h in range(self.number)] for name in map(shared_name, seen)}
+        counts = Counter(map(shared_name, seen))
         # one behind the other, and not stacked: XLA vectorises the last axis
-        return {name: self.unfold(jnp.concatenate(x, axis=-1)) for name, x in parts.items()}
+        rows = {
+            name: jnp.concatenate([seen[of_head(name, h)] for h in range(number)], axis=-1)
+            for name, number in counts.items()
+        }
+        return {name: x.reshape(*x.shape[:-1], counts[name], -1) for name, x in rows.items()}
 
     def scaled(self, gradient: Parameters, scales: Scales) -> Scaled:
         """A gradient (..., H·B) and its scales (H·B,) as the optimizer sees them."""
         if self.number is None:
             return Scaled(gradient, scales)
-        groups: list[Scale] = []
-        if self.apart:
-            for group in scales.groups:
-                logs = self.unfold(group.log)
-                groups += [Scale(tuple(of_head(x, h) for x in group.names), logs[h]) for h in range(self.number)]
-            parts = self.seen({name: self.unfold(g) for name, g in gradient.items()})
-            return Scaled({name: settle(g) for name, g in parts.items()}, Scales(tuple(groups)))
         found: Parameters = {}
+        groups: list[Scale] = []
         for group in scales.groups:
-            size = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
-            # on the scale of the head whose gradient is the largest; one whose gradient is zero sets no scale
-            largest = self.over(jnp.max, jnp.where(size > 0, group.log, -jnp.inf))
-            joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
-            factor = jnp.exp(jnp.minimum(group.log - self.repeated(joint, group.log.shape[-1]), 0.0))
-            found |= {name: self.unfold(gradient[name] * factor) for name in group.names}
-            # rounding is monotone, so this is the largest of the products
-            groups.append(Scale(group.names, joint, largest=self.over(jnp.max, size * factor)))
+            shared = tuple(name for name in group.names if self._is_shared(name))
+            if not self.apart:
+                aligned = self._aligned(subtree(gradient, group.names), group.log)
+                found |= aligned.gradient
+                # a sum over the heads of a group may be larger than its terms
+                groups.append(Scale(group.names, aligned.log[0], largest=None if shared else aligned.largest[0]))
+                continue
+            logs, own = self.unfold(group.log), tuple(name for name in group.names if name not in shared)
+            found |= {name: self.unfold(gradient[name]) for name in own}
+            groups += [Scale(tuple(of_head(name, h) for name in own), logs[h]) for h in range(self.number) if own]
+            for name in shared:
+                aligned = self._aligned({name: gradient[name]}, group.log, self.key_groups or 1)
+                found |= aligned.gradient
+                groups += [Scale((of_head(name, j),), log) for j, log in enumerate(aligned.log)]
+        found = {name: self._summed(name, x) for name, x in found.items()}
+        if self.apart:
+            found = {name: settle(g) for name, g in self.seen(found).items()}
         return Scaled(found, Scales(tuple(groups)))
+
+    def _is_shared(self, name: str) -> bool:
+        return self.key_groups is not None and name == "K"
+
+    def _aligned(self, gradient: Parameters, log: Array, blocks: int = 1) -> "_Aligned":
+        """Gradients (..., H·B) on the scale of the head of each block of heads whose gradient is the largest."""
+
+        def over_blocks(x: Array) -> Array:
+            return jnp.max(x.reshape(blocks, -1, x.shape[-1] // self.count), axis=1)
+
+        def of_heads(x: Array) -> Array:
+            return settle(jnp.repeat(x, self.count // blocks, axis=0).reshape(-1))
+
+        size = over_all(jnp.maximum, gradient, jnp.abs)
+        log = jnp.broadcast_to(log, size.shape)
+        # a head whose gradient is zero sets no scale
+        largest = over_blocks(jnp.where(size > 0, log, -jnp.inf))
+        joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
+        factor = jnp.exp(jnp.minimum(log - of_heads(joint), 0.0))
+        # rounding is monotone, so that size · factor has the largest of the products
+        scaled = {name: self.unfold(g * factor) for name, g in gradient.items()}
+        return _Aligned(scaled, joint, over_blocks(size * factor))
+
+    def _summed(self, name: str, x: Array) -> Array:
+        """(..., H, B), or (..., g, B) for what the heads of a group share: the sum over them."""
+        if not self._is_shared(name):
+            return x
+        of_groups = x.reshape(*x.shape[:-2], self.key_groups, -1, x.shape[-1])
+        summed: Array = reduce(jnp.add, (of_groups[..., h, :] for h in range(of_groups.shape[-2])))
+        return summed
+
+
+class _Aligned(NamedTuple):
+    gradient: Parameters  # (..., H, B)
+    log: Array  # (blocks, B): the scale of each block of heads
+    largest: Array  # (blocks, B): the largest |entry| on that scale
+
+
+def heads_of(problem: Problem, rule: Rule) -> AttentionHeads:
+    """The axis of heads of a problem, as a rule sees it."""
+    return AttentionHeads(problem.num_heads, rule.on_each_head, problem.key_groups)
 
 
 def fold(x: np.ndarray, heads_shape: tuple[int, ...]) -> np.ndarray:
-    """An array (H, ..., B) of a problem with several heads as (..., H·B); others as they are."""
-    return np.concatenate(list(x), axis=-1) if heads_shape else x
+    """An array (H, ..., B), or (g, ..., B) of groups, of a problem with several heads as (..., H·B); others as is."""
+    return np.concatenate([x[h * len(x) // heads_shape[0]] for h in range(*heads_shape)], axis=-1) if heads_shape else x

@@ -78,7 +78,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         "weight_decay": _weight_decay(setup),
     }
     return Run(
-        status=plain_status(_statuses(interrupted)[session.first(state.status)]),
+        status=plain_status(statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
         log_scale=plain(final["log_scale"]),
         parameters={name: x[-1] for name, x in parameters.items()} | fixed | of_head,
@@ -95,7 +95,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         limit=_limit(setup),
         seed=setup.seed,
         fixed=setup.fixed_names,
-        **_joined_settings(resumed, settings),
+        **joined_settings(resumed, settings),
         start=setup.start if resumed is None else resumed.start,
         dtype=setup.dtype.name,
         data_hash=setup.problem.data_hash,
@@ -114,7 +114,11 @@ def _limit(setup: Setup) -> Limit:
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
     queries = math.prod(reduced.problem.canonical.active.shape[-2:])
-    return known.of_rank(rank, queries).of_heads(setup.problem.num_heads)
+    heads, groups = setup.problem.num_heads, reduced.problem.key_groups
+    if heads is not None and groups is not None:
+        # those of all heads of a group
+        queries *= heads // groups
+    return known.of_rank(rank, queries).of_heads(heads, groups)
 
 
 def _weight_decay(setup: Setup) -> float | None:
@@ -123,14 +127,14 @@ def _weight_decay(setup: Setup) -> float | None:
     return 0.0 if decay is None and _limit(setup).steps != UNNAMED else decay
 
 
-def _joined_settings(resumed: Run | None, settings: dict[str, Any]) -> dict[str, Any]:
+def joined_settings(resumed: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run; those that are not the same in all its parts count as not recorded."""
     if resumed is None or resumed.steps == 0:
         return settings
     return {name: x if getattr(resumed, name) == x else NOT_RECORDED for name, x in settings.items()}
 
 
-def _statuses(interrupted: bool) -> np.ndarray:
+def statuses(interrupted: bool) -> np.ndarray:
     """Names of the states RUNNING, STALLED, NON_FINITE and CONVERGED of a program."""
     ends = (Status.INTERRUPTED if interrupted else Status.FINISHED, Status.STALLED, Status.NON_FINITE, Status.CONVERGED)
     return np.array([status.value for status in ends])

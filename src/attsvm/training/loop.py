@@ -13,8 +13,7 @@ import numpy as np
 
 from attsvm._utils.contractions import elementwise, lanes, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
-from attsvm.optimizers.log_gradient import LOG_EXCESS
-from attsvm.optimizers.rule import Chain, Transformation
+from attsvm.optimizers.rule import LOG_EXCESS, Chain, Transformation
 from attsvm.optimizers.scales import Scaled, rescaled
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import AnyArray, Data, Parameters

@@ -218,7 +218,7 @@ class Run(Result):
         return f"{self.attention}, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
 
 
-def optimizer_of(run: Run) -> Any:
+def optimizer_of(run: Any) -> Any:
     """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
     if run.live_optimizer is not None:
         return run.live_optimizer

@@ -11,13 +11,12 @@ import numpy as np
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.training.attention import Data
 from attsvm.training.attention_heads import fold
 from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.objective import Observation
 from attsvm.training.range import Range, range_of
-from attsvm.training.run import Run
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import (
@@ -64,8 +63,8 @@ class Session:
         start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
         exponent = setup.exponent[part]
         if not self.program.keeps_exponent:
-            of_attention = self.objective.attention.shapes(self.problem)
-            start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
+            of_head = self.objective.head_names
+            start = {name: x if name in of_head else _in_floats(x, exponent) for name, x in start.items()}
             exponent = np.zeros_like(exponent)
         if self.problem.heads_shape:
             start = {name: np.ascontiguousarray(np.moveaxis(x, 0, -2)) for name, x in start.items()}
@@ -103,7 +102,7 @@ class Session:
     ) -> Range:
         return range_of(self.objective, start, fixed, data, dtype)
 
-    def resume(self, run: Run) -> None:
+    def resume(self, run: Any) -> None:
         """Continue with the optimizer's state and the counts of an earlier run."""
         leaves, structure = jax.tree.flatten(self.states[0].optimizer)
         kept = [

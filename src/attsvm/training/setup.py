@@ -208,11 +208,11 @@ def margin_plateau(
 
 
 def starting_point(
-    problem: Problem, layer: Attention, of_head: Arrays, init: Any, seed: int, *, train_head: bool
+    problem: Problem, layer: Any, of_head: Arrays, init: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
     """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
     batch, head_names = problem.model_shape, tuple(of_head) if train_head else ()
-    shapes = {name: problem.heads_shape + shape for name, shape in layer.shapes(problem).items()}
+    shapes = layer.shapes_of_heads(problem)
     shapes |= {name: of_head[name].shape[len(batch) :] for name in head_names}
     given = _read_init(init, list(layer.shapes(problem)), list(of_head), head_names)
     lead = batch

@@ -18,12 +18,12 @@ from attsvm.heads.linear import Linear
 from attsvm.heads.registry import parse_head
 from attsvm.losses.base import OutputLoss
 from attsvm.losses.registry import parse_loss
-from attsvm.optimizers.chain import rule_of
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import parse_optimizer
 from attsvm.optimizers.transformations import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
-from attsvm.training.attention_heads import AttentionHeads
+from attsvm.training.attention_heads import heads_of
 from attsvm.training.collect import collect
 from attsvm.training.excess import check_excess
 from attsvm.training.memory import enough_memory
@@ -82,8 +82,10 @@ def train(
     problem : Problem
         With labels, and a head unless ``head`` is given. The problems of a batch are trained together. With
         ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
+        With ``key_groups``, the heads of a group share K (*batch, g, d_k, m).
     attention : {"combined", "factored", "prompt", "key_prompt"}, optional
-        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, else a prompt.
+        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, factored with ``key_groups``,
+        else a prompt.
     optimizer : optax.GradientTransformation or str, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
@@ -195,7 +197,7 @@ def train(
     elif optimizer is None and resumed is not None:
         raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
     optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-    objective = replace(objective, heads=AttentionHeads(problem.num_heads, apart=rule_of(optimizer).on_each_head))
+    objective = replace(objective, heads=heads_of(problem, rule_of(optimizer)))
     if rule_of(optimizer).reads_excess:
         check_excess(objective)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))

@@ -7,6 +7,7 @@ described.
 """
 
 from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.cache import Cache
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.layout import Layout
 from attsvm.inspect.families.registry import FAMILIES, find_family
@@ -18,6 +19,7 @@ __all__ = [
     "Adds",
     "AddsHeads",
     "AttentionCall",
+    "Cache",
     "Family",
     "Layout",
     "Norms",

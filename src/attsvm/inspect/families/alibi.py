@@ -70,11 +70,6 @@ class Mpt(Transformers):
         )
         return AttentionCall(query, key, mask, module.softmax_scale, own=output[1])
 
-    def longest(self, config: Any) -> int | None:
-        """The length for which the model computes ALiBi."""
-        length: int | None = getattr(config, "max_seq_len", None)
-        return length
-
 
 for family in (Bloom(), Falcon(), Mpt()):
     FAMILIES.register(family.name, family)

@@ -68,9 +68,10 @@ class Family(ABC):
         return seen
 
     def rotation(self, module: Any, arguments: dict[str, Any], num_tokens: int) -> Rotation | None:
-        """Cosines and sines (b or 1, T, d_r) of rotary positions; by default the argument ``position_embeddings``.
+        """Cosines and sines of rotary positions; by default the argument ``position_embeddings``.
 
-        The coordinates i and i + d_r/2 of each head are rotated together.
+        Of shapes (b or 1, T, d_r) for the first d_r coordinates of each head, or (b or 1, T, d_r/2) for its pairs. The
+        coordinates i and i + d_r/2 are rotated together, or 2i and 2i + 1.
         """
         found = arguments.get("position_embeddings")
         if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
@@ -112,10 +113,6 @@ class Family(ABC):
             f"family: the residual stream of {type(model).__name__}, which explain needs, is not described by a method"
             f" stream of {self.name}"
         )
-
-    def longest(self, config: Any) -> int | None:
-        """The largest number of tokens that a model with this ``config`` takes; None if it is not known."""
-        return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
 
     def __str__(self) -> str:
         return self.name

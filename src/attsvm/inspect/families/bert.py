@@ -1,6 +1,6 @@
 """BERT and RoBERTa."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -38,12 +38,6 @@ class Roberta(Bert):
     name = "RoBERTa"
     modules = ("RobertaSelfAttention",)
     parts = ("RobertaEmbeddings", "RobertaEncoder")
-
-    def longest(self, config: Any) -> int | None:
-        """The length of the table of positions, less the positions that precede the first token."""
-        table = super().longest(config)
-        # RoBERTa counts its positions from behind that of the padding
-        return None if table is None else table - (config.pad_token_id + 1)
 
 
 for family in (Bert(), Roberta()):

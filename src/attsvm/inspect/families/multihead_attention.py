@@ -47,7 +47,9 @@ class MultiheadAttention(Family):
         if mask is not None and mask.ndim == 3:
             mask = mask.reshape(b, -1, Q, T)
         padding = None if padding is None else padding.reshape(b, 1, 1, T)
-        own = output[1][None] if output[1].ndim == 3 else output[1]
+        own = output[1]
+        if own is not None and own.ndim == 3:  # a single sequence
+            own = own[None]
         return AttentionCall(query, key, joined_masks(mask, padding), module.head_dim**-0.5, own=own)
 
     def linears(self, module: Any) -> dict[str, Linear]:

@@ -76,30 +76,73 @@ class Sources(NamedTuple):
     linears: dict[str, Linear]
     norms: Sequence[nn.Module]
     tokens: Sequence[Tensor]
+    rotation: tuple[Tensor, Tensor] | None  # cosines and sines, in this order or the other, of each pair or coordinate
+
+
+class Found(NamedTuple):
+    """A recipe, the tokens that its queries and keys are made from, and the rotary positions."""
+
+    recipe: Recipe
+    queries: Tensor
+    keys: Tensor
     rotation: Rotation | None
 
 
-def find_recipe(call: AttentionCall, sources: Sources) -> tuple[Recipe, Tensor, Tensor] | None:
-    """How the queries and keys of a call are made, and the tokens they are made from; None if it is not found.
+def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
+    """How the queries and keys of a call are made; None if it is not found.
 
     Each linear layer of the module is tried, with the rows of queries and keys one after the other or head by head,
     with the norms of the module and with rotary positions. What a recipe makes of the first sequence must equal the
     queries and keys of the call.
     """
     key = call.key[:, :: _repeats(call.key)]
-    heads, groups = call.query.shape[1], key.shape[1]
-    query_side = _find(call.query, lambda rows: _query_rows(rows, heads, groups, call.query.shape[-1]), sources)
-    key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, key.shape[-1]), sources)
-    if query_side is None or key_side is None:
-        return None
-    return Recipe(query_side[0], key_side[0], call.scale), query_side[1], key_side[1]
+    heads, groups, size = call.query.shape[1], key.shape[1], key.shape[-1]
+    for rotation, order in _turns(sources.rotation, size):
+        query_side = _find(call.query, lambda rows: _query_rows(rows, heads, groups, size), sources, rotation, order)
+        if query_side is None:
+            continue
+        key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, size), sources, rotation, order)
+        if key_side is not None:
+            recipe = Recipe(query_side[0], key_side[0], call.scale)
+            return Found(recipe, query_side[1], key_side[1], rotation)
+    return None
 
 
-def _find(target: Tensor, layouts: Callable[[int], Iterator[Tensor]], sources: Sources) -> tuple[Side, Tensor] | None:
+def _turns(given: tuple[Tensor, Tensor] | None, size: int) -> Iterator[tuple[Rotation | None, Tensor]]:
+    """Rotations of the coordinates (i, i + d_r/2), and the order of coordinates in which they rotate the given ones."""
+    plain = torch.arange(size)
+    if given is None:
+        yield None, plain
+        return
+    one, other = (_of_coordinates(part) for part in given)
+    rotated_size = one.shape[-1]
+    # GPT-J rotates the coordinates (2i, 2i + 1); the order of coordinates changes no logit
+    interleaved = torch.cat([plain[:rotated_size:2], plain[1:rotated_size:2], plain[rotated_size:]])
+    for rotation in ((one, other), (other, one)):
+        for order in (plain, interleaved):
+            yield rotation, order
+
+
+def _of_coordinates(part: Tensor) -> Tensor:
+    """Cosines or sines (b, T, d_r) of the coordinates, from those of coordinates in either order, or of pairs."""
+    half = part.shape[-1] // 2
+    for first, second in ((part[..., :half], part[..., half:]), (part[..., ::2], part[..., 1::2])):
+        if first.shape == second.shape and torch.equal(first, second):
+            return torch.cat([first, first], dim=-1)
+    return torch.cat([part, part], dim=-1)
+
+
+def _find(
+    target: Tensor,
+    layouts: Callable[[int], Iterator[Tensor]],
+    sources: Sources,
+    rotation: Rotation | None,
+    order: Tensor,
+) -> tuple[Side, Tensor] | None:
     """The first way to make queries or keys (b, heads, T, d_h), and the tokens it starts from."""
     heads, size = target.shape[1], target.shape[-1]
     norms = [None, *(norm for norm in sources.norms if _size(norm) in (size, heads * size))]
-    rotation, target_of_first = _first(sources.rotation), target[:1].detach()
+    rotation, target_of_first = _first(rotation), target[:1, ..., order.to(target.device)].detach()
     for tokens in sources.tokens:
         for name, (weight, _) in sources.linears.items():
             fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
@@ -108,7 +151,8 @@ def _find(target: Tensor, layouts: Callable[[int], Iterator[Tensor]], sources: S
             for rows in layouts(len(weight)):
                 for norm in norms:
                     for turned in (False, True)[: 1 + (rotation is not None)]:
-                        side = Side(name, rows, heads, norm, turned, 1.0)
+                        in_order = rows.view(heads, size)[:, order].reshape(-1)
+                        side = Side(name, in_order, heads, norm, turned, 1.0)
                         made = side.made(sources.linears, tokens[:1].detach(), rotation)
                         square = made.double().square().sum()
                         factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0

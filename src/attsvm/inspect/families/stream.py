@@ -1,6 +1,5 @@
 """The residual stream of a transformer: the modules that add to it, and the norms in between, in order."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -23,29 +22,8 @@ Parts = dict[str, Tensor]
 """A stream (b, T, d) split by origin; the parts add up to it."""
 
 
-class Step(ABC):
-    """One change of the residual stream."""
-
-    @property
-    def reader(self) -> "AddsHeads | None":
-        """The step itself if it is an attention layer."""
-        return None
-
-    @abstractmethod
-    def watched(self, keep: Callable[[Tensor], None]) -> list[RemovableHandle]:
-        """Hooks that keep what :meth:`written` needs from a call of the model: one tensor each."""
-
-    @abstractmethod
-    def written(self, kept: list[Tensor], layer: int) -> Parts:
-        """What the step adds, by origin, in float64; ``layer`` attention layers come before it."""
-
-    def changed(self, parts: Parts, written: Parts) -> Parts:
-        """The stream after this step."""
-        return joined(parts, written)
-
-
 @dataclass(frozen=True)
-class Adds(Step):
+class Adds:
     """The output of a module is added to the stream.
 
     Attributes
@@ -58,17 +36,9 @@ class Adds(Step):
     origin: str
     module: nn.Module
 
-    def watched(self, keep: Callable[[Tensor], None]) -> list[RemovableHandle]:
-        """Keep its output."""
-        return [self.module.register_forward_hook(lambda _, __, output: keep(output))]
-
-    def written(self, kept: list[Tensor], layer: int) -> Parts:
-        """Its output, as one origin."""
-        return {self.origin.format(layer=layer - 1): kept[0]}
-
 
 @dataclass(frozen=True)
-class AddsHeads(Step):
+class AddsHeads:
     """An attention layer: the outputs of its heads, side by side, are projected and added to the stream.
 
     Attributes
@@ -87,56 +57,51 @@ class AddsHeads(Step):
     heads: int
     norm: nn.Module = field(default_factory=nn.Identity)
 
-    @property
-    def reader(self) -> "AddsHeads | None":
-        """The step itself."""
-        return self
-
-    def watched(self, keep: Callable[[Tensor], None]) -> list[RemovableHandle]:
-        """Keep the outputs of the heads before their projection."""
-
-        def before(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-            keep(arguments[0])
-
-        return [self.projection.register_forward_pre_hook(before)]
-
-    def written(self, kept: list[Tensor], layer: int) -> Parts:
-        """The output of each head, and the bias of the projection."""
-        outputs = kept[0]
-        weights = {name: weight.detach().cpu().double() for name, weight in self.projection.named_parameters()}
-
-        def projected(heads: Tensor) -> Tensor:
-            output: Tensor = functional_call(self.projection, weights, (heads,))
-            return output
-
-        bias = projected(torch.zeros_like(outputs))
-        parts = {BIASES: bias}
-        size = outputs.shape[-1] // self.heads
-        for head in range(self.heads):
-            alone = torch.zeros_like(outputs)
-            at = slice(head * size, (head + 1) * size)
-            alone[..., at] = outputs[..., at]
-            parts[f"head {layer}.{head}"] = projected(alone) - bias
-        return parts
-
 
 @dataclass(frozen=True)
-class Norms(Step):
+class Norms:
     """The stream itself is normalised, as in BERT."""
 
     module: nn.Module
 
-    def watched(self, keep: Callable[[Tensor], None]) -> list[RemovableHandle]:
-        """Nothing is kept."""
-        return []
 
-    def written(self, kept: list[Tensor], layer: int) -> Parts:
-        """Nothing is added."""
+Step = Adds | AddsHeads | Norms
+"""One change of the residual stream."""
+
+
+def watch(step: Step, keep: Callable[[Tensor], None]) -> RemovableHandle | None:
+    """Keep the tensor of a pass of the model from which :func:`written` follows."""
+    match step:
+        case Adds():
+            return step.module.register_forward_hook(lambda _, __, output: keep(output))
+        case AddsHeads():  # the outputs of the heads before their projection
+            return step.projection.register_forward_pre_hook(lambda _, arguments: keep(arguments[0]))
+        case Norms():
+            return None
+
+
+def written(step: Step, kept: Tensor | None, layer: int) -> Parts:
+    """What a step adds, by origin, in float64; ``layer`` attention layers come before it."""
+    if kept is None:
         return {}
+    if isinstance(step, Adds):
+        return {step.origin.format(layer=layer - 1): kept}
+    assert isinstance(step, AddsHeads)
+    projection = step.projection
+    weights = {name: weight.detach().cpu().double() for name, weight in projection.named_parameters()}
 
-    def changed(self, parts: Parts, written: Parts) -> Parts:
-        """Every part at the scale of the whole stream."""
-        return normed(self.module, parts)
+    def projected(heads: Tensor) -> Tensor:
+        output: Tensor = functional_call(projection, weights, (heads,))
+        return output
+
+    bias = projected(torch.zeros_like(kept))
+    parts = {BIASES: bias}
+    size = kept.shape[-1] // step.heads
+    for head in range(step.heads):
+        alone, at = torch.zeros_like(kept), slice(head * size, (head + 1) * size)
+        alone[..., at] = kept[..., at]
+        parts[f"head {layer}.{head}"] = projected(alone) - bias
+    return parts
 
 
 def joined(parts: Parts, more: Parts) -> Parts:

@@ -88,16 +88,15 @@ class AttentionMonitor:
 
     Examples
     --------
-    >>> import torch
+    >>> import torch, transformers
     >>> from attsvm.inspect import AttentionMonitor
-    >>> from attsvm.inspect.attention_only import AttentionOnly
-    >>> _ = torch.manual_seed(0)
-    >>> model = AttentionOnly()
+    >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+    >>> model = transformers.GPT2LMHeadModel(config).train()
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> with AttentionMonitor(model, every=2) as monitor:
     ...     for _ in range(4):
     ...         optimizer.zero_grad()
-    ...         model(torch.randint(64, (2, 8))).square().mean().backward()
+    ...         model(torch.randint(64, (2, 8))).logits.square().mean().backward()
     ...         optimizer.step()
     ...         monitor.step()
     >>> [step for step, _ in monitor.records]
@@ -203,10 +202,10 @@ class AttentionMonitor:
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> import torch
+        >>> import torch, transformers
         >>> from attsvm.inspect import AttentionMonitor
-        >>> from attsvm.inspect.attention_only import AttentionOnly
-        >>> model = AttentionOnly()
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model = transformers.GPT2LMHeadModel(config).train()
         >>> with AttentionMonitor(model, every=1) as monitor:
         ...     _ = model(torch.randint(64, (2, 8)))
         ...     monitor.step()

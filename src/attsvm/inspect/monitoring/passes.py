@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.inspect.attention_calls import AttentionCalls
 from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.layers import AttentionLayer
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.weights import Projections, effective_rank, triangular_product
 
 MOST_SEQUENCES, MOST_QUERIES = 8, 64
@@ -36,7 +35,6 @@ class PassReader:
     def __init__(self, model: nn.Module, layers: list[AttentionLayer], is_due: Callable[[], bool]) -> None:
         self.layers, self.is_due = layers, is_due
         self.seconds = 0.0  # spent in reading
-        self._calls: AttentionCalls | None = None
         self._reading: dict[str, Measured] = {}  # of the pass that runs
         self._read: dict[str, Measured] = {}  # of one that has finished
         self._stack = contextlib.ExitStack()
@@ -66,37 +64,21 @@ class PassReader:
         self._reading = {}
         if not self.is_due() or self._read or not model.training:
             return
-        self._calls = self._stack.enter_context(AttentionCalls())
-        self._stack.enter_context(self._calls.with_interface())
-        for layer in self.layers:
-            hook = layer.module.register_forward_pre_hook(self._forget)
-            self._stack.callback(hook.remove)
-            # before FSDP's own hook, which takes the weights away
-            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True, prepend=True)
-            self._stack.callback(hook.remove)
+        self._stack.enter_context(reading(self.layers, self._measure))
 
     def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._stack.close()
-        self._calls = None
 
     def _finished(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         """Keep what was read of a pass that raised no error."""
         self._read = self._read or self._reading
 
-    def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        assert self._calls is not None
-        self._calls.calls.clear()
-
-    def _reader(self, layer: AttentionLayer) -> Any:
-        def read(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-            start = time.perf_counter()
-            seen = None if self._calls is None else self._calls.take(layer.name)
-            with torch.no_grad():
-                call = layer.read(arguments, keywords, output, seen).call
-                self._reading[layer.name] = of_call(call), of_weights(layer.projections(), call.query.shape[1])
-            self.seconds += time.perf_counter() - start
-
-        return read
+    def _measure(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
+        start = time.perf_counter()
+        with torch.no_grad():
+            call = inputs().call
+            self._reading[layer.name] = of_call(call), of_weights(layer.projections(), call.query.shape[1])
+        self.seconds += time.perf_counter() - start
 
 
 def of_call(call: AttentionCall) -> Tensor:

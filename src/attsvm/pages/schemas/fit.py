@@ -1,18 +1,18 @@
 """The fields of the results of ``attsvm fit``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result
+from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, at
 from attsvm.results import Status
 
 
 class Data(Fields):
-    source: str  # the source as in the command: a name, a file or an import path
-    sha256: str  # hash of names, shapes and contents of the arrays of the problem
+    source: str = at("data")  # the source as in the command: a name, a file or an import path
+    sha256: str = at("problem.data_hash")  # hash of names, shapes and contents of the arrays of the problem
     classes: list[str | int] | None  # names of the labels +1 and -1, such as the two digits; null if they have none
-    sequences: int  # number of sequences n, before the split
-    tokens: int  # number of tokens T of a sequence, with padding
-    dim: int  # dimension d of a token
+    sequences: int = at("problem.num_sequences")  # number of sequences n, before the split
+    tokens: int = at("problem.num_tokens")  # number of tokens T of a sequence, with padding
+    dim: int = at("problem.dim")  # dimension d of a token
     queries: int | None  # number of queries Q of a sequence, with padding; null without a query axis
-    train: int  # number of training sequences
+    train: int = at("train.num_sequences")  # number of training sequences
     test: int | None  # number of test sequences
     train_outputs: int  # number of training outputs that an accuracy counts: one for each unmasked query
     test_outputs: int  # number of test outputs that an accuracy counts: one for each unmasked query
@@ -99,7 +99,7 @@ class Classifier(Fields):
 
 class Comparison(Fields):
     seeds: list[int]  # seeds of the finished draws
-    test_sequences: int  # number of test sequences of each draw
+    test_sequences: int = at("num_test")  # number of test sequences of each draw
     seconds: Number  # wall time of the comparison, which the seconds of the result include
     classifiers: list[Classifier]  # one entry for each classifier
 
@@ -161,7 +161,8 @@ class History(Fields):
 class FitResult(Result, schema="attsvm.fit/2"):
     seed: int  # seed of the split into training and test data, or of the first draw
     threads: int | None  # the limit set by --threads; null without one
-    status: Status  # how the training ended: finished, converged (early stopping), stalled, interrupted or non_finite
+    # how the training ended: finished, converged (early stopping), stalled, interrupted or non_finite
+    status: Status = at("run.status")
     interrupted: bool  # whether Ctrl-C stopped the training or the comparison
     data: Data  # the data, before and after the split
     training: Training  # how the layer was trained, and how training ended

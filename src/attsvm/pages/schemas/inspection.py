@@ -1,6 +1,6 @@
 """The fields of the results of ``attsvm inspect``, ``compare`` and ``monitor``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result
+from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, at
 from attsvm.results import Status
 
 
@@ -11,17 +11,17 @@ class Source(Fields):
 
 
 class Model(Fields):
-    class_: str  # name of its class
+    class_: str = at("model")  # name of its class
     family: str  # name of its family
-    layers: list[str]  # names of the attention layers
+    layers: list[str] = at("layer_names")  # names of the attention layers
     rotary: bool  # whether W is I/sqrt(d_h) over rotated keys and queries
     biased: bool  # whether the logits have biases of positions, which are a part of W
 
 
 class Data(Fields):
-    sequences: int  # number of sequences
-    tokens: int  # number of tokens over all sequences
-    queries: int | None  # number of queries over all sequences
+    sequences: int = at("num_sequences")  # number of sequences
+    tokens: int = at("num_tokens")  # number of tokens over all sequences
+    queries: int | None = at("num_queries")  # number of queries over all sequences
     sampled: bool  # whether only a sample of the queries is used
 
 
@@ -42,6 +42,11 @@ class Head(Fields):
     duplicate_share: Number
     # mean attention to the tokens after earlier occurrences of the query's token, over the queries that have one
     induction_share: Number
+    # smallest change of a query that alters its selection, in the Euclidean norm, divided by the norm of the query;
+    # mean over queries
+    query_robustness: Number | Missing
+    # the same for the token that a key is made from; null if W is not known, or queries and keys have norms
+    key_robustness: Number | Missing
     effective_rank: Number  # exponential of the entropy of W's singular values divided by their sum
     # largest difference between a probability of the model's own attention and the one computed from tokens and W
     rebuilt_error: Number
@@ -149,7 +154,7 @@ class CausalTest(Fields):
 class View(Fields):
     layer: int  # number of the layer, from 0
     head: int  # number of the head, from 0
-    frobenius_norm: Number  # Frobenius norm of W
+    frobenius_norm: Number = at("norm")  # Frobenius norm of W
     nuclear_norm: Number  # nuclear norm of W
     spectral_norm: Number  # spectral norm of W
     singular_values: list[Number]  # singular values of W, the largest first
@@ -188,7 +193,7 @@ class InspectResult(Result, schema="attsvm.inspect/2"):
     sets: dict[str, list[str]]
     # by layer.head: the token of largest probability, for each of queries; null if they are left out
     selected: dict[str, Nested[int]] | None
-    queries: Nested[int]  # position of each query in its sequence; -1 for none
+    queries: Nested[int] = at("positions")  # position of each query in its sequence; -1 for none
     twin_gap: Number  # requested relative width of the twin's intervals: 0.1, or a wider --gap; null without a twin
     twin: list[Head] | None  # the same for a copy of the model with random weights; null without it
     checkpoints: list[Checkpoint]  # the heads of each checkpoint
@@ -204,7 +209,7 @@ class ModelsSource(Fields):
 class ComparedModel(Fields):
     name: str  # folder or name of the model
     step: int | None  # training step of the checkpoint; null if the models are no checkpoints of one training
-    class_: str  # name of the model's class
+    class_: str = at("model")  # name of the model's class
     family: str  # name of the model's family
     rebuilt_error: float  # largest rebuilt_error of a head of this model
     heads: list[Head]  # one entry for each inspected head
@@ -252,4 +257,4 @@ class MonitorResult(Result, schema="attsvm.monitor/1"):
     steps: list[int]  # the step of each record, ascending
     heads: list[str]  # the heads, as layer.head
     # by the name of the measure: a row for each record with a value for each head; null where it was not recorded
-    measures: dict[str, list[list[Number]]]
+    measures: dict[str, list[list[Number]]] = at("values")

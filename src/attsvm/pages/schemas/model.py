@@ -5,9 +5,16 @@ A field is described by the comment beside it or above it, which is its descript
 
 import ast
 import inspect
+from collections.abc import Mapping
 from enum import Enum
+from operator import attrgetter
 from types import UnionType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from attsvm._version import __version__
+from attsvm.pages import plain
 
 T = TypeVar("T")
 
@@ -25,6 +32,25 @@ class Nested(Generic[T]):
 
 class Fields:
     """Named values, all of them required. An underscore at the end of a name that Python reserves is left out."""
+
+    @classmethod
+    def fill(cls, value: object, **given: Any) -> dict[str, Any]:
+        """The fields: those that are given, and the others from an object or a dict; forms in them are filled, too.
+
+        A field that may be missing is left out where the object or the dict has none.
+        """
+        found = {}
+        for field, hint in _hints(cls).items():
+            name = field.removesuffix("_")
+            if name in given:
+                own = given[name]
+            elif isinstance(value, Mapping):
+                own = value.get(name, Missing) if Missing in get_args(hint) else value[name]
+            else:
+                own = getattr(cls, field, attrgetter(name))(value)
+            if own is not Missing:
+                found[name] = _filled(hint, own)
+        return found
 
 
 class Result(Fields):
@@ -44,22 +70,33 @@ class Result(Fields):
         cls.SCHEMA = schema
         Result.ALL[schema] = cls
 
+    @classmethod
+    def fill(cls, value: object, **given: Any) -> dict[str, Any]:
+        """The fields as JSON-able values; the ``command`` is given, and ``threads`` if they are limited."""
+        about = {"schema": cls.SCHEMA, "version": __version__, "threads": None}
+        return plain.jsonable_dict(super().fill(value, **{**about, **given}))
 
-def fields_of(form: type[Fields], value: object, **given: Any) -> dict[str, Any]:
-    """The fields of a form: those that are given, and the others from the attributes of an object.
 
-    Schema, version and command of a result are left out.
+def at(path: str) -> Any:
+    """Say where an object has the value of a field whose name it does not have, as in "problem.num_sequences"."""
+    return attrgetter(path)
 
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> from attsvm.pages.schemas.inspection import Weights
-    >>> from attsvm.pages.schemas.model import fields_of
-    >>> fields_of(Weights, SimpleNamespace(key=0.5, query=0.25), product=2.0)
-    {'product': 2.0, 'key': 0.5, 'query': 0.25}
-    """
-    names = [name.removesuffix("_") for name in get_type_hints(form) if name not in get_type_hints(Result)]
-    return {name: given[name] if name in given else getattr(value, name) for name in names}
+
+def _hints(form: type[Fields]) -> dict[str, Any]:
+    return {field: hint for field, hint in get_type_hints(form).items() if get_origin(hint) is not ClassVar}
+
+
+def _filled(hint: Any, value: Any) -> Any:
+    """A value, or the fields of the form or forms that its type names."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for kind in () if value is None else kinds:
+        if get_origin(kind) is list and not isinstance(value, np.ndarray):
+            return [_filled(get_args(kind)[0], one) for one in value]
+        if get_origin(kind) is dict:
+            return {name: _filled(get_args(kind)[1], one) for name, one in value.items()}
+        if isinstance(kind, type) and issubclass(kind, Fields):
+            return value if issubclass(kind, Result) else kind.fill(value)  # a result in another one is complete
+    return value
 
 
 def schema_of(form: type[Result]) -> dict[str, Any]:
@@ -75,9 +112,7 @@ _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", typ
 def _object(form: type[Fields], defs: dict[str, Any]) -> dict[str, Any]:
     properties, required = {}, []
     said = _descriptions(form)
-    for field, hint in get_type_hints(form).items():
-        if get_origin(hint) is ClassVar:
-            continue
+    for field, hint in _hints(form).items():
         name = field.removesuffix("_")
         if Missing not in get_args(hint):
             required.append(name)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result, at
 from attsvm.results import Status
 
 
@@ -19,14 +19,15 @@ class OptimalTokens(Fields):
 class ProblemResult(Result, schema="attsvm.problem/1"):
     data: Data  # the problem
     batch_shape: list[int]  # shape of the leading batch axes
-    sequences: int  # number of sequences n
-    tokens: int  # number of tokens T of a sequence, with padding
+    sequences: int = at("num_sequences")  # number of sequences n
+    tokens: int = at("num_tokens")  # number of tokens T of a sequence, with padding
     dim: int  # dimension d of a token
     key_dim: int  # dimension of a key; d without keys
     query_dim: int | None  # dimension of a query; null without queries
     queries_per_sequence: int  # number of queries of a sequence, with padding
-    classes: int | None  # number of classes; null for labels +1 and -1, and without labels
-    attention_heads: int | None  # number of attention heads; null for one
+    # number of classes; null for labels +1 and -1, and without labels
+    classes: int | None = at("num_classes")
+    attention_heads: int | None = at("num_heads")  # number of attention heads; null for one
     allowed_tokens: Number  # share of the tokens that the mask allows
     active_queries: Number  # share of the queries that the query mask keeps
     shapes: dict[str, list[int]]  # shape of each array
@@ -39,7 +40,7 @@ class ProblemResult(Result, schema="attsvm.problem/1"):
 class SolveResult(Result, schema="attsvm.solve/1"):
     threads: int | None  # the limit set by --threads; null without one
     data: Data  # the problem
-    norm: str  # name of the norm
+    norm: str = at("norm.name")  # name of the norm
     slack: Number  # the constant C of the soft margin; null for the hard margin
     rank: int | None  # largest rank of the weights; null without a limit
     # index of the selected token of each query, or a mask of the tokens that are kept together
@@ -69,7 +70,7 @@ class Hypothesis(Fields):
 
 
 class Prediction(Fields):
-    norm: str  # norm of the Att-SVM
+    norm: str = at("norm.name")  # norm of the Att-SVM
     standing: str  # proved, measured, conjecture or none
     source: str  # the reference, or the measurement
     distance: float | list[Any] | None  # with a penalty, the distance of the weights to the minimiser, of each trial
@@ -117,7 +118,7 @@ class ProfileResult(Result, schema="attsvm.profile/1"):
     norms: list[str]  # names of the norms
     schedules: list[str]  # names of the step schedules
     steps_made: list[int]  # number of steps that each schedule made before it ended
-    mean_ratios: Nested[Number]  # mean margin ratio, shape (schedules, norms)
+    mean_ratios: Nested[Number] = at("mean")  # mean margin ratio, shape (schedules, norms)
     ratios: Nested[Number]  # margin ratio, shape (schedules, problems, norms); null where it is undefined
     # margin ratio of a run on the gradient itself, shape (problems, norms); null without such a run, which is
     # made only if the profile is conclusive

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result, at
 
 
 class Variable(Fields):
@@ -37,21 +37,23 @@ class Sweep(Fields):
 
 class Estimate(Fields):
     measure: str  # name of the output
-    of: str  # the code or the coordinate; empty if there is none
+    of: str = at("name")  # the code or the coordinate; empty if there is none
     interval: str  # wilson or bootstrap
-    estimate: Nested[Number]  # share or mean, an array over the grid; null where nothing is measured
+    estimate: Nested[Number] = at(
+        "estimate.value"
+    )  # share or mean, an array over the grid; null where nothing is measured
     # lower end of the interval, an array over the grid; null for a mean of one trial or of equal values
-    low: Nested[Number]
+    low: Nested[Number] = at("estimate.low")
     # upper end of the interval, an array over the grid; null for a mean of one trial or of equal values
-    high: Nested[Number]
-    trials: Nested[int]  # number of trials of the estimate, an array over the grid
+    high: Nested[Number] = at("estimate.high")
+    trials: Nested[int] = at("estimate.trials")  # number of trials of the estimate, an array over the grid
 
 
 class SweepShowResult(Result, schema="attsvm.sweep_show/1"):
-    sweep: Sweep  # the sweep that is shown
+    sweep: Sweep = at("attributes")  # the sweep that is shown
     axes: dict[str, list[Any]]  # the values of each axis of the grid
     trials: int  # number of trials of a cell
-    finished_trials: Nested[int]  # number of finished trials, an array over the grid
+    finished_trials: Nested[int] = at("done")  # number of finished trials, an array over the grid
     errors: list[Any]  # failed chunks: cell, trials, attempts, error and traceback
     level: Number  # level of the intervals, such as 0.95
     estimates: list[Estimate]  # one entry for each output of a measure, or code or coordinate of it

@@ -1,23 +1,23 @@
 """The fields of the results of ``attsvm fit-text`` and ``attsvm next-token``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Number, Result
+from attsvm.pages.schemas.model import Fields, Missing, Number, Result, at
 from attsvm.results import Status
 
 
 class Texts(Fields):
     source: str  # the source as in the command
     test_source: str | None  # the source of the test texts; null if they are a part of the source
-    tokens: str  # what the tokens are: word vectors, or states of a transformer
-    sha256: str  # hash of the training texts and their labels
-    test_sha256: str  # hash of the test texts and their labels
+    tokens: str = at("encoder.tokens")  # what the tokens are: word vectors, or states of a transformer
+    sha256: str = at("train.texts.sha256")  # hash of the training texts and their labels
+    test_sha256: str = at("test.texts.sha256")  # hash of the test texts and their labels
     classes: list[str] | None  # names of the labels
     train: int  # number of training texts
     test: int | None  # number of test texts
     vocabulary: int | None  # number of known words
-    dim: int | None  # dimension of a token
+    dim: int | None = at("test.sequences.dim")  # dimension of a token
     # number of training texts in which a known word occurs at least; null if it does not apply
-    min_documents: int | None
-    max_length: int  # number of words of a text that are read at most
+    min_documents: int | None = at("encoder.min_documents")
+    max_length: int = at("encoder.max_length")  # number of words of a text that are read at most
     train_cut: int  # number of training texts longer than max_length
     train_without_words: int  # number of training texts without a known word
     test_cut: int  # number of test texts longer than max_length
@@ -89,12 +89,12 @@ class Words(Fields):
 
 
 class MarginReport(Fields):
-    texts: int  # number of texts of the sample
-    constraints: int  # number of pairs of a text and a word that it does not select
+    texts: int = at("num_sequences")  # number of texts of the sample
+    constraints: int = at("num_constraints")  # number of pairs of a text and a word that it does not select
     separable: bool | None  # whether a prompt exists that selects these words; null if undecided
     slack: Number  # the constant C of the soft-margin Att-SVM; null for the hard margin
-    status: Status  # status of the solution
-    gap: Number  # relative duality gap of the solution
+    status: Status = at("solution.status")  # status of the solution
+    gap: Number = at("solution.gap")  # relative duality gap of the solution
     correlation: Number  # cosine similarity of the trained prompt and the Att-SVM
     margin: Number  # smallest margin of the trained prompt divided by its norm
     margin_ratio: Number  # margin divided by the largest possible margin; null if not separable
@@ -129,7 +129,7 @@ class FitTextResult(Result, schema="attsvm.fit-text/1"):
     saturation: Saturation  # the largest attention of a word in each test text
     words: Words  # attention that words receive over the test texts
     margin_report: MarginReport  # margins of the selected words in a sample of the training texts
-    history: History  # one entry for each record, every 25 steps
+    history: History = at("classifier.history_")  # one entry for each record, every 25 steps
     seconds: Seconds  # wall time, in seconds
 
 
@@ -141,8 +141,8 @@ class Corpus(Fields):
     train_words: int  # words of the training texts
     vocabulary: int  # number of words, without the symbol of all others
     in_vocabulary: float  # share of the training words
-    length: int  # of the longest context
-    dim: int | None  # of learnt word vectors; null for orthonormal ones
+    length: int = at("options.length")  # of the longest context
+    dim: int | None = at("options.dim")  # of learnt word vectors; null for orthonormal ones
 
 
 class Descent(Fields):
@@ -182,18 +182,18 @@ class HeldOut(Fields):
 
 class LastWord(Fields):
     word: str  # the last word
-    contexts: int  # training contexts
-    label_absent: int  # of them without their next word
+    contexts: int = at("graph.num_contexts")  # training contexts
+    label_absent: int = at("graph.num_dropped")  # of them without their next word
     edges: int  # of its graph
     components: int  # of its graph
     largest_component: int  # words
-    status: str  # of the graph-SVM
-    gap: Number  # its relative duality gap
-    value: Number  # its norm
-    finite_status: str  # of the finite part
+    status: str = at("solution.status")  # of the graph-SVM
+    gap: Number = at("solution.gap")  # its relative duality gap
+    value: Number = at("solution.value")  # its norm
+    finite_status: str = at("finite.status")  # of the finite part
     finite_norm: float  # Frobenius norm of the finite part
     loss: float  # of trained attention
-    least_loss: float  # its infimum
+    least_loss: float = at("finite.loss")  # its infimum
     held_out: HeldOut  # contexts of this last word
 
 
@@ -203,7 +203,7 @@ class GraphSeconds(Fields):
 
 
 class NextTokenResult(Result, schema="attsvm.next-token/1"):
-    seed: int  # of the split and of the contexts
+    seed: int = at("options.seed")  # of the split and of the contexts
     threads: int | None  # the limit set by --threads, or null
     data: Corpus  # the texts
     training: Descent  # how attention was trained

@@ -113,12 +113,11 @@ class FactoredPaths(CrossAndSelf):
         "queries": {"cross": {}, "self": {}},
     }
     quick: ClassVar[Sizes] = {
+        **full,
         "T": [5],
         "starts": 2,
         "steps": {"combined": 5_000, "factored": 20_000},
-        "seed": 0,
         "error_below": 1e-3,
-        "queries": {"cross": {}, "self": {}},
     }
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:

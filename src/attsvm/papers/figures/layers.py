@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
@@ -14,6 +13,7 @@ from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Stand
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers
 from attsvm.plot import style
+from attsvm.plot.layers import draw_layers
 from attsvm.stack import Stack
 from attsvm.svm import Solution, solve_svm
 
@@ -135,7 +135,7 @@ class Layers(Figure):
         # the problem whose path has the most tokens
         shown = int(found[f"path {L}"].sum(axis=(1, 2, 3)).argmax())
         of_one = {name: found[f"{name} {L}"][shown] for name in ("path", "reads", "last")}
-        _draw_paths(above, **of_one)
+        draw_layers(above, **of_one)
         colours = (style.BLUE, style.ORANGE, style.GREEN)
         for place, (number, colour) in enumerate(zip(sizes["layers"], colours, strict=False)):
             kept = found[f"saturated {number}"]
@@ -153,28 +153,6 @@ class Layers(Figure):
         below.set_ylabel("direction error")
         style.legend_above(below, 2)
         return figure
-
-
-def _draw_paths(axis: Axes, path: np.ndarray, reads: np.ndarray, last: np.ndarray) -> None:
-    """Draw the sequences beside each other, positions from left to right and layers upwards."""
-    num_layers, n, T = path.shape
-    for i in range(n):
-        x = i * (T + 1) + np.arange(T)
-        for level in range(num_layers):
-            on = path[level, i]
-            axis.plot(x[~on], np.full((~on).sum(), level), "o", color=style.INK, alpha=0.25, markersize=3)
-            axis.plot(x[on], np.full(on.sum(), level), "o", color=style.VERMILLION, markersize=4)
-            for t in range(T) if level < num_layers - 1 else ():
-                reached = path[level + 1, i, t]
-                colour, alpha = (style.VERMILLION, 1.0) if reached else (style.INK, 0.15)
-                for s in {t, *np.flatnonzero(reads[level, i, t]).tolist()}:
-                    axis.plot([x[s], x[t]], [level, level + 1], color=colour, alpha=alpha, linewidth=0.8)
-        middle = x.mean()
-        axis.plot([middle], [num_layers], "*", color=style.VERMILLION)
-        for t in np.flatnonzero(last[i]).tolist():
-            axis.plot([x[t], middle], [num_layers - 1, num_layers], color=style.VERMILLION, linewidth=0.8)
-    axis.set_xticks([])
-    axis.set_yticks(range(num_layers + 1), [*(f"tokens of layer {k}" for k in range(1, num_layers + 1)), "query"])
 
 
 FIGURES.register(Layers.name, Layers())

@@ -69,12 +69,7 @@ class MirrorPath(Figure):
         "divergence_below": 5e-3,
         "sine_below": 0.1,
     }
-    quick: ClassVar[Sizes] = {
-        "p": [1.75, 2.0, 3.0],
-        "steps": [500, 1000, 8000],
-        "divergence_below": 3e-2,
-        "sine_below": 0.3,
-    }
+    quick: ClassVar[Sizes] = {**full, "steps": [500, 1000, 8000], "divergence_below": 3e-2, "sine_below": 0.3}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         runs = zip(sizes["p"], sizes["steps"], strict=True)

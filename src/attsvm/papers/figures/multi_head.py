@@ -1,5 +1,6 @@
 """Several attention heads: the joint norm in which the optimiser of all keys and queries maximises the margin."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -56,6 +57,10 @@ def _ratios(name: str, case: dict[str, int], steps: int) -> Arrays:
 
 
 class MultiHead(Figure):
+    norms: ClassVar[dict[str, str]] = NORMS
+    own: ClassVar[dict[str, int]] = OWN
+    ratios: ClassVar[Callable[..., Arrays]] = staticmethod(_ratios)
+
     name = "multi-head"
     paper = Paper.OURS
     order = 6.2
@@ -69,7 +74,7 @@ class MultiHead(Figure):
     )
     criterion = (
         "For every optimiser: the mean and the least margin ratio in its own joint norm are above the stated ones, and "
-        "on every problem it is larger than in the two other norms. All runs are decided."
+        "on every problem it is larger than in the other norms. All runs are decided."
     )
     full: ClassVar[Sizes] = {
         "cases": [
@@ -92,7 +97,10 @@ class MultiHead(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found = [
-            [piece(f"{number}-{of}", _ratios, name, case, sizes["steps"]) for of, case in enumerate(sizes["cases"])]
+            [
+                piece(f"{number}-{of}", type(self).ratios, name, case, sizes["steps"])
+                for of, case in enumerate(sizes["cases"])
+            ]
             for number, name in enumerate(sizes["optimizers"])
         ]
         return {
@@ -101,7 +109,7 @@ class MultiHead(Figure):
         }
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        own = np.array([OWN[name] for name in sizes["optimizers"]])
+        own = np.array([self.own[name] for name in sizes["optimizers"]])
         in_own, others = in_own_and_others(found["ratio"], own)
         means, least = in_own.mean(axis=1), in_own.min(axis=1)
         passed = {
@@ -122,14 +130,17 @@ class MultiHead(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         return [
-            Row(name, "; ".join(f"{norm} {x.mean():.3f} / {x.min():.3f}" for norm, x in zip(NORMS, of.T, strict=True)))
+            Row(
+                name,
+                "; ".join(f"{norm} {x.mean():.3f} / {x.min():.3f}" for norm, x in zip(self.norms, of.T, strict=True)),
+            )
             for name, of in zip(sizes["optimizers"], found["ratio"], strict=True)
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         names = sizes["optimizers"]
-        places = [OWN[name] for name in names]
-        return drawn_matrix(names, list(NORMS.values()), found["ratio"].mean(axis=1), places, [True] * len(names))
+        places = [self.own[name] for name in names]
+        return drawn_matrix(names, list(self.norms.values()), found["ratio"].mean(axis=1), places, [True] * len(names))
 
 
 FIGURES.register(MultiHead.name, MultiHead())

@@ -46,11 +46,10 @@ CONVERGED: dict[str, Any] = {"ns_coeffs": (2.0, -1.5, 0.5), "ns_steps": 12}
 
 @dataclass(frozen=True)
 class Way:
-    """An optimiser, the norm of the Att-SVM that it is expected to converge to, and its step sizes."""
+    """An optimiser, and the norm of the Att-SVM that it is expected to converge to."""
 
     norm: str
-    constant: Callable[[], Any]  # the optimiser with steps of one length
-    # from the number of steps to the optimiser whose steps decay relative to the weights: they grow more slowly than
+    # from the number of steps to the optimiser, whose steps decay relative to the weights: they grow more slowly than
     # the weights, shrink, or are a decreasing fraction of them
     decaying: Callable[[int], Any]
     expected: bool = True  # whether its own norm must be the largest of its row
@@ -69,45 +68,25 @@ def _shrinking(first: float) -> Callable[[Any], Any]:
 
 
 def _mirror(p: float, power: float) -> Way:
-    return Way(
-        f"l{p:g}",
-        lambda: mirror_descent(learning_rate=STEP, p=p),
-        cache(lambda _: mirror_descent(learning_rate=_growing(power), p=p)),
-    )
+    return Way(f"l{p:g}", cache(lambda _: mirror_descent(learning_rate=_growing(power), p=p)))
 
 
 def _steepest(norm: str, first: float, part: float = 1.0) -> Way:
-    return Way(
-        norm,
-        lambda: steepest_descent(learning_rate=STEP, norm=norm),
-        cache(lambda _: steepest_descent(learning_rate=_shrinking(first), norm=norm)),
-        part=part,
-    )
+    return Way(norm, cache(lambda _: steepest_descent(learning_rate=_shrinking(first), norm=norm)), part=part)
 
 
 def _muon(expected: bool, **options: Any) -> Way:
-    def optimizer(learning_rate: Any) -> Any:
-        return normalized(muon(learning_rate, **options), norm="spectral")
-
-    return Way("spectral", lambda: optimizer(STEP), lambda _: optimizer(_shrinking(0.3)), expected)
-
-
-def _adam(learning_rate: Any) -> Any:
-    # epsilon only avoids 0/0 for an entry whose gradient was always zero
-    return normalized(optax.adam(learning_rate, eps=1e-30), norm="linf")
+    return Way("spectral", lambda _: normalized(muon(_shrinking(0.3), **options), norm="spectral"), expected)
 
 
 WAYS: dict[str, Way] = {
-    "normalised GD": Way(
-        "frobenius",
-        lambda: normalized_gradient_descent(STEP),
-        cache(lambda _: normalized_gradient_descent(_growing(1.0))),
-    ),
+    "normalised GD": Way("frobenius", cache(lambda _: normalized_gradient_descent(_growing(1.0)))),
     "mirror, p = 1.5": _mirror(1.5, 1.0),
     "mirror, p = 1.75": _mirror(1.75, 1.0),
     "mirror, p = 3": _mirror(3.0, 1.5),
     "sign": _steepest("linf", 0.1),
-    "Adam": Way("linf", lambda: _adam(STEP), lambda _: _adam(_shrinking(0.4))),
+    # epsilon only avoids 0/0 for an entry whose gradient was always zero
+    "Adam": Way("linf", lambda _: normalized(optax.adam(_shrinking(0.4), eps=1e-30), norm="linf")),
     "coordinate": _steepest("l1", 1.0),
     "spectral": _steepest("spectral", 1.0),
     "Muon, converged": _muon(True, **CONVERGED),
@@ -116,12 +95,7 @@ WAYS: dict[str, Way] = {
     "Schatten 1.5": _steepest("schatten1.5", 1.0, part=0.25),
     "rows, ℓ$_{2,1}$": _steepest("l2,1", 1.0),
     "rows, ℓ$_{\\infty,2}$": _steepest("linf,2", 1.0),
-    "(K, Q)": Way(
-        "nuclear",
-        lambda: normalized_gradient_descent(STEP, scope="all"),
-        partial(limit_optimizer, "factored"),
-        attention="factored",
-    ),
+    "(K, Q)": Way("nuclear", partial(limit_optimizer, "factored"), attention="factored"),
 }
 """Every optimiser by its name. With default settings Muon's Newton-Schulz iteration stops far from the polar factor."""
 
@@ -131,26 +105,31 @@ def problems(n: int, T: int, d: int, seeds: int) -> Problem:
     return stack(random_problem(n, T, d, seed) for seed in range(seeds))
 
 
-def start(way: Way, problem: Problem) -> Any:
+def start(attention: str, problem: Problem) -> Any:
     """Entries N(0, 1/d) of W, or of K and Q."""
     d = problem.dim
     generator = np.random.default_rng(0)
     drawn = [generator.standard_normal((*problem.batch_shape, d, d)) / np.sqrt(d) for _ in range(2)]
-    return tuple(drawn) if way.attention == "factored" else drawn[0]
+    return tuple(drawn) if attention == "factored" else drawn[0]
 
 
-def ratios(name: str, schedule: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays:
+def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays:
     """Margin ratio of the trained weights in each norm, (seeds, norms)."""
     way, problem = WAYS[name], problems(n, T, d, seeds)
     steps = round(way.part * steps)
-    optimizer = way.constant() if schedule == "constant" else way.decaying(steps)
-    run = train(problem, attention=way.attention, optimizer=optimizer, steps=steps, init=start(way, problem), record=1)
+    run = train(
+        problem,
+        attention=way.attention,
+        optimizer=way.decaying(steps),
+        steps=steps,
+        init=start(way.attention, problem),
+        record=1,
+    )
     least = [[least_norm(norm, n, T, d, seed, tuple(run.selected[seed])) for seed in range(seeds)] for norm in NORMS]
     margins = [margin(problem, run.weights, run.selected, norm) for norm in NORMS]
     return {
         "ratio": np.transpose(np.asarray(margins) * np.asarray(least)),
         "decided": ~undecided(run.probability),
-        "selected": run.selected,
     }
 
 
@@ -161,7 +140,7 @@ def least_norm(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int
     return float(solution.value) if solution.status == Status.OPTIMAL else np.nan
 
 
-def own(names: list[str], ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _own(names: list[str], ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each optimiser's ratio in its own norm, and its largest ratio in another norm, (optimisers, seeds)."""
     return in_own_and_others(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
 
@@ -203,13 +182,12 @@ class OptimizerNorms(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "seeds")]
-        found = stacked(each(piece, sizes["optimizers"], ratios, "decaying", sizes["steps"], *shape).values())
-        return {key: found[key] for key in ("ratio", "decided")}
+        return stacked(each(piece, sizes["optimizers"], _ratios, sizes["steps"], *shape).values())
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         names = sizes["optimizers"]
         expected = np.array([WAYS[name].expected for name in names])
-        of_own, others = own(names, found["ratio"])
+        of_own, others = _own(names, found["ratio"])
         ahead = of_own > others
         passed = {
             "on some seed the margin ratio is larger in another norm than in the optimiser's own": ahead[
@@ -236,7 +214,7 @@ class OptimizerNorms(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         names = sizes["optimizers"]
-        of_own, others = own(names, found["ratio"])
+        of_own, others = _own(names, found["ratio"])
         return [
             Row(
                 f"{name}, {WAYS[name].norm}",

@@ -1,4 +1,4 @@
-"""The constraints of all attention heads as those of one problem, with the weights of the heads below each other."""
+"""The constraints of several attention heads as those of one problem, with their weights below or beside each other."""
 
 from dataclasses import replace
 
@@ -51,6 +51,30 @@ def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
     )
 
 
+def beside_heads(constraints: Constraints, num_groups: int) -> Constraints:
+    """The constraints of g groups, from those of H heads along the last batch axis.
+
+    The weights (d_k, G d_q) of a group are those of G = H/g consecutive heads, side by side. The keys of the heads are
+    keys of the same problem, and the queries of each head have the entries of its own block.
+    """
+    batch = constraints.batch_shape
+
+    def grouped(array: np.ndarray) -> np.ndarray:
+        spread = np.broadcast_to(array, batch + array.shape[-3:])
+        return spread.reshape(*batch[:-1], num_groups, -1, *array.shape[-3:])
+
+    references, equality, length = constraints.references, constraints.equality, constraints.center_length
+    return Constraints(
+        _joined(grouped(constraints.keys)),
+        _in_blocks(grouped(constraints.queries)),
+        None if references is None else _joined(grouped(references)),
+        _joined(grouped(constraints.inequality)),
+        None if equality is None else _joined(grouped(equality)),
+        _joined(grouped(constraints.right)),
+        None if length is None else np.linalg.norm(length.reshape(*batch[:-1], num_groups, -1), axis=-1),
+    )
+
+
 def _joined(array: np.ndarray) -> np.ndarray:
     """(*batch, H, n, k, l) as (*batch, H n, k, l)."""
     return array.reshape(*array.shape[:-4], -1, *array.shape[-2:])
@@ -65,7 +89,7 @@ def _in_blocks(array: np.ndarray) -> np.ndarray:
     """(*batch, H, n, k, d) as (*batch, H n, k, H d), with zeros outside of the block of each head."""
     num_heads = array.shape[-4]
     blocks = np.zeros((*array.shape[:-1], num_heads, array.shape[-1]))
-    # keys of head h meet only the block h of the weights
+    # keys or queries of head h meet only the block h of the weights
     for h in range(num_heads):
         blocks[..., h, :, :, h, :] = array[..., h, :, :, :]
     return _joined(blocks.reshape(*array.shape[:-1], -1))

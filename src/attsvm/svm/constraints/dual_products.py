@@ -3,6 +3,7 @@
 Attention heads of a layer share the Gram matrices of their tokens and queries, which make the products faster.
 """
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,14 +20,11 @@ MOST_TOKENS = 6_000
 """Largest number of tokens or queries whose Gram matrix is kept: 150 MB in float32, twice that in float64."""
 
 
-class DualProducts:
-    """Unit rows A of one problem, and K = A A'.
+class UnitRows(ABC):
+    """Unit rows A of one problem, their right sides, and products with K = A A'.
 
-    Multipliers μ are those of the unit rows, in the places (n, Q, T) of their tokens, 0 where there is no row.
-    A product uses the keys and queries only. It uses the Gram matrix of the queries if there are few of them compared
-    with their dimension, otherwise the weights A'μ, whichever is less work.
-
-    ``constraints``: without leading axes.
+    ``norms``, ``right``: of the original rows; a row of norm 0 is left out. ``inequality``, ``asked``: the inequalities
+    and those of them with a positive right side.
     """
 
     right: TokenValues  # b divided by the norms of the rows, scaled so that the largest entry is 1
@@ -36,22 +34,73 @@ class DualProducts:
     asked: TokenMask
     bounded: TokenMask
     there: TokenMask
+
+    def __init__(
+        self, norms: TokenValues, right: TokenValues, inequality: TokenMask, asked: TokenMask, has_equalities: bool
+    ) -> None:
+        self.there = norms > 0
+        self.asked = asked & self.there
+        self.bounded = inequality & self.there
+        self.has_equalities = has_equalities
+        self._inverse = np.divide(1.0, norms, out=np.zeros(norms.shape), where=self.there)
+        right = right * self._inverse
+        self.scale = float(right.max(initial=0.0)) or 1.0
+        self.right = right / self.scale
+        self.has_negative = bool(self.right.min(initial=0.0) < 0)
+
+    @abstractmethod
+    def apply(self, weights: Weights) -> TokenValues:
+        """The margins of weights: A w."""
+
+    @abstractmethod
+    def adjoint(self, multipliers: TokenValues) -> Weights:
+        """The weights A'μ."""
+
+    @abstractmethod
+    def block(self, rows: Int[np.ndarray, " m"], columns: Int[np.ndarray, " k"]) -> Float[np.ndarray, "m k"]:
+        """The entries of K at positions of the flattened multipliers."""
+
+    def times(self, multipliers: TokenValues) -> TokenValues:
+        """K μ: the margin of each row under the weights A'μ."""
+        return self.apply(self.adjoint(multipliers))
+
+    def of_original_rows(self, multipliers: TokenValues) -> TokenValues:
+        """Multipliers of the unit rows as multipliers of the original rows."""
+        return np.asarray(multipliers * self._inverse)
+
+    @cached_property
+    def eigenvalue(self) -> float:
+        """A lower bound on the largest eigenvalue of K, by power iteration; 1 if K is zero."""
+        vector = self.there.astype(np.float64)
+        size = 1.0
+        for _ in range(POWER_STEPS):
+            length = float(np.linalg.norm(vector))
+            if length == 0:
+                return 1.0
+            vector = self.times(vector / length)
+            size = float(np.linalg.norm(vector))
+        return size or 1.0
+
+
+class DualProducts(UnitRows):
+    """The rows of ``constraints``, which are never formed.
+
+    Multipliers μ are those of the unit rows, in the places (n, Q, T) of their tokens, 0 where there is no row.
+    A product uses the keys and queries only. It uses the Gram matrix of the queries if there are few of them compared
+    with their dimension, otherwise the weights A'μ, whichever is less work.
+
+    ``constraints``: without leading axes.
+    """
+
     multiplications: int  # number of multiplications in one product with K
 
     def __init__(self, constraints: Constraints) -> None:
         if constraints.batch_shape:
             raise ValueError(f"constraints: expected no leading axes, got {constraints.batch_shape}")
         norms = constraints.norms
+        equalities = constraints.equality is not None
+        super().__init__(norms, constraints.right, constraints.inequality, constraints.margin_mask, equalities)
         self.constraints = constraints
-        self.there = norms > 0
-        self.asked = constraints.margin_mask & self.there
-        self.bounded = constraints.inequality & self.there
-        self.has_equalities = constraints.equality is not None
-        self._inverse = np.divide(1.0, norms, out=np.zeros(norms.shape), where=self.there)
-        right = constraints.right * self._inverse
-        self.scale = float(right.max(initial=0.0)) or 1.0
-        self.right = right / self.scale
-        self.has_negative = bool(self.right.min(initial=0.0) < 0)
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
         self._queries = queries
         few = len(queries) <= 2 * queries.shape[1]
@@ -96,27 +145,10 @@ class DualProducts:
     def adjoint(self, multipliers: TokenValues) -> Weights:
         return self.constraints.adjoint(multipliers * self._inverse)
 
-    def of_original_rows(self, multipliers: TokenValues) -> TokenValues:
-        """Multipliers of the unit rows as multipliers of the original rows."""
-        return np.asarray(multipliers * self._inverse)
-
     def of_unit_rows(self, multipliers: TokenValues) -> TokenValues:
         """Return multipliers of the unit rows, clipped to be feasible: the reverse of :meth:`of_original_rows`."""
         multipliers = np.where(self.there, multipliers * self.constraints.norms, 0.0)
         return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
-
-    @cached_property
-    def eigenvalue(self) -> float:
-        """A lower bound on the largest eigenvalue of K, by power iteration; 1 if K is zero."""
-        vector = self.there.astype(np.float64)
-        size = 1.0
-        for _ in range(POWER_STEPS):
-            length = float(np.linalg.norm(vector))
-            if length == 0:
-                return 1.0
-            vector = self.times(vector / length)
-            size = float(np.linalg.norm(vector))
-        return size or 1.0
 
 
 class Places(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues
-from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.constraints.dual_products import UnitRows
 from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Points, ProjectedGradient, Stopped, Vector
 from attsvm.svm.frobenius.proximal_pivoting import Positions, ProximalPivoting
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
@@ -45,7 +45,7 @@ class DualSearch:
 
     def __init__(
         self,
-        products: DualProducts,
+        products: UnitRows,
         target: float,
         max_steps: int,
         report: Report | None = None,

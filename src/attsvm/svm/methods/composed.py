@@ -9,7 +9,7 @@ from attsvm.norms import MaxOfHeads, Norm, Scaled, SumOfHeads
 from attsvm.norms.attention_heads import OfEachHead
 from attsvm.norms.base import parts_of
 from attsvm.svm.certificate import certify
-from attsvm.svm.constraints.attention_heads import split_heads
+from attsvm.svm.constraints.attention_heads import beside_heads, split_heads
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.methods.registry import Candidate, Settings, find_candidate, solver, solver_of
 from attsvm.svm.right_sides import repaired
@@ -53,17 +53,20 @@ def _solve_heads(
     method: str | None,
     counted: Callable[[np.ndarray], np.ndarray],
 ) -> Candidate:
-    """Solve each head by itself; ``counted`` says whose multipliers count, given the values of the heads."""
+    """Solve each head, or group of heads, by itself; ``counted`` says whose multipliers count, given the values."""
     assert isinstance(norm, OfEachHead)
     assert norm.num_heads is not None
     heads = split_heads(constraints, norm.num_heads)
+    of_heads = heads.batch_shape + heads.weights_shape
+    if norm.num_groups is not None:
+        heads = beside_heads(heads, norm.num_groups)
     start, multipliers = settings.warm_start, settings.warm_multipliers
     own = replace(
         settings,
-        warm_start=None if start is None else start.reshape(heads.batch_shape + heads.weights_shape),
+        warm_start=None if start is None else norm.beside(start.reshape(of_heads)),
         warm_multipliers=None if multipliers is None else multipliers.reshape(heads.right.shape),
     )
-    # the constraints of the heads share no weights, so each head is least by itself
+    # the constraints of the heads, or groups, share no weights, so each is least by itself
     found = repaired(heads, find_candidate(heads, norm.of, own, method))
     of = found.norm or norm.of
     done = certify(heads, of, found.weights, found.multipliers)
@@ -72,7 +75,7 @@ def _solve_heads(
     kept = np.where(impossible[..., None], found.ray, counted(np.asarray(done.value)))
     dual = np.where(found.ray[..., None, None, None], found.multipliers, done.dual) * kept[..., None, None, None]
     return Candidate(
-        done.weights.reshape(constraints.batch_shape + constraints.weights_shape),
+        norm.apart(done.weights, norm.num_heads).reshape(constraints.batch_shape + constraints.weights_shape),
         dual.reshape(constraints.right.shape),
         impossible,
         np.asarray(found.steps).sum(axis=-1),

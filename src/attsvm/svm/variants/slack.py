@@ -83,6 +83,7 @@ class _SoftMargin(DualSearch):
     """The dual min ½‖A'μ‖² − h'μ over 0 ≤ μ ≤ C‖rows‖ of one problem, on unit rows."""
 
     feasible = True  # W = 0 is
+    products: DualProducts
 
     def __init__(self, constraints: Constraints, C: float, settings: Settings) -> None:
         self.C, products = C, DualProducts(constraints)

@@ -1,12 +1,11 @@
-"""Parametrizations of the logits, one file each: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
+"""Parametrizations of the logits: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced
 from attsvm.training.attention.combined import Combined
 from attsvm.training.attention.factored import Factored
-from attsvm.training.attention.key_prompt import KeyPrompt
-from attsvm.training.attention.prompt import Prompt
+from attsvm.training.attention.prompts import KeyPrompt, Prompt
 
 __all__ = [
     "ATTENTIONS",
@@ -28,10 +27,12 @@ ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined,
 def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Attention:
     """Read ``attention`` and ``rank``, and check that they fit the problem.
 
-    Raises ProblemError if the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, or
-    a rank is given for another parametrization.
+    Raises ProblemError if the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, it
+    has groups of heads for another parametrization than (K, Q), or a rank is given for one.
     """
-    name = ("combined" if problem.has_queries else "prompt") if name is None else name
+    if name is None:
+        of_queries = "combined" if problem.key_groups is None else "factored"
+        name = of_queries if problem.has_queries else "prompt"
     if name not in ATTENTIONS:
         raise ProblemError(f"attention: expected {', '.join(ATTENTIONS)}, got {name!r}")
     return ATTENTIONS[name].of(problem, rank)

@@ -52,6 +52,9 @@ class Attention(ABC):
     takes_queries: ClassVar[bool] = True
     """Whether it is for problems with queries, or for those without."""
 
+    shares_keys: ClassVar[bool] = False
+    """Whether attention heads can share a parameter of keys."""
+
     takes_rank: ClassVar[bool] = False
     """Whether the number of columns of its factors can be chosen."""
 
@@ -59,12 +62,16 @@ class Attention(ABC):
     def of(cls, problem: Problem, rank: int | None) -> Self:
         """The parametrization for a problem.
 
-        Raises ProblemError if the attention needs queries and the problem has none, or the reverse, or if it does not
-        take a rank.
+        Raises ProblemError if the attention needs queries and the problem has none, or the reverse, if the problem has
+        groups of heads that share keys and the attention has no keys, or if it does not take a rank.
         """
         if cls.takes_queries != problem.has_queries:
             expected = "with queries" if cls.takes_queries else "without queries"
             raise ProblemError(f"attention: expected a problem {expected} for {cls.name!r}")
+        if problem.key_groups is not None and not cls.shares_keys:
+            raise ProblemError(
+                f"attention: expected 'factored' for a problem with key_groups, got {cls.name!r}, which has no keys K"
+            )
         if rank is not None and not cls.takes_rank:
             raise ProblemError(f"rank: expected None for {cls.name} attention, got {rank}; it has no factors")
         return cls.of_rank(problem.key_dim if rank is None else check_integer("rank", rank, 1))
@@ -76,12 +83,16 @@ class Attention(ABC):
 
     @abstractmethod
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of one trial."""
+        """Names and shapes of the parameters of one attention head in one trial."""
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """The same of all attention heads, with their axis in front."""
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
 
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """The initial parameters, with or without the batch axes; zeros by default."""
+        """The initial parameters, with or without the batch axes, of which the heads' is the last; zeros by default."""
         return {name: np.zeros(shape) for name, shape in self.shapes(problem).items()}
 
     @abstractmethod

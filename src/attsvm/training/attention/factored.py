@@ -1,12 +1,13 @@
 """Logits by two factors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import jax
 import numpy as np
 
 from attsvm._utils.contractions import contract
+from attsvm.errors import ProblemError
 from attsvm.optimizers.gradient import normalized_gradient_descent
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.transformations import Decaying
@@ -22,9 +23,19 @@ class Factored(Attention):
     """s_it = k_it' K Q' z_i, with factors of m columns."""
 
     rank: int  # m
+    sharing: int = 1  # consecutive attention heads that share one K
 
     name = "factored"
+    shares_keys = True
     takes_rank = True
+
+    @classmethod
+    def of(cls, problem: Problem, rank: int | None) -> Self:
+        """See the base class."""
+        found = super().of(problem, rank)
+        if problem.key_groups is None or problem.num_heads is None:
+            return found
+        return replace(found, sharing=problem.num_heads // problem.key_groups)
 
     @classmethod
     def of_rank(cls, rank: int) -> Self:
@@ -34,12 +45,18 @@ class Factored(Attention):
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         return {"K": (problem.key_dim, self.rank), "Q": (problem.query_dim, self.rank)}
 
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """K has an axis of groups."""
+        of_heads = super().shapes_of_heads(problem)
+        return of_heads if problem.key_groups is None else of_heads | {"K": (problem.key_groups, *of_heads["K"][1:])}
+
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
         """Random entries N(0, 1/d), because zero factors have a zero gradient."""
+        shared = batch if self.sharing == 1 else (*batch[:-1], batch[-1] // self.sharing)
         return {
-            name: generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
+            name: generator.normal(scale=shape[0] ** -0.5, size=(shared if name == "K" else batch) + shape)
             for name, shape in self.shapes(problem).items()
         }
 
@@ -48,20 +65,29 @@ class Factored(Attention):
         return contract("ntk,nqk->nqt", data.keys, contract("km,nqm->nqk", parameters["K"], projected))
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
-        return np.asarray(parameters["K"] @ np.swapaxes(parameters["Q"], -1, -2))
+        return np.asarray(self._of_each_head(parameters["K"]) @ np.swapaxes(parameters["Q"], -1, -2))
+
+    def _of_each_head(self, keys: np.ndarray) -> np.ndarray:
+        """K of shape (..., H, d_k, m), from that of the groups."""
+        return keys if self.sharing == 1 else np.repeat(keys, self.sharing, axis=-3)
 
     def largest_rank(self, problem: Problem) -> int | None:
         """m, if there are fewer columns than rows."""
         return self.rank if self.rank < min(problem.key_dim, problem.query_dim) else None
 
     def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
-        """With K fixed, Q' is a matrix W of keys K'k; with Q fixed, K is one of queries Q'z."""
+        """With K fixed, Q' is a matrix W of keys K'k; with Q fixed, K is one of queries Q'z.
+
+        Raises ProblemError if Q is fixed and heads share K, whose Att-SVM would be one of all these heads.
+        """
         if "K" in fixed:
-            K = fixed["K"]
+            K = self._of_each_head(fixed["K"])
             keys = problem.canonical.keys @ K[..., None, :, :]
             projected = with_logits_of(problem, K.shape[:-2], keys=keys)
             return Reduced(Combined(), projected, lambda of: np.swapaxes(of["Q"], -1, -2), lambda W: K @ W)
         if "Q" in fixed:
+            if self.sharing > 1:
+                raise ProblemError("fixed: expected K or none for a problem with key_groups, got Q")
             Q, z = fixed["Q"], problem.queries
             queries = z @ (Q[..., None, :, :] if problem.has_query_axis else Q)
             projected = with_logits_of(problem, Q.shape[:-2], queries=queries)

@@ -1,0 +1,288 @@
+"""The page of ``attsvm fit-text``: which words attention reads, and how well it classifies."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import lazy_loader
+import numpy as np
+from jaxtyping import Float
+
+from attsvm._fit.texts.numbers import text_numbers
+from attsvm._fit.texts.result import TextFit
+from attsvm.estimator.prompt import forward
+from attsvm.pages.attention import Span, above_average, over_steps, shaded
+from attsvm.pages.over_steps import slider, slider_words
+from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.words import (
+    FEW_ROWS,
+    Rows,
+    number,
+    number_of_words,
+    percent,
+    rate,
+    saturation_word,
+    short,
+    split_interval,
+)
+
+figures = lazy_loader.load("attsvm._fit.texts.figures", suppress_warning=True)
+
+SHORT, LONG = 30, 120
+"""Fewest and most words of an example, if there are enough such texts."""
+
+LONGEST_REST = 200
+"""Characters after the last word that was read, beyond which an example is cut."""
+
+_TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
+
+
+def text_page(fit: TextFit, **about: Any) -> Page:
+    """The page of a fit on texts, from the arguments of :func:`attsvm._fit.texts.numbers.text_numbers`."""
+    result = text_numbers(fit, **about)
+    data, training = result["data"], result["training"]
+    numbers = named_tables(tables(result))
+    return Page(
+        result,
+        title=f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}",
+        kicker=f"{data['train']:,} training and {data['test']:,} test texts · {data['vocabulary']:,} words, "
+        f"d = {data['dim']} · {training['optimizer']} · {training['steps_done']:,} steps in "
+        f"{result['seconds']['training']:.0f} s",
+        verdict=verdict(result),
+        body=partial(_body, fit, result, numbers),
+        notes=[*notes(result)],
+        terminal=numbers,
+        made_by=f"Seed {result['seed']}",
+    )
+
+
+def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
+    effective, words = result["effective_words"], result["words"]
+    yield Cards(
+        [
+            _accuracy_card(result, "Test accuracy", None, f"attention over {result['data']['tokens']}"),
+            _accuracy_card(result, "Mean token", "mean_token", "logistic regression on the mean of the same vectors"),
+            _accuracy_card(result, "TF-IDF", "tf_idf", "logistic regression on the words of whole texts"),
+            Card(
+                "Effective words",
+                number_of_words(effective["median"]),
+                f"of {effective['median_length']:.0f} in the median text; the exponential of the attention's entropy",
+            ),
+        ]
+    )
+    yield Heading("Words")
+    yield Text(_about_words(result))
+    columns = ["", "over frequency", "95% interval", "texts", "class share"]
+    lists = [("Most attended", words["most"]), ("Least attended", words["least"])]
+    lists += [(f"Most in “{name}”", rows) for name, rows in words["by_class"].items()]
+    yield Tables([Table([_word(row) for row in rows], columns, name, "attended") for name, rows in lists])
+    shown = examples(fit, result["seed"])
+    steps, attention = recorded_attention(fit, shown)
+    yield Heading("Examples")
+    yield Text(
+        "Test texts drawn at random: for each label, two that are classified correctly and one that is not. The "
+        "stronger the shade of a word, the more attention it receives; grey words are not read. Point at a word to see "
+        "its share." + slider_words(steps)
+    )
+    texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
+    yield Part("examples", {"slider": slider(steps), "texts": texts, "beside": False})
+    yield Heading("Figures")
+    yield Figures(figures.draw_text_figures(fit), wide=["words"], kind="dots")
+    yield Heading("Numbers")
+    yield Tables(numbers)
+
+
+def _accuracy_card(result: dict[str, Any], name: str, baseline: str | None, what: str) -> Card:
+    value, interval = split_interval(accuracy_of(result, baseline))
+    return Card(name, value, f"{interval}; {what}" if interval else what)
+
+
+def examples(fit: TextFit, seed: int) -> list[int]:
+    """Rows of the test texts to show: for each of up to four classes two correct ones and a wrong one."""
+    generator = np.random.default_rng(seed)
+    lengths, right = fit.test.sequences.lengths, fit.test.predicted == fit.test.texts.labels
+    readable = (lengths >= SHORT) & (lengths <= LONG)
+    chosen: list[int] = []
+    for label in fit.classes[:4]:
+        for wanted, how_many in ((right, 2), (~right, 1)):
+            candidates = np.flatnonzero(wanted & (fit.test.texts.labels == label))
+            short = candidates[readable[candidates]]
+            drawn = generator.permutation(short if len(short) >= how_many else candidates)
+            chosen += [int(row) for row in drawn[:how_many]]
+    return chosen
+
+
+def _about_words(result: dict[str, Any]) -> str:
+    return (
+        "Attention over frequency: the attention that a word receives in a test text divided by its share of the words "
+        "of the text, both as means over the test texts. Equal attention to all words gives 1. Class share: how the "
+        "attention of a word divides among the labels, with equal weight for each label. The lists are over the "
+        f"{result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} test texts. A "
+        "word is among the most attended only if the whole 95% interval of its ratio is above 1, and among the least "
+        "attended only if it is below 1. The interval is from the differences between the texts that it occurs in."
+    )
+
+
+def _word(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    # a word without any attention has no share
+    share = "-" if row["class_share"] is None else f"{row['class_share']:.0%} in “{row['class']}”"
+    interval = "–".join(short(end) for end in row["over_frequency_interval"])
+    return row["word"], number(row["over_frequency"]), interval, f"{row['documents']:,}", share
+
+
+def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
+    """A test text, whose words had this attention (R, T) at the recorded steps."""
+    part = fit.test
+    label, predicted = part.texts.labels[row], part.predicted[row]
+    text, attention = part.texts.texts[row], part.attention_of(row)
+    places = [(begin, end) for _, begin, end in fit.encoder.known(text)]
+    at_steps = at_steps[:, : len(places)]  # a text without known words has a token of its own
+    spans = shaded(
+        text,
+        [(begin, end, float(share), False) for (begin, end), share in zip(places, attention, strict=False)],
+        between=lambda between: _TAG.sub(" ", between),
+        over=over_steps(above_average(at_steps), at_steps) if len(at_steps) > 1 else None,
+    )
+    rest = spans[-1].text
+    if len(rest) >= LONGEST_REST:
+        spans[-1] = Span(rest[:LONGEST_REST].rsplit(" ", 1)[0] + " … (cut here)")
+    return {
+        "heading": f"Label “{label}”, classified {'correctly' if label == predicted else f'wrongly as “{predicted}”'}",
+        "small": (
+            f"probability {part.probability[row]:.2f} · {number_of_words(part.effective[row])} of "
+            f"{part.sequences.lengths[row]} words effective"
+        ),
+        "readings": [("", spans)],
+    }
+
+
+def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
+    """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
+
+    ``rows``: numbers of test texts.
+
+    Returns ``steps`` (R steps; the last one is the kept step) and ``attention`` (of each text, for its T words).
+    """
+    path, texts = fit.classifier.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
+    of_all = [forward(model, texts).attention for model in path.values()]
+    return list(path), np.split(np.array(of_all), texts.offsets[1:-1], axis=1)
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """The result in two sentences."""
+    accuracy, words = result["accuracy"], result["effective_words"]
+    shares = [accuracy_of(result, name) for name in (None, "mean_token", "tf_idf")]
+    if result["data"]["test"] < FEW_ROWS:
+        first = (
+            f"Attention over {result['data']['tokens']} classifies {shares[0]} test texts correctly, the mean of the "
+            f"same vectors {shares[1]}, and TF-IDF with logistic regression {shares[2]}. "
+        )
+    else:
+        mean, tf_idf = (_points(accuracy["test"] - accuracy[name]["test"]) for name in ("mean_token", "tf_idf"))
+        first = (
+            f"Attention over {result['data']['tokens']} classifies {shares[0]} of the test texts correctly: {mean} the "
+            f"mean of the same vectors, {shares[1]}, and {tf_idf} TF-IDF with logistic regression, {shares[2]}. "
+        )
+    if not result["saturation"]["soft"]:
+        return first + (
+            "The attention is saturated: in the median text the largest probability of a word is "
+            f"{number(result['saturation']['median_largest_probability'])}."
+        )
+    return first + (
+        f"The attention is not saturated: its effective number of words is {number_of_words(words['median'])} in the "
+        f"median text, which has {words['median_length']:.0f} words."
+    )
+
+
+def accuracy_of(result: dict[str, Any], baseline: str | None = None) -> str:
+    """The test accuracy of attention or of a baseline with its interval; the counts if there are few test texts."""
+    found = result["accuracy"] if baseline is None else result["accuracy"][baseline]
+    return rate(found["test"], result["data"]["test"], found["test_interval"])
+
+
+def notes(result: dict[str, Any]) -> Iterator[str]:
+    """Return the warnings shown above the results."""
+    data = result["data"]
+    for part in ("train", "test"):
+        name = "training" if part == "train" else "test"
+        cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
+        if cut:
+            yield (
+                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words; TF-IDF "
+                "reads them completely."
+            )
+        if blank:
+            yield f"{blank:,} of the {data[part]:,} {name} texts contain no known word, so their words are not used."
+
+
+def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+    """Tables of names and values: prediction, attention, training, margins."""
+    accuracy, words, data = result["accuracy"], result["effective_words"], result["data"]
+    yield (
+        "Prediction",
+        [
+            ("test accuracy", accuracy_of(result)),
+            ("… of the mean token", accuracy_of(result, "mean_token")),
+            ("… of TF-IDF", accuracy_of(result, "tf_idf")),
+            ("training accuracy", percent(accuracy["train"])),
+            ("… of the mean token", percent(accuracy["mean_token"]["train"])),
+            ("… of TF-IDF", percent(accuracy["tf_idf"]["train"])),
+        ],
+    )
+    yield (
+        "Attention on the test texts",
+        [
+            ("effective words, median", number_of_words(words["median"])),
+            ("… 10 and 90% of the texts", f"{number_of_words(words['low'])} and {number_of_words(words['high'])}"),
+            ("words of the median text", number(words["median_length"])),
+            ("median largest probability", number(result["saturation"]["median_largest_probability"])),
+            ("attention", saturation_word(result["saturation"]["soft"])),
+        ],
+    )
+    yield (
+        "Words",
+        [
+            ("vocabulary", f"{data['vocabulary']:,}"),
+            ("tokens", data["tokens"]),
+            ("words occur in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
+            ("length of a vector", f"{data['dim']}"),
+            ("longest text read", f"{data['max_length']} words"),
+        ],
+    )
+    yield "Training", _training(result)
+    margins = result["margin_report"]
+    yield f"Margins of {margins['texts']} training texts", _margins(margins)
+
+
+def _training(result: dict[str, Any]) -> Rows:
+    training, seconds = result["training"], result["seconds"]
+    converged = training["status"] == "converged"
+    return [
+        ("optimiser", training["optimizer"] + (f", p = {training['p']:g}" if "p" in training else "")),
+        ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
+        ("texts per step", f"{training['batch_size']}"),
+        ("ended", "the validation loss stopped falling" if converged else "at the last step"),
+        ("seconds: word vectors, training", f"{seconds['words']:.0f}, {seconds['training']:.0f}"),
+    ]
+
+
+def _margins(margins: dict[str, Any]) -> Rows:
+    slack = "" if margins["slack"] is None else f" with slack, C = {margins['slack']:g}"
+    return [
+        ("most attended words separable", "yes" if margins["separable"] else "no"),
+        ("constraints", f"{margins['constraints']:,}"),
+        ("Att-SVM", f"{margins['status']}{slack}"),
+        ("relative duality gap", number(margins["gap"])),
+        ("correlation of its direction and the prompt", number(margins["correlation"])),
+        ("margin of the prompt over its norm", number(margins["margin"])),
+        ("margin ratio (margin over the best of its norm)", number(margins["margin_ratio"])),
+    ]
+
+
+def _points(difference: float) -> str:
+    """Percentage points above or below."""
+    points = round(100 * difference, 1)
+    if points == 0:
+        return "equal to"
+    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"

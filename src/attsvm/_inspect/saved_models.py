@@ -1,0 +1,177 @@
+"""Inspection of a saved model beside its random twin and its checkpoints, with tests of the reasons of one head."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from torch import nn
+
+from attsvm._inspect import Shown
+from attsvm._utils.progress import in_draws
+from attsvm.errors import ProblemError
+from attsvm.inspect.causal import CONTROLS, CausalTest, Running
+from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
+from attsvm.inspect.inspection import inspect
+from attsvm.inspect.layers import attention_layers
+from attsvm.inspect.progress import HeadProgress
+from attsvm.inspect.result import Inspection
+from attsvm.inspect.source import Source
+from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
+
+TWIN_GAP = 0.1
+"""Relative width of the margins' intervals of the twin, unless that of the model is larger: it is only compared."""
+
+TWIN_HEADS = 2
+"""Heads of each layer of the twin. With random weights they are interchangeable."""
+
+MOST_REASONS = 3
+"""Reasons that are tested on held-out text."""
+
+LEAST_SHARE = 0.05
+"""Share of the decision margin of a pair of origins that is tested as a reason."""
+
+
+class TestedReason(NamedTuple):
+    """A pair of origins and its causal test."""
+
+    pair: OriginPair
+    test: CausalTest | None
+    untested: str = ""  # why there is no test
+
+
+class Found(NamedTuple):
+    """The inspections of a model, of its randomly initialised twin, and of its checkpoints by training step."""
+
+    done: Inspection
+    twin: Inspection | None = None
+    steps: tuple[tuple[int, Inspection], ...] = ()
+    tests: tuple[TestedReason, ...] = ()  # of the head in detail
+
+    def with_twin(self, twin: Inspection) -> "Found":
+        """The same with the randomly initialised twin."""
+        return self._replace(twin=twin)
+
+    def with_checkpoint(self, step: int, checkpoint: Inspection) -> "Found":
+        """The same with one more checkpoint, once its margins are solved."""
+        return self if checkpoint.interrupted else self._replace(steps=(*self.steps, (step, checkpoint)))
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A saved model, its input, its checkpoints by training step, and other text to test reasons on."""
+
+    network: nn.Module
+    given: Input
+    series: list[tuple[int, Path]]
+    held_out: Source | None
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        text: Path | None,
+        images: Path | None,
+        family: str | None = None,
+        *,
+        checkpoint_folder: Path | None = None,
+        held_out: Path | None = None,
+    ) -> Self:
+        """Load a model from a folder or by its name on the hub, and read its text or pictures.
+
+        Raises ProblemError if something cannot be read, or does not fit the model.
+        """
+        texts = [] if text is None else read_texts(text)
+        series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
+        network = load_model(model, pictures=images is not None)
+        layers = attention_layers(network, family)  # refuses models without a known one
+        given = read_input(model, network, texts, images)
+        other = None
+        if held_out is not None:
+            other = Source.whole(network, read_input(model, network, read_texts(held_out), None).batch, layers)
+        return cls(network, given, series, other)
+
+    def inspect(
+        self,
+        place: tuple[int, int] | None,
+        *,
+        with_twin: bool,
+        shown: Shown,
+        keep: Callable[[Found], None],
+        say: Callable[[str], None],
+        **options: Any,
+    ) -> Found:
+        """Inspect the model, then its twin and its checkpoints.
+
+        ``place``: the layer and the number of the head in detail. ``with_twin``: inspect the same model with random
+        weights, too. ``shown``: shows the progress. ``keep``: called with what is found so far. ``say``: called with
+        what a test of the reasons on the held-out text can show. ``options``: of :func:`attsvm.inspect.inspect`.
+
+        Raises ProblemError if there is no such head, or its reasons cannot be tested.
+        """
+        # a head whose reasons cannot be tested is refused before anything else is computed
+        running = None
+        if self.held_out is not None and place is not None:
+            running = _testable(self.held_out, place, options["seed"], say)
+
+        def inspected(name: str, model: nn.Module, known: Callable[[Inspection], Found], **options: Any) -> Found:
+            source: Source | None = None
+
+            def see(at: HeadProgress) -> None:
+                nonlocal source
+                so_far = at.inspection()
+                source = so_far.source
+                if len(so_far.heads) == at.steps:  # all are measured
+                    keep(known(so_far))
+
+            with shown(name, see) as callback:
+                inspection = inspect(model, self.given.batch, callback=callback, **options)
+            # the model does not change here, so what was captured of it still holds
+            return known(replace(inspection, source=source))
+
+        found = inspected("the model", self.network, Found, view=place, **options)
+        explanation = None if found.done.view is None else found.done.view.explanation
+        if running is not None and explanation is not None:
+            with shown("causal tests", lambda _: None) as callback:
+                found = found._replace(tests=_tested_reasons(explanation, running, options["seed"], callback))
+        if with_twin:
+            some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
+            of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
+            found = inspected("its twin", random_twin(self.network, options["seed"]), found.with_twin, **of_twin)
+        for step, path in self.series:
+            checkpoint = load_model(str(path), pictures="pixel_values" in self.given.batch)
+            found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
+        return found
+
+
+def _testable(held_out: Source, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
+    """Run the head in detail on other text, and say what a test of its reasons can show."""
+    layer, head = place
+    running = Running.of(held_out, layer, (head,), None, seed=seed)
+    say(
+        f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
+        f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
+        " The causal tests will show which origins cause the difference."
+    )
+    return running
+
+
+def _tested_reasons(
+    explanation: Explanation, running: Running, seed: int, callback: Callable[[Any], object] | None
+) -> tuple[TestedReason, ...]:
+    """The pairs with the largest shares, each tested as a reason on other sequences.
+
+    ``running``: the same heads on sequences that they were not explained on. ``seed``: of the resampling and the
+    controls. ``callback``: of the controls of all reasons.
+    """
+    pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST_REASONS]
+    found = []
+    for k, pair in enumerate(pairs):
+        counted = in_draws(callback, k, len(pairs), "reason")
+        try:
+            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, seed, counted)
+            found.append(TestedReason(pair, test))
+        except ProblemError as error:  # for example without another origin for the controls
+            found.append(TestedReason(pair, None, str(error)))
+    return tuple(found)

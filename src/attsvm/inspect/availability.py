@@ -1,0 +1,40 @@
+"""What an inspection knows of a layer, beside selections, concentration and margins, which it knows of every layer."""
+
+from typing import NamedTuple
+
+from attsvm.errors import ProblemError
+from attsvm.inspect.families.stream import AddsHeads
+from attsvm.inspect.source import Source
+
+
+class Available(NamedTuple):
+    """What is known of the heads of a layer."""
+
+    # W: "acts on tokens"; "before the rotation" by rotary positions; the same or "without the norms" of queries and
+    # keys, whose gains are a part of it; or "not known". With W there are directions, and changes between two models.
+    weights: str
+    factors: bool  # whether the smallest change of the key and query weights is bounded
+    keys: bool  # whether the smallest change of the input of a key is known
+    reasons: bool  # whether logits are split by origin
+
+
+def available(source: Source, index: int) -> Available:
+    """What is known of a layer of a model."""
+    layer, recipe = source.captured(index), source.layers[index].recipe
+    if recipe is None:
+        return Available("not known", factors=False, keys=False, reasons=False)
+    turned = "before the rotation" if recipe.query.rotated else ""
+    normed = "without the norms" if recipe.normed else ""
+    weights = ", ".join(part for part in (turned, normed) if part) or "acts on tokens"
+    return Available(weights, layer.shares_tokens, layer.given is None, _describes(source, index))
+
+
+def _describes(source: Source, index: int) -> bool:
+    """Whether the family describes the residual stream, and the layer reads it linearly."""
+    layer, module = source.captured(index), source.layers[index].module
+    try:
+        steps = source.layers[index].family.stream(source.model)
+    except ProblemError:
+        return False
+    there = any(isinstance(step, AddsHeads) and step.attention is module for step in steps)
+    return there and layer.given is None and layer.bias is None

@@ -1,0 +1,128 @@
+"""What an edit asks for: tokens that queries should attend to, or tokens that no query should attend to."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm._utils.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.inspect.weights import Layer
+
+Targets = Callable[[np.ndarray], Iterable[tuple[int, int]]] | Iterable[tuple[int, int, int]]
+"""Sequence, query and token of each target; or what finds query and token in the tokens of one sequence."""
+
+Forgotten = Callable[[np.ndarray], Iterable[int]] | Collection[int]
+"""Tokens of the vocabulary; or what finds their positions in the tokens of one sequence."""
+
+Ids = Int[np.ndarray, "n T"] | None
+
+
+class Request(NamedTuple):
+    """What is asked of a head, whichever it is; see :meth:`attsvm.inspect.Inspection.edit`."""
+
+    targets: Targets | None
+    forget: Forgotten | None
+    probability: float
+    change: str
+    preserve: float | None
+    ridge: float
+
+    @classmethod
+    def checked(
+        cls,
+        targets: Targets | None,
+        forget: Forgotten | None,
+        probability: float | None,
+        change: str,
+        keep: Any,
+        preserve: float | None,
+        ridge: float,
+    ) -> "Request":
+        """Check the arguments that do not depend on the head."""
+        if change not in ("keys", "queries"):
+            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
+        if (targets is None) == (forget is None):
+            got = "neither" if targets is None else "both"
+            raise ProblemError(f"targets: expected either targets or forget, got {got}")
+        if preserve is not None:
+            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+            if keep is None:
+                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
+        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
+        if probability is None:
+            probability = 0.9 if forget is None else 0.01
+        check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
+        if targets is not None and not callable(targets):
+            targets = [*targets]  # an iterator would be empty for the second head
+        return cls(targets, forget, probability, change, preserve, ridge)
+
+    def measure(self, ids: Ids, layer: Layer, head: int) -> tuple[float, float]:
+        """The share of queries that do what is asked, and their mean attention to the tokens."""
+        attention = layer.probabilities(head)
+        if self.forget is None:
+            assert self.targets is not None
+            targets = find_targets(self.targets, ids)
+            rows = attention[targets[:, 0], find_columns(targets, layer)]
+            done = rows.argmax(axis=-1) == targets[:, 2]
+            return float(done.mean()), float(np.take_along_axis(rows, targets[:, 2:], axis=-1).mean())
+        forgotten = find_forgotten(self.forget, ids, layer)[:, None]
+        asked = (layer.allowed & forgotten).any(axis=-1) & (layer.allowed & ~forgotten).any(axis=-1)
+        mass = (attention * forgotten).sum(axis=-1)[asked]
+        return float((mass <= self.probability).mean()), float(mass.mean())
+
+
+def find_targets(targets: Targets, ids: Ids) -> Int[np.ndarray, "m 3"]:
+    """Sequence, position of the query and position of the token of every target."""
+    found: Any = targets
+    if callable(targets):
+        found = [(i, *pair) for i, row in enumerate(_known("targets", ids)) for pair in targets(row)]
+    array = np.array([tuple(one) for one in found])
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        got = "none" if array.size == 0 else f"an array of shape {array.shape}"
+        raise ProblemError(f"targets: expected at least one (sequence, query, token) of integers, got {got}")
+    return array.astype(np.intp)
+
+
+def find_columns(targets: Int[np.ndarray, "m 3"], layer: Layer) -> Int[np.ndarray, " m"]:
+    """The column of each target's query in a layer.
+
+    Raises ProblemError if there is no such query, or it may not attend to the token.
+    """
+    n, _, T = layer.allowed.shape
+    columns = []
+    for sequence, query, token in targets:
+        if not (0 <= sequence < n and 0 <= token < T):
+            raise ProblemError(f"targets: ({sequence}, {query}, {token}) is outside of {n} sequences of {T} tokens")
+        at = np.flatnonzero(layer.positions[sequence] == query)
+        if len(at) == 0 or query < 0:
+            raise ProblemError(f"targets: sequence {sequence} has no query at position {query}")
+        if not layer.allowed[sequence, at[0], token]:
+            raise ProblemError(f"targets: query {query} of sequence {sequence} may not attend to token {token}")
+        columns.append(at[0])
+    return np.array(columns)
+
+
+def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray, "n T"]:
+    """Which tokens are to be forgotten.
+
+    Raises ProblemError if there are none, or these are all.
+    """
+    known = _known("forget", ids)
+    if callable(forget):
+        found = np.zeros(known.shape, bool)
+        for row, tokens in zip(found, known, strict=True):
+            row[list(forget(tokens))] = True
+    else:
+        found = np.isin(known, list(forget))
+    found &= layer.allowed.any(axis=1)
+    if not found.any() or not (layer.allowed & ~found[:, None]).any():
+        raise ProblemError("forget: expected some of the tokens of the batch, got none or all of them")
+    return found
+
+
+def _known(name: str, ids: Ids) -> Int[np.ndarray, "n T"]:
+    if ids is None:
+        raise ProblemError(f"{name}: expected (sequence, query, token) of each, because the batch has no input_ids")
+    return ids

@@ -1,0 +1,101 @@
+"""``stack_run.plot(stack)``: the paths through several layers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool
+from matplotlib.axes import Axes
+
+from attsvm._utils.checks import check_integer, check_kind
+from attsvm.errors import ProblemError
+from attsvm.plot import style
+from attsvm.plot.canvas import one_axes
+from attsvm.stack import Stack, StackRun
+
+
+def stack_run(
+    run: StackRun, stack: Stack | None = None, *, sequences: Sequence[int] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw what each position of each layer reads, and the selected path.
+
+    Sequences are beside each other, positions from left to right and layers upwards. An edge joins a position with what
+    it reads: with the tokens that any attention head selects for it and, with residuals, with itself. The selected path
+    is coloured.
+
+    Parameters
+    ----------
+    run : StackRun
+        Without batch axes.
+    stack : Stack
+        That of the run.
+    sequences : sequence of int, optional
+        Which ones to draw; all by default.
+    ax : Axes, optional
+
+    Raises
+    ------
+    ProblemError
+        If there are batch axes, the run is not one of this stack, or there is no such sequence.
+
+    See Also
+    --------
+    attsvm.Stack.path
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+    >>> axes = stack.train(steps=100).plot(stack)
+    >>> [label.get_text() for label in axes.get_yticklabels()]
+    ['tokens of layer 1', 'tokens of layer 2', 'query']
+    """
+    check_kind("stack", stack, Stack, "attsvm.Stack(problem, layers)")
+    assert stack is not None
+    if run.batch_shape:
+        raise ProblemError("run: expected one without batch axes; index run and problem, as in run[0] and problem[0]")
+    number = stack.problem.tokens.shape[-3]
+    shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
+    layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]
+
+    def of_any_head(x: np.ndarray) -> np.ndarray:
+        return x[shown] if stack.problem.num_heads is None else np.asarray(x.any(axis=0))[shown]
+
+    axis = one_axes(ax)
+    with style.applied():
+        draw_layers(
+            axis,
+            np.stack([on[shown] for on in stack.path(run)]),
+            np.stack([of_any_head(layer.selected) for layer in layers[:-1]]),
+            of_any_head(layers[-1].selected),
+            residual=stack.residual,
+        )
+    return axis
+
+
+def draw_layers(
+    axis: Axes,
+    path: Bool[np.ndarray, "L n T"],
+    reads: Bool[np.ndarray, "L-1 n T T"],
+    last: Bool[np.ndarray, "n T"],
+    *,
+    residual: bool = True,
+) -> None:
+    """Draw the sequences beside each other, positions from left to right and layers upwards."""
+    num_layers, n, T = path.shape
+    for i in range(n):
+        x = i * (T + 1) + np.arange(T)
+        for level in range(num_layers):
+            on = path[level, i]
+            axis.plot(x[~on], np.full((~on).sum(), level), "o", color=style.INK, alpha=0.25, markersize=3)
+            axis.plot(x[on], np.full(on.sum(), level), "o", color=style.VERMILLION, markersize=4)
+            for t in range(T) if level < num_layers - 1 else ():
+                reached = path[level + 1, i, t]
+                colour, alpha = (style.VERMILLION, 1.0) if reached else (style.INK, 0.15)
+                for s in {*([t] if residual else []), *np.flatnonzero(reads[level, i, t]).tolist()}:
+                    axis.plot([x[s], x[t]], [level, level + 1], color=colour, alpha=alpha, linewidth=0.8)
+        middle = x.mean()
+        axis.plot([middle], [num_layers], "*", color=style.VERMILLION)
+        for t in np.flatnonzero(last[i]).tolist():
+            axis.plot([x[t], middle], [num_layers - 1, num_layers], color=style.VERMILLION, linewidth=0.8)
+    axis.set_xticks([])
+    axis.set_yticks(range(num_layers + 1), [*(f"tokens of layer {k}" for k in range(1, num_layers + 1)), "query"])

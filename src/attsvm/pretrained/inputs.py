@@ -1,0 +1,151 @@
+"""Texts and pictures as the input of a model, by the tokenizer or image processor saved with the model."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attsvm._utils.files import read_text, reading, regular_file
+from attsvm.errors import ProblemError
+from attsvm.pretrained.loading import load_pretrained, quiet_transformers
+
+if TYPE_CHECKING:
+    import torch
+
+SPECIAL = "special_tokens_mask"
+"""Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
+
+PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+
+TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
+"""How the names of tokenizer files begin. Without such a file transformers would create an empty tokenizer."""
+
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""What configurations call the largest number of tokens that a model takes."""
+
+UNLIMITED = 100_000
+"""A tokenizer with a larger maximum length has no limit."""
+
+
+class Input(NamedTuple):
+    """The arguments of a model, and the names of its tokens."""
+
+    batch: "dict[str, torch.Tensor]"
+    tokens: list[list[str]]  # for each sequence, padding included
+    # from numbers of tokens of the vocabulary to their names; None without a vocabulary
+    words: Callable[[list[int]], list[str]] | None = None
+
+
+def read_texts(path: str | Path) -> list[str]:
+    """The lines of a text file that are not empty.
+
+    Raises ProblemError if there are none, or the file is not UTF-8 text.
+    """
+    texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    if not texts:
+        raise ProblemError(f"{path}: expected one sequence per line, got an empty file")
+    return texts
+
+
+def has_tokenizer(name: str) -> bool:
+    """Whether a tokenizer is saved in a folder with a model. A name on the hub is taken to have one."""
+    folder = Path(name)
+    return not folder.is_dir() or any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir())
+
+
+def has_decoder(model: Any) -> bool:
+    """Whether a model has an encoder and a decoder, with an input of its own for each."""
+    return "decoder_input_ids" in inspect.signature(model.forward).parameters
+
+
+def read_input(name: str, model: Any, texts: list[str], images: Path | None) -> Input:
+    """The pictures of a folder, or without one some texts, as the input of the model of this name."""
+    return tokenized(name, texts, model) if images is None else read_pictures(name, images, model)
+
+
+def tokenized(name: str, texts: list[str], model: Any) -> Input:
+    """Texts as the input of a model, by the tokenizer saved with it.
+
+    ``name``: folder of the model, or its name on the Hugging Face hub.
+
+    Raises ProblemError if there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
+    """
+    if not has_tokenizer(name):
+        raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
+    if getattr(model, "main_input_name", "input_ids") != "input_ids":
+        raise ProblemError(f"{name}: expected a model of texts, got {type(model).__name__} of {model.main_input_name}")
+    tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
+
+    def words(numbers: list[int]) -> list[str]:
+        # the table of embeddings may have rows beyond the vocabulary
+        return [_readable(token or "(unused)") for token in tokenizer.convert_ids_to_tokens(numbers)]
+
+    with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        if tokenizer.pad_token is None and len(texts) > 1:
+            raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
+        encoded = tokenizer(texts, padding=len(texts) > 1, return_special_tokens_mask=True, return_tensors="pt")
+        _check_tokens(name, encoded, model, _longest(model, tokenizer))
+        names = [words(row) for row in encoded["input_ids"].tolist()]
+    batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
+    if has_decoder(model):  # it reads the same text
+        batch |= {f"decoder_{key}": batch[key] for key in ("input_ids", "attention_mask") if key in batch}
+    special = encoded["special_tokens_mask"] * encoded["attention_mask"]
+    if special.any():
+        batch[SPECIAL] = special
+    return Input(batch, names, words)
+
+
+def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
+    """The pictures of a folder as the input of a model, by the image processor saved with it.
+
+    Raises ProblemError if there are no pictures, or no image processor.
+    """
+    from PIL import Image
+
+    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in PICTURES)
+    if not paths:
+        raise ProblemError(f"{folder}: no pictures ({', '.join(sorted(PICTURES))})")
+    pictures = []
+    for path in paths:
+        with reading(path, "not a readable picture"):
+            pictures.append(Image.open(regular_file(path)).convert("RGB"))
+    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
+    with quiet_transformers(), reading(name, "the image processor cannot be used"):
+        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
+    patch = getattr(model.config, "patch_size", None)
+    if not isinstance(patch, int):
+        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
+    rows, columns = (size // patch for size in values.shape[-2:])
+    registers = [f"[REG {k + 1}]" for k in range(getattr(model.config, "num_register_tokens", 0))]
+    tokens = ["[CLS]", *registers, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+    return Input({"pixel_values": values}, [tokens] * len(paths))
+
+
+def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:
+    """Check that a model takes some encoded texts."""
+    lengths = encoded["attention_mask"].sum(-1).tolist()
+    vocabulary = model.config.vocab_size
+    if not lengths or min(lengths) == 0:
+        raise ProblemError(f"text {1 + lengths.index(0)}: the tokenizer of {name} finds no tokens in it")
+    largest = int(encoded["input_ids"].max())
+    if largest >= vocabulary:
+        raise ProblemError(f"{name}: expected tokens below {vocabulary}, got token {largest} from the tokenizer")
+    most = max(range(len(lengths)), key=lengths.__getitem__)
+    if longest is not None and lengths[most] > longest:
+        raise ProblemError(f"text {most + 1}: expected at most {longest} tokens for {name}, got {lengths[most]}")
+
+
+def _longest(model: Any, tokenizer: Any) -> int | None:
+    """The largest number of tokens that both the tokenizer and the model take."""
+    if tokenizer.model_max_length < 1:
+        raise ValueError(f"model_max_length: expected an integer >= 1, got {tokenizer.model_max_length}")
+    limits = [getattr(model.config, name, None) for name in LENGTHS]
+    limits.append(tokenizer.model_max_length if tokenizer.model_max_length < UNLIMITED else None)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _readable(token: str) -> str:
+    """A token without the marks that byte-level and sentence-piece vocabularies use for spaces."""
+    return token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "⏎")

@@ -1,0 +1,65 @@
+"""Which optimizer converges to the Att-SVM of a norm, by the table of what was measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attsvm.norms import Lp, Norm
+from attsvm.optimizers import (
+    Decaying,
+    Optimizer,
+    mirror_descent,
+    normalized_gradient_descent,
+    row_descent,
+    steepest_descent,
+)
+from attsvm.theory.standing import Found, Row, table
+
+
+def _mirror_descent(norm: Norm) -> Optimizer:
+    assert isinstance(norm, Lp)  # the rows of mirror descent are about these norms
+    return mirror_descent(p=norm.p)
+
+
+_MAKERS: dict[str, Callable[[Norm], Optimizer]] = {
+    "normalized gradient descent": lambda norm: normalized_gradient_descent(),
+    "normalized mirror descent": _mirror_descent,
+    "steepest descent": lambda norm: steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)),
+    "gamma2, short": lambda norm: row_descent(Decaying(0.02, 100, 0.5)),
+}
+"""Kinds of steps in the table of standings, and an optimizer that takes such steps for a norm."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to train so that attention converges to the Att-SVM of a norm.
+
+    Attributes
+    ----------
+    attention : str
+        ``"combined"``, ``"factored"`` or ``"prompt"``, as for :func:`attsvm.train`.
+    optimizer : Optimizer
+    measured : str
+        The measured margin ratios of such runs and their command; empty if such runs were not measured.
+    """
+
+    attention: str
+    optimizer: Optimizer
+    measured: str = ""
+
+
+def trained_by(norm: Norm, has_queries: bool) -> Training:
+    """The measured training with the largest mean margin ratio in a norm, otherwise steepest descent in it."""
+    rows = [row for row in table() if _fits(row, norm, has_queries)]
+    if not rows:
+        return Training("combined" if has_queries else "prompt", _MAKERS["steepest descent"](norm))
+    best = max(rows, key=lambda row: row.last)
+    return Training(best.attention, _MAKERS[best.steps](norm), best.text())
+
+
+def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:
+    """Whether a row is about full batches without decay and momentum, one attention head, a fixed prediction head."""
+    plain = (row.model, row.heads, row.columns) == ("fixed head", "one", "all")
+    plain = plain and (row.decay, row.batch, row.momentum, row.radius) == (0.0, (), (0.0, 0.0), ())
+    layers = ("combined", "factored") if has_queries else ("prompt",)
+    known = row.found == Found.MEASURED and row.steps in _MAKERS
+    return plain and known and row.attention in layers and row.norm == norm.name

@@ -1,0 +1,73 @@
+"""How well the hierarchical Att-SVM is known for a run."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attsvm.optimizers.limit import Limit
+from attsvm.stack.layout import Layout
+from attsvm.stack.path import Layer
+from attsvm.stack.run import StackRun
+from attsvm.svm import Solution
+from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
+from attsvm.theory.prediction import Prediction
+from attsvm.theory.standing import Model, judge, limit_at, longest_change
+
+SATURATED = 0.99
+"""A softmax whose largest probability is above this has selected."""
+
+
+def known_limit(run: Any) -> Limit:
+    """The limit of a run with steps of its length."""
+    return limit_at(run.limit, longest_change(run))
+
+
+def predictions(
+    stack: Layout, run: StackRun, layers: list[Layer], solutions: tuple[Solution, ...], saturation: np.ndarray | float
+) -> tuple[Prediction, ...]:
+    """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
+    # the functions on one layer read fields that both kinds of runs have
+    of_one_layer: Any = run
+    known, used = known_limit(run), solutions[0].norm
+    endless = run.schedule.startswith("Growing")
+    rows = [
+        replace(one, holds=True) if endless and one.name == "endless_steps" else one
+        for one in of_training(of_one_layer, known, used)
+    ]
+    rows += [
+        Hypothesis("decreasing_loss", "the loss decreases", True if run.loss_name in BUILT_IN else None),
+        at_worst(
+            "saturated",
+            f"each softmax on the selected path has a probability above {SATURATED:g}",
+            np.asarray(saturation) > SATURATED,
+            saturation,
+        ),
+    ]
+    for number, solution in enumerate(solutions, start=1):
+        one = separable(solution)
+        rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))
+    judgement = judge(of_one_layer, known, used, model_of(stack, run), rows, None)
+    return tuple(
+        Prediction(
+            solution,
+            used,
+            layer.selected,
+            judgement.standing,
+            judgement.source,
+            judgement.hypotheses,
+            relaxed=layer.relaxed,
+            direction=solution.direction,
+        )
+        for layer, solution in zip(layers, solutions, strict=True)
+    )
+
+
+def model_of(stack: Layout, run: StackRun) -> Model:
+    """What a run trained, by the names of the table of standings."""
+    name = f"{stack.layers} layers"
+    name += "" if stack.residual else ", no residual"
+    name += "" if stack.values is None else ", values"
+    heads = "one" if stack.problem.num_heads in (None, 1) else "several"
+    return Model(run.attention, name, heads, stack.problem.tokens.shape[-3])

@@ -1,0 +1,88 @@
+"""Queries and keys that were kept of a model are inspected as the model is."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
+
+import torch  # noqa: E402
+from test_families import CASES, spread_out, words  # noqa: E402
+
+import attsvm.torch  # noqa: E402
+from attsvm.inspect import Cache  # noqa: E402
+from attsvm.inspect.layers import attention_layers, reading  # noqa: E402
+
+
+def kept(model, batch):
+    """The calls of the attention of each layer."""
+    calls = {}
+    layers = attention_layers(model)
+    with torch.no_grad(), reading(layers, lambda layer, inputs: calls.update({layer.name: inputs().call})):
+        model(**batch)
+    return list(calls.values())
+
+
+def compare(cache, model, batch, lengths):
+    inspection = attsvm.inspect.inspect(cache, gap=0.05)
+    own = attsvm.inspect.inspect(model, batch, gap=0.05)
+    for i, length in enumerate(lengths):
+        assert (inspection.selected[:, i, :length] == own.selected[:, i, :length]).all()
+        assert (inspection.selected[:, i, length:] == -1).all()
+    for name in ("largest_probability", "effective_tokens", "first_share", "duplicate_share", "query_robustness"):
+        np.testing.assert_allclose(inspection.measure(name), own.measure(name), rtol=1e-5, err_msg=name)
+    return inspection, own
+
+
+@pytest.mark.parametrize("case", ["gpt2", "llama"])
+def test_a_cache_of_transformer_lens_is_inspected_as_its_model(case):
+    model, batch = spread_out(CASES[case][0]()), words()
+    entries = {"hook_embed": torch.zeros(2)}
+    for number, call in enumerate(kept(model, batch)):
+        for name, part in (("q", call.query), ("k", call.key)):
+            rotated = "rot_" if case == "llama" else ""
+            # TransformerLens keeps those before the rotation, too
+            entries[f"blocks.{number}.attn.hook_{name}"] = part.transpose(1, 2) * (0.3 if rotated else 1)
+            if rotated:
+                entries[f"blocks.{number}.attn.hook_{rotated}{name}"] = part.transpose(1, 2)
+    lengths = batch["attention_mask"].sum(1)
+    cache = Cache(entries, lengths=lengths, tokens=batch["input_ids"], scale=None if case == "llama" else 6**-0.5)
+    if case == "gpt2":  # its second layer divides its logits by 2
+        cache.layer_1.scale /= 2
+    inspection, own = compare(cache, model, batch, lengths)
+    if case == "llama":  # its problems are about queries and keys, too
+        np.testing.assert_allclose(inspection.measure("margin_ratio"), own.measure("margin_ratio"), rtol=1e-4)
+    known = inspection.available()
+    assert (known.weights, known.reasons) == ("not known", False)
+    assert np.isnan(inspection.measure("effective_rank")).all()
+    with pytest.raises(attsvm.ProblemError, match="queries and keys of layer_0 are not known"):
+        inspection.reading_directions(0, 0)
+
+
+def test_pairs_by_layer_with_a_mask_that_is_no_triangle():
+    """A bidirectional model, and NumPy arrays; layers are in the order of their numbers."""
+    model, batch = spread_out(CASES["bert"][0]()), words()
+    calls = kept(model, batch)
+    entries = {number: (calls[number].query.numpy(), calls[number].key.numpy()) for number in (1, 0)}
+    there = batch["attention_mask"].numpy().astype(bool)[:, None, None].repeat(7, axis=2)
+    cache = Cache(entries, causal=False, mask=there, tokens=batch["input_ids"].numpy())
+    inspection, _ = compare(cache, model, batch, there[:, 0, 0].sum(-1))
+    assert inspection.layer_names == ["layer_0", "layer_1"]
+
+
+def test_what_is_no_cache_is_refused():
+    pair = (np.zeros((2, 4, 5, 3)), np.zeros((2, 2, 5, 3)))
+    for entries, options, words_ in (
+        ({}, {}, "entries: expected blocks.0.attn.hook_q .*, got nothing"),
+        ({"blocks.0.hook_z": 1}, {}, "got blocks.0.hook_z"),
+        ({"blocks.0.attn.hook_q": pair[0]}, {}, r"queries and keys of the same layers, got \[0\] and \[\]"),
+        ({0: pair[0]}, {}, r"entries\[0\]: expected a pair of queries and keys, got ndarray"),
+        ({0: (pair[0], np.zeros((2, 3, 5, 3)))}, {}, r"where G divides H, got \(2, 4, 5, 3\) and \(2, 3, 5, 3\)"),
+        ({0: pair, 1: tuple(part[:1] for part in pair)}, {}, "the same sequences in every layer"),
+        ({0: pair}, {"lengths": [5, 6]}, r"lengths: expected 2 numbers from 1 to 5, got \[5, 6\]"),
+        ({0: pair}, {"mask": np.ones((5, 4), bool)}, r"mask: expected shape \(5, 5\) or \(2, heads, 5, 5\), got"),
+        ({0: pair}, {"tokens": [[1, 2]]}, r"tokens: expected shape \(2, 5\), got \(1, 2\)"),
+        ({0: ("q", "k")}, {}, r"entries\[0\]: expected an array or a tensor, got str"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words_):
+            Cache(entries, **options)
