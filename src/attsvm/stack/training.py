@@ -126,6 +126,10 @@ class AllLayers:
             found.update(zip(self.objective.names(number), sizes, strict=True))
         return found
 
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """The same with the axis of attention heads in front."""
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
     def initial(self, problem: Problem, generator: np.random.Generator, lead: tuple[int, ...]) -> Arrays:
         """Entries N(0, 1/d), also of W: without them, positions would not differ."""
         scale = problem.dim**-0.5
