@@ -52,6 +52,8 @@ class Recommendation(Result):
         The norm with the largest share if its gain is more than one standard error, otherwise ``"frobenius"``.
     reason : str
         The answer in a sentence.
+    has_queries : bool
+        Whether the problem has queries, so that W or K and Q are trained, and not a prompt.
 
     See Also
     --------
@@ -153,7 +155,7 @@ def recommend(
         The token or the set of tokens that each query should select: what is known of the data,
         :func:`attsvm.optimal_tokens`, a :class:`attsvm.Run` or a :class:`attsvm.Solution`. By default no token is
         known: an :class:`attsvm.AttentionClassifier` is trained for each norm and fold, and its accuracy counts. Then
-        the problem needs labels ±1 and no queries.
+        the problem needs labels ±1, and neither queries nor keys.
     norms : iterable of str, float or Norm, optional
         As for :func:`attsvm.solve_svm`. By default Frobenius, nuclear, spectral, ℓ1, ℓ1.5, ℓ3, ℓ∞, ℓ2,1 over rows and
         over columns, and γ2; those of vectors for a prompt. The Frobenius norm is always compared.
@@ -178,9 +180,10 @@ def recommend(
 
     Notes
     -----
-    The rule of one standard error is that of Breiman, Friedman, Olshen and Stone (1984), *Classification and Regression
-    Trees*, section 3.4.3. The folds share training sequences, so the intervals are approximate. Of planted weights
-    ``python benchmarks/recommend.py`` measures how much is lost by the choice.
+    Breiman, Friedman, Olshen and Stone (1984), *Classification and Regression Trees*, section 3.4.3, choose the size of
+    a tree by a rule of one standard error. Theirs is the error of the share, and here it is that of the gain. The folds
+    share training sequences, so the intervals are approximate. ``python benchmarks/recommend.py`` measures for planted
+    weights how much is lost by the choice.
 
     Examples
     --------
