@@ -74,7 +74,7 @@ def lay_out(figure: Figure) -> None:
     The places are rounded, so that the files do not depend on rounding errors of the layout.
     """
     engine, dpi = figure.get_layout_engine(), figure.dpi
-    if engine is None:
+    if engine is None or not figure.axes:
         return
     figure.set_dpi(DPI)
     with applied():

@@ -25,6 +25,8 @@ from attsvm.regularization.trust_region import CircularCone, Objective
 START = 0.97
 """Starts are moved into the ball of this part of the radius."""
 ON_SPHERE = 1e-9
+ANOTHER = 0.05
+"""Two points are different if they are farther apart than this part of the radius."""
 PATH_GAP = 1e-9
 HULL_GAP = 1e-6
 MOST_POINTS = 100
@@ -57,38 +59,35 @@ def minimise_in_balls(
     """
     if isinstance(norm, Scaled):
         return minimise_in_balls(problem, excess, start, radii / norm.factor, norm.of, index)
-    barrier, scale = barrier_of(norm), radii[:, None, None]
+    begin, barrier = start_inside(norm, start, radii), barrier_of(norm)
     if barrier is not None:
-        # a stationary start is kept, such as the end of a run: from inside the ball, another point may be nearer
-        outside = norm.values(start) > radii * (1 + ON_SPHERE)
-        gap = relative_gap(norm, start / scale, excess.rebased(start).gradient(start))
-        moved = np.flatnonzero(outside | ~(gap <= tolerance(norm)))
-        if len(moved) < len(start):
-            weights, steps = start.copy(), np.zeros(len(start), dtype=int)
-            if len(moved):
-                found = minimise_in_balls(problem, excess[moved], start[moved], radii[moved], norm, index[moved])
-                weights[moved], gap[moved], steps[moved] = found
-            return Minima(weights, gap, steps)
-    start = start_inside(norm, start, radii)
-    if barrier is not None:
-        on_sphere = norm == Lp(2.0) and problem.num_heads is None
-        steps = INSIDE_STEPS if on_sphere else MAX_STEPS
-        found = minimise_stack(excess.scaled(radii), start / scale, barrier, tolerance(norm), steps)
+        scale, round_ball = radii[:, None, None], norm == Lp(2.0) and problem.num_heads is None
+        most = INSIDE_STEPS if round_ball else MAX_STEPS
+        found = minimise_stack(excess.scaled(radii), begin / scale, barrier, tolerance(norm), most)
         found = found._replace(weights=found.weights * scale)
-        left = np.flatnonzero(~(found.gap <= tolerance(norm))) if on_sphere else np.empty(0, dtype=int)
+        left = np.flatnonzero(~(found.gap <= tolerance(norm))) if round_ball else np.empty(0, dtype=int)
         if len(left):
             # in a curved valley beside the sphere, straight steps inside the ball are short
-            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], norm, index[left])
+            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], Lp(2.0), index[left])
             better = other.gap < found.gap[left]
             found.weights[left[better]], found.gap[left[better]] = other.weights[better], other.gap[better]
-        return found
+        return _not_left(found, excess, start, radii, norm)
     if isinstance(norm, Lp):
-        return _by_trust_region(problem, excess, start, radii, norm, index)
+        return _by_trust_region(problem, excess, begin, radii, norm, index)
     if type(norm).steepest is Norm.steepest:
         norm.steepest(None)  # raises the error that names the missing piece
-    parts = [_over_hull(excess[k].scaled(radii[k]), start[k] / radii[k], norm) for k in np.arange(len(start))[:, None]]
+    parts = [_over_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]]
     weights, gap, steps = (np.concatenate([getattr(part, name) for part in parts]) for name in Minima._fields)
     return Minima(weights * radii[:, None, None], gap, steps)
+
+
+def _not_left(found: Minima, excess: StackedExcess, start: Matrices, radii: Values, norm: Norm) -> Minima:
+    """The starts where they are stationary, as the end of a run is, and the search from inside led to another point."""
+    inside = norm.values(start) <= radii * (1 + ON_SPHERE)
+    gap = relative_gap(norm, start / radii[:, None, None], excess.rebased(start).gradient(start))
+    left = inside & (gap <= tolerance(norm)) & (norm.values(found.weights - start) > ANOTHER * radii)
+    weights = np.where(left[:, None, None], start, found.weights)
+    return Minima(weights, np.where(left, gap, found.gap), found.steps)
 
 
 def _by_trust_region(

@@ -115,7 +115,7 @@ def _problem(stack: Layout, run: StackRun, tokens: np.ndarray, number: int) -> P
 
 
 def _true_weights(run: StackRun, number: int) -> np.ndarray:
-    weights = run.weights_of(number)
+    weights = run.weights[f"W{number}"]
     scale = np.exp(np.minimum(run.log_scale, LARGEST_LOG_SCALE))
     return np.asarray(weights * np.reshape(scale, np.shape(scale) + (1,) * (weights.ndim - np.ndim(scale))))
 

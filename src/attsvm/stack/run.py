@@ -102,7 +102,3 @@ class StackRun(Result):
 
     def _batch_summary(self) -> str:
         return f"{self.layers} layers, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
-
-    def weights_of(self, layer: int) -> Any:
-        """W of a layer, which count from 1."""
-        return self.weights[f"W{layer}"]

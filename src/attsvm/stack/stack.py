@@ -21,18 +21,18 @@ from attsvm.stack.path import Layer, layers_of, smallest_margin
 from attsvm.stack.prediction import known_limit, predictions
 from attsvm.stack.run import StackRun
 from attsvm.stack.training import (
+    AllLayers,
     StackSession,
     collect_stack,
     default_optimizer,
     initial_exponent,
     make_objective,
     parse_layer,
-    starting_point,
 )
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import Prediction
 from attsvm.training.run import optimizer_of
-from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps
+from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps, starting_point
 from attsvm.training.stopping import Stopping
 
 
@@ -115,7 +115,7 @@ class Stack(Layout):
         steps : int
         init : dict of arrays, or StackRun, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
-            problem's batch are trials. By default entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
+            problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
             and the state of its optimizer are continued, and with the same loss, batches and seed the steps are those
             of a run that was not interrupted.
 
@@ -151,7 +151,8 @@ class Stack(Layout):
             raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
         optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
         objective = make_objective(self, layer, parse_loss(loss, self.problem.num_classes), optimizer)
-        trained, batch = starting_point(self, objective, init, seed)
+        given, parametrization = init if resumed is None else resumed.parameters, AllLayers(self, objective)
+        trained, batch = starting_point(self.problem, parametrization, {}, given, seed, train_head=False)
         setup = Setup(
             problem=self.problem,
             objective=objective,

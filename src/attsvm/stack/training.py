@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from attsvm._utils.checks import as_array
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import OutputLoss
@@ -14,6 +13,7 @@ from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
 from attsvm.optimizers.limit import UNNAMED
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import ARGUMENTS, configuration, learning_rate_of
+from attsvm.problem import Problem
 from attsvm.results import plain, plain_status
 from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
@@ -110,40 +110,31 @@ def initial_exponent(objective: StackObjective, resumed: StackRun | None, batch:
     return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
 
 
-def parameter_shapes(stack: Layout, objective: StackObjective) -> dict[str, tuple[int, ...]]:
-    """The parameters of all layers, without batch axes, with the axis of attention heads."""
-    problem = stack.problem
-    shapes: dict[str, tuple[int, ...]] = {}
-    for number in range(1, stack.layers + 1):
-        width = problem.query_dim if number == stack.layers else problem.dim
-        m = (objective.attention.rank,) if isinstance(objective.attention, Factored) else ()
-        sizes = [(problem.dim, *m), (width, *m)] if m else [(problem.dim, width)]
-        shapes |= {name: problem.heads_shape + size for name, size in zip(objective.names(number), sizes, strict=True)}
-    return shapes
+@dataclass(frozen=True)
+class AllLayers:
+    """The parameters of all layers, with the methods of one parametrization that initial values are read with."""
 
+    stack: Layout
+    objective: StackObjective
 
-def starting_point(stack: Layout, objective: StackObjective, init: Any, seed: int) -> tuple[Arrays, tuple[int, ...]]:
-    """The initial parameters, one row for each trial, and the batch axes of the run; entries N(0, 1/d) by default.
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Of each parameter, without the axes of batch and attention heads."""
+        layer, found = self.objective.attention, dict[str, tuple[int, ...]]()
+        for number in range(1, self.stack.layers + 1):
+            width = problem.query_dim if number == self.stack.layers else problem.dim
+            m = layer.rank if isinstance(layer, Factored) else None
+            sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
+            found.update(zip(self.objective.names(number), sizes, strict=True))
+        return found
 
-    Raises ProblemError if ``init`` does not fit.
-    """
-    shapes, batch = parameter_shapes(stack, objective), stack.problem.model_shape
-    init = init.parameters if isinstance(init, StackRun) else init
-    if init is None:
-        generator = np.random.default_rng(seed)
-        scale = stack.problem.dim**-0.5
-        given = {name: generator.normal(scale=scale, size=batch + core) for name, core in shapes.items()}
-    elif isinstance(init, dict) and set(init) == set(shapes):
-        given = {name: as_array("init", init[name]).astype(np.float64) for name in shapes}
-    else:
-        raise ProblemError(f"init: expected a StackRun or a dict of {', '.join(shapes)}, got {init!r:.60}")
-    leads = {x.shape[: x.ndim - len(shapes[name])] for name, x in given.items()}
-    lead = max(leads, key=len)
-    fits = all(x.shape == lead + shapes[name] and np.isfinite(x).all() for name, x in given.items())
-    if not fits or lead[len(lead) - len(batch) :] != batch:
-        expected = ", ".join(f"{name} (*trials, {str(batch + core)[1:-1]})" for name, core in shapes.items())
-        raise ProblemError(f"init: expected finite arrays {expected}")
-    return {name: x.reshape(-1, *shapes[name]) for name, x in given.items()}, lead
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """The same with the axis of attention heads in front."""
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
+    def initial(self, problem: Problem, generator: np.random.Generator, lead: tuple[int, ...]) -> Arrays:
+        """Entries N(0, 1/d), also of W: without them, positions would not differ."""
+        scale = problem.dim**-0.5
+        return {name: generator.normal(scale=scale, size=lead + core) for name, core in self.shapes(problem).items()}
 
 
 def collect_stack(
@@ -162,11 +153,11 @@ def collect_stack(
     everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *session.observed)
     steps = np.array(session.observed_steps, dtype=np.int64)
     parameters = {name: session.first(x, 1) for name, x in everything.parameters.items()}
-    each = [[parameters[name] for name in objective.names(number)] for number in range(1, stack.layers + 1)]
-    weights = {
-        f"W{number}": x[0] if len(x) == 1 else x[0] @ np.swapaxes(x[1], -1, -2) for number, x in enumerate(each, 1)
-    }
     layer, optimizer = objective.attention, setup.optimizer
+    weights = {
+        f"W{number}": layer.weights({name[0]: parameters[name] for name in objective.names(number)})
+        for number in range(1, stack.layers + 1)
+    }
     power = len(objective.names(1)) * session.first(everything.exponent, 1)
     history = {"steps": steps, "loss": session.first(everything.loss, 1), "log_scale": np.log(2.0) * power, **weights}
     if np.isnan(history["loss"][-1]).any():

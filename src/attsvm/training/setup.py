@@ -208,7 +208,7 @@ def margin_plateau(
 
 
 def starting_point(
-    problem: Problem, layer: Attention, of_head: Arrays, init: Any, seed: int, *, train_head: bool
+    problem: Problem, layer: Any, of_head: Arrays, init: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
     """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
     batch, head_names = problem.model_shape, tuple(of_head) if train_head else ()
