@@ -151,6 +151,15 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ({"problem": attsvm.Problem(np.ones((2, 4, 2, 3)))}, r"problem: expected one problem, got batch axes \(2,\)"),
         ({"problem": 3}, "problem: expected"),
         (
+            {
+                "problem": attsvm.Problem(
+                    np.ones((6, 3, 4)), queries=np.ones((6, 1, 4)), query_mask=np.zeros((6, 1), bool)
+                ),
+                "selected": np.zeros((6, 1), int),
+            },
+            "problem: expected at least one query in use, got none",
+        ),
+        (
             {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, 1, -1], keys=np.ones((4, 2, 2))), "selected": None},
             "needs labels ±1, and neither queries nor keys",
         ),

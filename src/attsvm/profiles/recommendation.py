@@ -216,10 +216,12 @@ def recommend(
         right, soft = accuracies(problem, used, parts, seed), np.zeros(number, dtype=bool)
         active = np.ones((number, 1), dtype=bool)
     else:
+        active = problem.canonical.active
+        if not active.any():
+            raise ProblemError("problem: expected at least one query in use, got none")
         sets = selection_sets(problem, selected)
         used = _distinct(problem, (FOR_MATRICES if problem.has_queries else FOR_PROMPTS) if norms is None else norms)
         right, soft = right_queries(problem, sets, used, parts)
-        active = problem.canonical.active
     names = tuple(norm.name for norm in used)
     counts = active.sum(axis=1)
     totals = (right * active).sum(axis=2)

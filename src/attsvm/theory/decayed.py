@@ -99,9 +99,10 @@ def _judged(
     decay = run.weight_decay
     assert isinstance(decay, float)
     heads = "one" if problem.num_heads is None else "several"
-    row = measured_point(run.attention, limit.norm, heads, together=steps.together)
+    # the single parameter of one head without factors has one ball either way
+    together = steps.together and (heads == "several" or run.attention == "factored")
     # such runs were measured with a K for each head
-    row = row if problem.key_groups is None else None
+    row = measured_point(run.attention, limit.norm, heads, together=together) if problem.key_groups is None else None
     radius, beta = np.max(limit.radius), momentum_of(run)
     measured = row is not None and row.radius[0] <= radius <= row.radius[-1]
     hypotheses = [
