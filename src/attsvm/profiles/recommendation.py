@@ -199,8 +199,8 @@ def recommend(
     >>> found.norm, found.attention
     ('nuclear', 'factored')
 
-    ``attsvm.train(problem, attention=found.attention, optimizer=found.optimizer)`` converges to this Att-SVM, once the
-    problem has labels and a head.
+    Once the problem has labels and a head, ``attsvm.train(problem, attention=found.attention,
+    optimizer=found.optimizer)`` trains towards the Att-SVM of this norm, for the tokens that training selects.
     """
     check_is_problem(problem)
     problem.check_one_head()
