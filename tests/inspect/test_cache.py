@@ -76,6 +76,7 @@ def test_what_is_no_cache_is_refused():
         ({}, {}, "entries: expected blocks.0.attn.hook_q .*, got nothing"),
         ({"blocks.0.hook_z": 1}, {}, "got blocks.0.hook_z"),
         ({"blocks.0.attn.hook_q": pair[0]}, {}, r"queries and keys of the same layers, got \[0\] and \[\]"),
+        (dict.fromkeys(("blocks.0.attn.hook_q", "blocks.0.attn.hook_k"), np.ones((5, 3))), {}, r"got \(5, 3\) and"),
         ({0: pair[0]}, {}, r"entries\[0\]: expected a pair of queries and keys, got ndarray"),
         ({0: (pair[0], np.zeros((2, 3, 5, 3)))}, {}, r"where G divides H, got \(2, 4, 5, 3\) and \(2, 3, 5, 3\)"),
         ({0: pair, 1: tuple(part[:1] for part in pair)}, {}, "the same sequences in every layer"),

@@ -171,9 +171,13 @@ def _of_hooks(entries: Mapping[Any, Any]) -> dict[int, tuple[Any, Any]]:
     if queries.keys() != keys.keys():
         raise ProblemError(f"entries: expected queries and keys of the same layers, got {[*queries]} and {[*keys]}")
     return {
-        number: tuple(_tensor("entries", side[number]).transpose(1, 2) for side in (queries, keys))  # type: ignore[misc]
+        number: tuple(_heads_first(_tensor("entries", side[number])) for side in (queries, keys))  # type: ignore[misc]
         for number in queries
     }
+
+
+def _heads_first(part: Tensor) -> Tensor:
+    return part.transpose(1, 2) if part.ndim == 4 else part
 
 
 def _mask(n: int, T: int, causal: bool, lengths: Any, mask: Any) -> Tensor | None:
