@@ -83,6 +83,7 @@ def test_what_is_no_cache_is_refused():
         ({0: pair}, {"lengths": [5, 6]}, r"lengths: expected 2 numbers from 1 to 5, got \[5, 6\]"),
         ({0: pair}, {"mask": np.ones((5, 4), bool)}, r"mask: expected shape \(5, 5\) or \(2, heads, 5, 5\), got"),
         ({0: pair}, {"tokens": [[1, 2]]}, r"tokens: expected shape \(2, 5\), got \(1, 2\)"),
+        ({np.int64(0): pair}, {"scale": "a"}, "scale: expected a positive number, got 'a'"),
         ({0: ("q", "k")}, {}, r"entries\[0\]: expected an array or a tensor, got str"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words_):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attsvm._utils.checks import check_positive
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.families.call import AttentionCall
@@ -96,7 +97,7 @@ class Cache(nn.Module):
         tokens: Any = None,
     ) -> None:
         super().__init__()
-        pairs = _pairs(entries)
+        pairs, scale = _pairs(entries), None if scale is None else check_positive("scale", scale)
         for number, (query, key) in pairs.items():
             self.add_module(f"layer_{number}", CachedLayer(query, key, scale))
         first, _ = next(iter(pairs.values()))
@@ -140,7 +141,8 @@ class CacheFamily(Family):
 
 def _pairs(entries: Mapping[Any, Any]) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys (n, heads, T, d_h) of each layer, in order."""
-    found = _of_hooks(entries) or {number: pair for number, pair in entries.items() if isinstance(number, int)}
+    numbered = {int(number): pair for number, pair in entries.items() if isinstance(number, int | np.integer)}
+    found = _of_hooks(entries) or numbered
     if not found:
         raise ProblemError(
             "entries: expected blocks.0.attn.hook_q and hook_k, or pairs of queries and keys by the number of the"
