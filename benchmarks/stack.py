@@ -190,7 +190,7 @@ def standing_row(stack: attsvm.Stack, run: attsvm.StackRun) -> dict[str, Any]:
     ratios = [of_layers.min(axis=0)[saturated] for of_layers, saturated in found]
     enough_from = [i for i in range(len(counts)) if min(np.mean(x) for x in ratios[i:]) >= ENOUGH]
     begins = enough_from[0] if enough_from else 0
-    model, known = model_of(stack, run), known_limit(run)
+    model, known = model_of(stack, run), known_limit(stack, run)
     changes = [longest_change(one[i]) for one in runs[begins:] for i in range(len(run))]
     return {
         "command": COMMAND,

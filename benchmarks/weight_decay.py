@@ -1,6 +1,6 @@
 """Runs with decoupled weight decay compared with their limits, and the limits with what they claim.
 
-    python benchmarks/weight_decay.py [times] [runs] [certificate] [barrier] [muon] [--write]
+    python benchmarks/weight_decay.py [times] [runs] [certificate] [barrier] [muon] [adam] [--write]
 
 Prints the tables of docs/notes/weight_decay.md. Times are of the processor, on one thread; ``runs`` takes some minutes.
 With ``--write``, ``runs`` replaces the rows on stationary points in the table of standings.
@@ -13,6 +13,7 @@ import sys
 import time
 
 import numpy as np
+import optax
 
 import attsvm
 from attsvm.norms import parse_norm
@@ -35,6 +36,7 @@ RADII = (1.0, 10 / 3, 10.0, 100.0)
 STEPS = 30_000
 SIGN_STEPS = 100_000
 MUON_STEPS = 10_000
+ADAM_STEPS = 20_000
 
 
 def steepest(norm, rate, decay):
@@ -259,6 +261,30 @@ def muon():
     return markdown(["polar factor", "λ", "gap in the ball of its norm, median / largest", "λ N(W)"], rows)
 
 
+def adam():
+    """AdamW on raw gradients: the largest least gap above ½ t log(1/β₂), over 60 steps t from 10 to 20,000."""
+    rows, settings = [], ((1.0, 0.01), (0.1, 0.01), (0.1, 0.1))
+    for size in SIZES[:3]:
+        problems = attsvm.datasets.random_problem(*size, seed=2000, batch=(8,))
+        for b2 in (0.9, 0.99, 0.999):
+            above = []
+            for rate, decay in settings:
+
+                def schedule(step, rate=rate):
+                    return rate * (1 - step / ADAM_STEPS)
+
+                optimizer = optax.adamw(schedule, b1=0.9, b2=b2, eps=1e-300, weight_decay=decay)
+                record = np.unique(np.geomspace(10, ADAM_STEPS, 60).astype(int)).tolist()
+                run = attsvm.train(problems, optimizer=optimizer, steps=ADAM_STEPS, record=record)
+                weights, steps = run.history["weights"], run.history["steps"]
+                logits = np.sort(np.einsum("bntd,rbde,bne->rbnt", problems.tokens, weights, problems.queries), axis=-1)
+                gaps = (logits[..., -1] - logits[..., -2]).min(axis=-1)
+                above.append(f"{(gaps + steps[:, None] * np.log(b2) / 2).max():.1f}")
+            rows.append([str(size), f"{b2:g}", *above])
+            print(rows[-1], flush=True)
+    return markdown(["n, T, d", "β₂", *(f"first rate {rate:g}, λ {decay:g}" for rate, decay in settings)], rows)
+
+
 def barrier():
     """AdamW's ε: the residual, the margin ratios and the gap."""
     problems, rows = attsvm.datasets.random_problem(6, 8, 10, seed=SEED, batch=(12,)), []
@@ -289,7 +315,7 @@ def barrier():
 
 
 if __name__ == "__main__":
-    tables = {"times": times, "runs": runs, "certificate": certificate, "barrier": barrier, "muon": muon}
+    tables = {"times": times, "runs": runs, "certificate": certificate, "barrier": barrier, "muon": muon, "adam": adam}
     for name in [one for one in sys.argv[1:] if one != "--write"] or tables:
         options = {"write": True} if name == "runs" and "--write" in sys.argv else {}
         print(f"\n{tables[name].__doc__}\n\n{tables[name](**options)}", flush=True)

@@ -77,13 +77,14 @@ def test_what_is_no_cache_is_refused():
         ([pair], {}, "entries: expected pairs by the number of the layer, got list"),
         ({"blocks.0.hook_z": 1}, {}, "got blocks.0.hook_z"),
         ({"blocks.0.attn.hook_q": pair[0]}, {}, r"queries and keys of the same layers, got \[0\] and \[\]"),
+        (dict.fromkeys(("blocks.0.attn.hook_q", "blocks.0.attn.hook_k"), np.ones((5, 3))), {}, r"got \(5, 3\) and"),
         ({0: pair[0]}, {}, r"entries\[0\]: expected a pair of queries and keys, got ndarray"),
         ({0: (pair[0], np.zeros((2, 3, 5, 3)))}, {}, r"where G divides H, got \(2, 4, 5, 3\) and \(2, 3, 5, 3\)"),
         ({0: pair, 1: tuple(part[:1] for part in pair)}, {}, "the same sequences in every layer"),
-        ({0: pair}, {"scale": -1.0}, "scale: expected a positive number, got -1"),
         ({0: pair}, {"lengths": [5, 6]}, r"lengths: expected 2 numbers from 1 to 5, got \[5, 6\]"),
         ({0: pair}, {"mask": np.ones((5, 4), bool)}, r"mask: expected shape \(5, 5\) or \(2, heads, 5, 5\), got"),
         ({0: pair}, {"tokens": [[1, 2]]}, r"tokens: expected shape \(2, 5\), got \(1, 2\)"),
+        ({np.int64(0): pair}, {"scale": "a"}, "scale: expected a positive number, got 'a'"),
         ({0: ("q", "k")}, {}, r"entries\[0\]: expected an array or a tensor, got str"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words_):

@@ -59,6 +59,11 @@ def test_a_measure_of_the_output_is_that_of_the_running_model():
         with torch.no_grad(), other_queries_and_keys(model.layers[1], (1,), *other):
             assert torch.allclose(model(held_out["input_ids"]), own) == same
     assert (outputs[1] - own).abs().max() > 1e-3
+    # a pass that fails leaves no mode behind
+    broken = calls[1].query[..., :2], calls[1].key[..., :2]
+    with pytest.raises(RuntimeError), torch.no_grad(), other_queries_and_keys(model.layers[1], (1,), *broken):
+        model(held_out["input_ids"])
+    assert not torch.overrides._get_current_function_mode_stack()
     assert not model.layers[1]._forward_hooks
     assert not model.layers[1]._forward_pre_hooks
 

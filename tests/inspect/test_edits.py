@@ -146,6 +146,18 @@ def test_the_edit_is_the_least_change_of_the_running_models_attention(make, chan
     assert np.abs(after - wanted)[edit.solved.change.multipliers > 1e-6].max() <= 10 * digits
 
 
+@pytest.mark.parametrize("change", ["keys", "queries"])
+def test_the_edited_model_may_be_a_layer_with_cross_attention(change):
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
+    query, key = torch.randn(3, 4, 8).double(), torch.randn(3, 6, 8).double()
+    found = attsvm.inspect.inspect(layer, {"query": query, "key": key, "value": key}, margins=False)
+    edit = found.edit(0, 1, [(0, 1, 5), (1, 2, 0)], change=change)
+    with torch.no_grad():
+        probabilities = edit.edited(layer)(query, key, key, average_attn_weights=False)[1][:, 1]
+    assert min(probabilities[0, 1, 5], probabilities[1, 2, 0]) >= 0.9 - 1e-9
+
+
 def bloom():
     return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
 
@@ -306,6 +318,10 @@ def test_the_report_measures_the_running_model():
     assert report.leave_one_out == edit.leave_one_out()
     again = inspection(model, own).edit(LAYER, HEAD, edit.targets).report(other, [(i, 5, 2) for i in range(5)])
     assert again.success == report.success
+    once = inspection(model, own).edit(LAYER, HEAD, iter(edit.targets)).report(other, ((i, 5, 2) for i in range(5)))
+    assert once == again
+    with pytest.raises(ProblemError, match="held_out: expected the text of the targets"):
+        edit.report(targets=TARGETS)
     with pytest.raises(ProblemError, match="expected those of the held-out text, or"):
         inspection(model).edit(LAYER, HEAD, TARGETS).report(other)
 
@@ -356,6 +372,9 @@ def test_a_satisfied_request_needs_no_change():
         ({}, "targets: expected either targets or forget, got neither"),
         ({"targets": TARGETS, "forget": [1]}, "targets: expected either targets or forget, got both"),
         ({"targets": []}, "targets: expected at least one"),
+        ({"targets": 5}, "targets: expected a function, or triples, got int"),
+        ({"targets": [(0, 6), (0, 6, 2)]}, "targets: expected at least one .* of integers, got (0, 6), (0, 6, 2)"),
+        ({"forget": 5}, "forget: expected a function, or a collection of tokens, got int"),
         ({"targets": [(0, 6, 99)]}, "outside of 6 sequences of 7 tokens"),
         ({"targets": [(1, 6, 0)]}, "sequence 1 has no query at position 6"),
         ({"targets": [(0, 2, 5)]}, "query 2 of sequence 0 may not attend to token 5"),
@@ -364,8 +383,6 @@ def test_a_satisfied_request_needs_no_change():
         ({"targets": TARGETS, "preserve": 0.5}, "preserve: expected keep"),
         ({"targets": TARGETS, "probability": 1.0}, "probability: expected a number between 0 and 1"),
         ({"forget": [2]}, "forget: expected some of the tokens"),
-        ({"targets": 2}, "targets: expected (sequence, query, token) of each, or a function, got 2"),
-        ({"forget": 2}, "forget: expected a collection of tokens or a function, got 2"),
     ],
 )
 def test_bad_requests_have_clear_errors(options, message):

@@ -182,7 +182,7 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
     batch = padded_batch()
     inspection = attsvm.inspect.inspect(spread_out(gpt2()), batch, heads=[(0, 0)], margins=False)
     for arguments, words in (
-        ((3, 0), "layer: expected an integer below 3, got 3"),
+        ((3, 0), "layer: expected an integer from 0 to 2, got 3"),
         ((0, 4), "head 0.4: layer 0 has 4 heads, counted from 0"),
         ((0, 0.5), "heads: expected an integer >= 0, got 0.5"),
         ((0, []), "heads: expected at least one head, got none"),
@@ -222,7 +222,8 @@ def test_features_take_what_the_other_origins_add_along_their_vectors():
     rng = np.random.default_rng(0)
     features = {"feature 12": rng.normal(size=24), "sentiment": rng.normal(size=(2, 24))}
     inspection = attsvm.inspect.inspect(model, batch, margins=False)
-    explanation = inspection.explain(1, 2, origins=features)
+    given = {"feature 12": torch.nn.Parameter(torch.tensor(features["feature 12"])), "sentiment": features["sentiment"]}
+    explanation = inspection.explain(1, 2, origins=given)
     assert explanation.error < 1e-12
     assert explanation.margin == pytest.approx(inspection.explain(1, 2).margin)
     assert explanation.features == ("feature 12", "sentiment")

@@ -6,12 +6,14 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
+import torch  # noqa: E402
 from test_families import CASES, spread_out  # noqa: E402
 
 import attsvm.torch  # noqa: E402
 from attsvm.inspect.robustness import robustness  # noqa: E402
 
-WITH_W = ["bert", "llama", "gpt-neox, partly rotary", "bloom, with ALiBi"]
+BLOOM = "bloom, with ALiBi"
+WITH_W = ["bert", "llama", "gpt-neox, partly rotary", BLOOM]
 WITHOUT_W = ["qwen3", "deepseek v3"]
 CASES_HERE = [*WITH_W, *WITHOUT_W]
 
@@ -95,6 +97,31 @@ def test_the_smallest_change_of_a_token_alters_the_selection_of_a_query(case):
             change = rng.normal(size=layer.tokens.shape[-1])
             change *= (1 - 1e-6) * found.key[i, q] / np.linalg.norm(change)
             assert selects(i, q, token, change) == selected[i, q]
+
+
+def test_equal_keys_with_other_biases_of_positions_are_other_tokens():
+    """Words that occur several times have equal keys in the first layer of BLOOM, which ALiBi tells apart."""
+    words = torch.tensor([[5, 6, 5, 6, 5, 7, 5], [8, 9, 8, 9, 8, 9, 8]])
+    inspection = attsvm.inspect.inspect(spread_out(CASES[BLOOM][0]()), {"input_ids": words}, margins=False)
+    layer = inspection.source.captured(0)
+    altered = 0
+    for head in range(4):
+        selected, found = inspection.selected[head], robustness(layer, head, inspection.selected[head])
+        keys, queries = layer.vectors(head)
+        for i, q in np.argwhere(np.isfinite(found.key)):
+            gradient = layer.weights().key[head] @ queries[i, q]
+            for token in np.flatnonzero(layer.allowed[i, q]):
+                sign = -1 if token == selected[i, q] else 1
+                change = sign * found.key[i, q] * gradient / np.linalg.norm(gradient)
+                for factor, alters in ((1 - 1e-6, False), (1 + 1e-6, token == found.changed[i, q])):
+                    moved = keys[i].copy()
+                    moved[token] += factor * change @ layer.weights().key[head]
+                    if argmax(layer, moved, queries[i, q], head, i, q) != selected[i, q]:
+                        altered += 1
+                        assert factor > 1
+                    else:
+                        assert not alters
+    assert altered > 20
 
 
 def test_duplicates_of_the_selected_token_are_no_other_selection():

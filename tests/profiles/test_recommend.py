@@ -123,6 +123,14 @@ def test_the_recommended_training_reaches_the_margin_of_its_norm(names, has_quer
         assert attsvm.margin_ratio(problem, run, run.selected, norm=norm) > 0.9, name
 
 
+def test_the_recommended_training_is_the_one_that_was_measured():
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed=5)
+    for name in ("nuclear", "l1.5"):
+        training = trained_by(parse_norm(name), has_queries=True)
+        run = attsvm.train(problem, attention=training.attention, optimizer=training.optimizer, steps=5000)
+        assert attsvm.predict_direction(problem, run).standing == "measured", name
+
+
 def test_a_recommendation_is_saved_and_shown(tmp_path):
     tokens, queries, selected = planted("sparse", n=12, T=3, d=4)
     found = attsvm.recommend(attsvm.Problem(tokens, queries=queries), selected, ["l1"], folds=20)
@@ -144,9 +152,19 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ({"problem": 3}, "problem: expected"),
         ({"norms": "nuclear"}, "norms: expected a list of norms, got 'nuclear'"),
         (
-            {"problem": attsvm.Problem(np.ones((3, 2, 3)), labels=[1, -1, -1]), "selected": None},
-            "labels: expected both outside of each fold, got 1 of 3",
+            {
+                "problem": attsvm.Problem(
+                    np.ones((6, 3, 4)), queries=np.ones((6, 1, 4)), query_mask=np.zeros((6, 1), bool)
+                ),
+                "selected": np.zeros((6, 1), int),
+            },
+            "problem: expected at least one query in use, got none",
         ),
+        (
+            {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, 1, -1], keys=np.ones((4, 2, 2))), "selected": None},
+            "needs labels ±1, and neither queries nor keys",
+        ),
+        ({"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, -1, -1]), "selected": None}, "labels: expected both"),
     ],
 )
 def test_bad_input_is_refused(changed, message):

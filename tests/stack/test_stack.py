@@ -5,6 +5,7 @@ from dataclasses import replace
 import cvxpy as cp
 import jax
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
+from attsvm.norms import Nuclear
 from attsvm.stack import layers
+from attsvm.stack.prediction import known_limit
 
 N, T, D = 2, 4, 5
 
@@ -245,3 +248,13 @@ def test_a_prediction_is_measured_only_for_what_was_measured():
         assert stack.predict(replace(run, **changes))[0].standing == "conjecture"
     for changes in ({"batch_size": 1}, {"weight_decay": 0.1}):
         assert stack.predict(replace(run, **changes))[0].standing == "none"
+
+
+def test_what_is_not_known_of_steps_is_not_recorded_as_known():
+    stack = drawn()
+    assert stack.train(steps=1, optimizer=optax.adamw(0.01, weight_decay=0.1)).weight_decay is None
+    long_steps = attsvm.optimizers.spectral_descent(5.0)
+    run = stack.train(steps=100, attention="factored", rank=2, optimizer=long_steps)
+    # compared with the nuclear norm, still of two columns
+    known = known_limit(stack, run)
+    assert (known.norm, known.rank) == (Nuclear(), 2)

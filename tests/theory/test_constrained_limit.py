@@ -142,9 +142,10 @@ def trained(optimizer, decay, attention="combined", first=0.1, **options):
     ("attention", "norm", "optimizer"),
     [
         ("combined", "frobenius", lambda rate, decay: steepest_descent(learning_rate=rate, norm=2, weight_decay=decay)),
+        ("combined", "frobenius", lambda rate, decay: in_one_ball(rate, decay)),
         ("factored", "spectral", lambda rate, decay: spectral_descent(rate, weight_decay=decay)),
     ],
-    ids=["Frobenius", "spectral, factors"],
+    ids=["Frobenius", "one norm of all parameters", "spectral, factors"],
 )
 def test_runs_with_decay_end_at_the_predicted_point(attention, norm, optimizer):
     problem, run = trained(optimizer, 0.5, attention)

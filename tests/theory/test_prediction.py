@@ -273,6 +273,16 @@ def test_a_run_from_a_file_is_predicted_as_the_run(tmp_path):
     np.testing.assert_array_equal(again.solution.direction, attsvm.predict_direction(problem, run).solution.direction)
 
 
+def test_a_run_whose_optimizer_cannot_be_rebuilt_is_not_compared_with_steps_with_momentum(tmp_path):
+    problem = random_problem(6, 8, 10, 0)
+    plain, lagging = optimizers.normalized_gradient_descent(growing), optimizers.steepest_descent(norm="linf")
+    for optimizer, command in ((plain, "standings.py"), (optimizers.momentum(lagging, 0.9), "mini_batch_limits.py")):
+        attsvm.train(problem, steps=500, optimizer=optimizer).save(tmp_path / "run.npz")
+        loaded = replace(attsvm.Run.load(tmp_path / "run.npz"), optimizer_config=None)
+        found = attsvm.predict_direction(problem, loaded, norm="linf" if command != "standings.py" else None)
+        assert (found.standing, command in found.source) == ("conjecture", True)
+
+
 def unequal_steps(head_step, attention_step):
     """Normalised steps of a length of their own for v and p, as functions of the number of the step."""
 

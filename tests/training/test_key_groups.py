@@ -2,12 +2,15 @@
 
 import cvxpy as cp
 import numpy as np
+import optax
 import pytest
 
 import attsvm
 from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import MaxOfHeads, Nuclear, Spectral, SumOfHeads
+from attsvm.optimizers.limit import UNNAMED
+from attsvm.theory.standing import limit_at
 
 H, G = 4, 2
 
@@ -115,6 +118,16 @@ def test_limits_of_steps_whose_norm_is_known():
     assert of_queries.limit.norm.name == "frobenius"
 
 
+def test_steps_along_sums_and_unknown_steps_keep_what_is_known_of_them():
+    lagging = optimizers.momentum(optimizers.spectral_descent()).limit("factored").of_heads(H, G)
+    # long steps were not measured with shared keys
+    assert limit_at(lagging, 1e9) == lagging
+    assert lagging.steps == "max over heads of spectral, shared keys, momentum"
+    unknown = optimizers.chain(optax.adamw(0.01, weight_decay=0.1))
+    run = attsvm.train(problem_of_groups(), optimizer=unknown, steps=1)
+    assert (run.limit.steps, run.weight_decay) == (UNNAMED, None)
+
+
 def test_what_does_not_fit_is_refused():
     problem = problem_of_groups()
     for refused, message in (
@@ -130,6 +143,14 @@ def test_what_does_not_fit_is_refused():
         ),
         (lambda: attsvm.train(problem, optimizer="bilinear_descent", steps=1), r"params: expected K \(\*heads"),
         (lambda: attsvm.theory.factor_ratio(problem, attsvm.train(problem, steps=1)), "problem: expected one without"),
+        (
+            lambda: attsvm.theory.constrained_limit(problem, radius=9.0, norm="sum over 2 groups of nuclear"),
+            "norm: expected a norm of one head",
+        ),
+        (
+            lambda: attsvm.theory.constrained_limit(problem, radius=9.0, attention="factored"),
+            'norm: expected "spectral" for factors with key_groups, got frobenius',
+        ),
         (lambda: attsvm.Stack(problem, 2), "problem: expected one without key_groups"),
         (lambda: SumOfHeads(Nuclear(), num_groups=3).value(np.ones((H, 2, 2))), "num_groups: expected a divisor of 4"),
         (lambda: attsvm.solve_svm(problem, np.zeros((H, 3), int), "sum over 3 groups of nuclear"), "a divisor of 4"),

@@ -16,7 +16,7 @@ import attsvm
 words, n, T = "abcdef", 48, 6
 d = 2 * len(words) + T
 generator = np.random.default_rng(0)
-tokens, queries, labels = np.zeros((n, T, d)), np.zeros((n, d)), np.zeros(n, int)
+tokens, queries = np.zeros((n, T, d)), np.zeros((n, d))
 said = np.array([generator.permutation(len(words)) for _ in range(n)])
 first = generator.integers(T - 2, size=n)  # where the last word was before
 said[:, -1] = said[np.arange(n), first]

@@ -32,8 +32,8 @@ class AttentionClassifier(SequenceClassifier):
     ----------
     {shared parameters}
     norm : {"frobenius", "l<p>", "linf"}, optional
-        Train with the optimizer whose direction has the largest margin in this norm, in place of ``optimizer``:
-        gradient descent, mirror descent with this p > 1, or Adam. :func:`attsvm.recommend` compares norms.
+        Train in the geometry of this norm, in place of ``optimizer``: by gradient descent, by mirror descent with this
+        p > 1, or by Adam for "linf". :func:`attsvm.recommend` compares norms.
 
     Attributes
     ----------

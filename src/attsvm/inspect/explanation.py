@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
+from attsvm.inspect.families.matrices import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
 from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
 from attsvm.inspect.residual import Residual, residual_stream
@@ -259,7 +261,6 @@ def explained(
     origins: Mapping[str, Any] | None = None,
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
-    check_integer("layer", layer, 0)
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
     captured = source.captured(layer, *chosen)
     if not chosen:
@@ -288,7 +289,7 @@ def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float
     size = next(iter(residual.written[0].values())).shape[-1]
     found = {}
     for name, given in origins.items():
-        vectors = np.atleast_2d(np.asarray(given, np.float64))
+        vectors = np.atleast_2d(as_array(given) if isinstance(given, Tensor) else np.asarray(given, np.float64))
         if vectors.ndim != 2 or vectors.shape[1] != size or not np.isfinite(vectors).all():
             raise ProblemError(
                 f"origins[{name!r}]: expected finite vectors of shape (d,) or (k, d) with d = {size}, got shape"

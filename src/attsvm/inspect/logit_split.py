@@ -81,8 +81,7 @@ def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None)
         head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
     )
     keys, queries = zip(constant, *centred.values(), strict=True)
-    whole = layer.projected(head, layer.tokens, layer.queries)
-    logits = layer.scale * (whole[1] @ whole[0].mT)
+    logits = layer.logits(head)
     selected, runner_up = decisions(logits, layer.allowed, follows)
     split = LogitSplit(
         head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.scale, selected, runner_up, 0.0

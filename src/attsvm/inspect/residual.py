@@ -155,7 +155,7 @@ def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: T
 
     Raises ProblemError if the module ran, and made no such call.
     """
-    mode, running = _OtherCalls(list(heads), queries, keys), contextlib.ExitStack()
+    mode = _OtherCalls(list(heads), queries, keys)
 
     def before(*_: Any) -> None:
         running.enter_context(mode)
@@ -165,7 +165,7 @@ def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: T
         if not mode.called:
             raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
 
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as running:
         stack.callback(module.register_forward_pre_hook(before).remove)
         stack.callback(module.register_forward_hook(after).remove)
         yield

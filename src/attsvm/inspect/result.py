@@ -411,8 +411,6 @@ class Inspection(Result):
         --------
         See :class:`attsvm.inspect.Edit`.
         """
-        check_integer("layer", layer, 0)
-        check_integer("head", head, 0)
         request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
@@ -469,11 +467,9 @@ class Inspection(Result):
 
     def _text(self, name: str, keep: Any) -> tuple[Source, Source | None]:
         """The whole batch of the inspection, and the text to keep."""
-        if self.source is None:
-            raise ProblemError(f"{name}: expected an inspection of this session, got one without its model and batch")
-        model, layers = self.source.model, self.source.layers
-        own = Source.whole(model, self.source.batch, layers)
-        return own, None if keep is None else Source.whole(model, keep, layers)
+        source = self._source(name)
+        own = Source.whole(source.model, source.batch, source.layers)
+        return own, None if keep is None else Source.whole(source.model, keep, source.layers)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

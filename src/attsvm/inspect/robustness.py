@@ -14,8 +14,9 @@ DISTINCT = 1e-4
 class Robustness(NamedTuple):
     """The smallest changes that alter the selection of each query of a head, in the Euclidean norm.
 
-    They are infinite for a query that may attend to one token only, or to duplicates of it. A change by a factor
-    slightly above 1 alters the selection, and one slightly below 1 does not.
+    They are infinite for a query that may attend to one token only, or to duplicates of it; a token with another bias
+    of its position is a duplicate for changes of the query only. A change by a factor slightly above 1 alters the
+    selection, and one slightly below 1 does not.
     """
 
     query: Float[np.ndarray, "n Q"]  # of the query, as it meets the keys in the logits
@@ -43,16 +44,22 @@ def robustness(layer: Layer, head: int, selected: Int[np.ndarray, "n Q"]) -> Rob
     others = layer.allowed & (selected >= 0)[..., None] & (np.arange(keys.shape[1]) != at[..., None])
     gaps = np.maximum(np.take_along_axis(logits, at[..., None], axis=-1) - logits, 0.0)
 
-    of_query = _over(gaps, layer.scale * distances(keys, at), others)
+    apart = distances(keys, at)
+    of_query = _over(gaps, layer.scale * apart, others)
     query, token = of_query.min(axis=-1), of_query.argmin(axis=-1)
     query_share = _mean_share(query, np.linalg.norm(queries, axis=-1))
     if layer.given is not None:
         return Robustness(query, token, None, None, query_share, None)
 
+    if layer.bias is None:
+        others &= apart > 0
+    else:
+        bias = layer.bias[:, head]
+        others &= (apart > 0) | (bias != np.take_along_axis(bias, at[..., None], axis=-1))
     slopes = layer.scale * _key_slopes(layer, head, queries)
-    of_key = _over(gaps, slopes, others & np.isfinite(of_query))
+    of_key = _over(gaps, slopes, others)
     # lowering the selected token until the runner-up is selected
-    least = np.where(np.isfinite(of_key), gaps, np.inf).min(axis=-1)
+    least = np.where(others, gaps, np.inf).min(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         lowered = least / np.take_along_axis(slopes, at[..., None], axis=-1)[..., 0]
     raised = of_key.min(axis=-1)
@@ -70,13 +77,17 @@ def _over(gaps: np.ndarray, slopes: np.ndarray, there: np.ndarray) -> np.ndarray
 
 def distances(keys: Float[np.ndarray, "n T d"], chosen: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
     """‖k_α − k_t‖ of the chosen key of each query and every other; exactly 0 for equal keys."""
-    squares = np.square(keys).sum(axis=-1)
-    sums = squares[:, :, None] + squares[:, None, :]
-    found = np.maximum(sums - 2 * keys @ keys.mT, 0.0)
-    close = np.argwhere(found < DISTINCT**2 * sums)
-    i, one, other = close.T
-    found[i, one, other] = np.square(keys[i, one] - keys[i, other]).sum(axis=-1)
-    return np.take_along_axis(np.sqrt(found), chosen[..., None], axis=1)
+    found = np.empty((*chosen.shape, keys.shape[1]))
+    # few queries of a long sequence choose few of its keys, so that not all pairs of keys are needed
+    for vectors, tokens, of_sequence in zip(keys, chosen, found, strict=True):
+        some, place = np.unique(tokens, return_inverse=True)
+        squares = np.square(vectors).sum(axis=-1)
+        sums = squares[some, None] + squares
+        between = np.maximum(sums - 2 * vectors[some] @ vectors.T, 0.0)
+        one, other = np.nonzero(between < DISTINCT**2 * sums)
+        between[one, other] = np.square(vectors[some[one]] - vectors[other]).sum(axis=-1)
+        of_sequence[:] = np.sqrt(between)[place]
+    return found
 
 
 def _key_slopes(layer: Layer, head: int, queries: Float[np.ndarray, "n Q d"]) -> Float[np.ndarray, "n Q T"]:

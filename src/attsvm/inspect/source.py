@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import nn
 
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import capture
 from attsvm.inspect.families.matrices import as_array
@@ -58,8 +59,7 @@ class Source:
 
         Raises ProblemError if there is no such layer, or it does not have these heads.
         """
-        if not 0 <= layer < len(self.layers):
-            raise ProblemError(f"layer: expected an integer below {len(self.layers)}, got {layer}")
+        check_integer("layer", layer, 0, len(self.layers) - 1)
         found = next(self.layers_at([layer]))
         for head in heads:
             check_head(layer, head, found)

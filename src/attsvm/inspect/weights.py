@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit, logsumexp
 
+from attsvm._utils.checks import check_integer
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.svm.margin_interval import HeadProblem
@@ -173,7 +174,7 @@ def check_head(index: int, head: int, layer: Layer) -> None:
 
     Raises ProblemError if it has not.
     """
-    if not 0 <= head < layer.num_heads:
+    if not 0 <= check_integer("head", head, 0) < layer.num_heads:
         raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")
 
 

@@ -36,7 +36,6 @@ MOMENTUM = ", momentum"
 ON_FACTORS = " on factors"
 """How the kinds of steps end whose limit depends on how far a step changes the logits."""
 
-
 SHARED_KEYS = ", shared keys"
 """How the kinds of steps end where attention heads share keys."""
 
@@ -91,7 +90,10 @@ class Limit:
         sum of squares, are those of this one factor, so [W_1 … W_G] takes the place of W. The least maximum of the
         spectral norms of K and of each Q_h is still the largest ‖W_h‖, because K = I has the norm 1.
         """
-        steps = f"{self.steps.removesuffix(ON_FACTORS)}{SHARED_KEYS}"
+        if self.steps == UNNAMED:
+            return Limit(None)
+        momentum = MOMENTUM if self.steps.endswith(MOMENTUM) else ""
+        steps = f"{self.steps.removesuffix(momentum).removesuffix(ON_FACTORS)}{SHARED_KEYS}{momentum}"
         if self.rank is not None or not isinstance(self.norm, SumOfHeads | MaxOfHeads):
             return Limit(None, steps)
         if self.norm == MaxOfHeads(Spectral()):

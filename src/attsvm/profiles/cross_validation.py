@@ -55,18 +55,21 @@ def accuracies(
 ) -> Float[np.ndarray, "N n 1"]:
     """For each norm and sequence, whether a classifier that is trained on the other folds classifies it rightly.
 
-    Raises ProblemError if the problem has no labels ±1, or has queries.
+    Raises ProblemError if the problem has no labels ±1, or has queries or keys, or if the sequences of all other folds
+    have one label.
     """
-    if problem.has_queries or problem.labels is None or problem.num_classes is not None:
+    one_array = not problem.has_queries and problem.keys is None
+    if not one_array or problem.labels is None or problem.num_classes is not None:
         raise ProblemError(
-            "selected: expected the tokens to select, got None; without them the problem needs labels ±1 and no queries"
+            "selected: expected the tokens to select, got None; without them the problem needs labels ±1, and neither "
+            "queries nor keys"
         )
     labels, right = problem.labels, np.zeros((len(norms), len(problem.labels), 1))
-    if any(len(set(np.delete(labels, fold))) < 2 for fold in folds):
-        raise ProblemError(f"labels: expected both outside of each fold, got {np.sum(labels == 1)} of {len(labels)} +1")
     for i, norm in enumerate(norms):
         for fold in folds:
             rest = np.setdiff1d(np.arange(len(labels)), fold)
+            if len(np.unique(labels[rest])) < 2:
+                raise ProblemError("labels: expected both labels outside of each fold, got one; use more sequences")
             classifier = AttentionClassifier(norm=norm.name, random_state=seed)
             classifier.fit(problem.tokens[rest], labels[rest], mask=_rows(problem.mask, rest))
             said = classifier.predict(problem.tokens[fold], mask=_rows(problem.mask, fold))
@@ -87,7 +90,7 @@ def _of_equal_size(folds: Sequence[np.ndarray], numbers: int) -> Iterator[list[n
 
 
 def _soft_margin(training: Problem, kept: np.ndarray, without: Bool[np.ndarray, " folds"]) -> np.ndarray:
-    if (kept.sum(axis=-1) > 1).any():
+    if (kept[without].sum(axis=-1) > 1).any():
         raise ProblemError(
             "selected: no weights keep these sets of tokens in all but one fold, and soft margins need single tokens"
         )

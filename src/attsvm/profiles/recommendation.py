@@ -52,6 +52,8 @@ class Recommendation(Result):
         The norm with the largest share if its gain is more than one standard error, otherwise ``"frobenius"``.
     reason : str
         The answer in a sentence.
+    has_queries : bool
+        Whether the problem has queries, so that W or K and Q are trained, and not a prompt.
 
     See Also
     --------
@@ -153,7 +155,7 @@ def recommend(
         The token or the set of tokens that each query should select: what is known of the data,
         :func:`attsvm.optimal_tokens`, a :class:`attsvm.Run` or a :class:`attsvm.Solution`. By default no token is
         known: an :class:`attsvm.AttentionClassifier` is trained for each norm and fold, and its accuracy counts. Then
-        the problem needs labels ±1 and no queries.
+        the problem needs labels ±1, and neither queries nor keys.
     norms : iterable of str, float or Norm, optional
         As for :func:`attsvm.solve_svm`. By default Frobenius, nuclear, spectral, ℓ1, ℓ1.5, ℓ3, ℓ∞, ℓ2,1 over rows and
         over columns, and γ2; those of vectors for a prompt. The Frobenius norm is always compared.
@@ -178,9 +180,10 @@ def recommend(
 
     Notes
     -----
-    The rule of one standard error is that of Breiman, Friedman, Olshen and Stone (1984), *Classification and Regression
-    Trees*, section 3.4.3. The folds share training sequences, so the intervals are approximate. Of planted weights
-    ``python benchmarks/recommend.py`` measures how much is lost by the choice.
+    Breiman, Friedman, Olshen and Stone (1984), *Classification and Regression Trees*, section 3.4.3, choose the size of
+    a tree by a rule of one standard error. Theirs is the error of the share, and here it is that of the gain. The folds
+    share training sequences, so the intervals are approximate. ``python benchmarks/recommend.py`` measures for planted
+    weights how much is lost by the choice.
 
     Examples
     --------
@@ -196,8 +199,8 @@ def recommend(
     >>> found.norm, found.attention
     ('nuclear', 'factored')
 
-    ``attsvm.train(problem, attention=found.attention, optimizer=found.optimizer)`` converges to this Att-SVM, once the
-    problem has labels and a head.
+    Once the problem has labels and a head, ``attsvm.train(problem, attention=found.attention,
+    optimizer=found.optimizer)`` trains towards the Att-SVM of this norm, for the tokens that training selects.
     """
     check_is_problem(problem)
     problem.check_one_head()
@@ -213,10 +216,12 @@ def recommend(
         right, soft = accuracies(problem, used, parts, seed), np.zeros(number, dtype=bool)
         active = np.ones((number, 1), dtype=bool)
     else:
+        active = problem.canonical.active
+        if not active.any():
+            raise ProblemError("problem: expected at least one query in use, got none")
         sets = selection_sets(problem, selected)
         used = _distinct(problem, (FOR_MATRICES if problem.has_queries else FOR_PROMPTS) if norms is None else norms)
         right, soft = right_queries(problem, sets, used, parts)
-        active = problem.canonical.active
     names = tuple(norm.name for norm in used)
     counts = active.sum(axis=1)
     totals = (right * active).sum(axis=2)

@@ -4,29 +4,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers import (
-    Decaying,
-    Optimizer,
-    mirror_descent,
-    normalized_gradient_descent,
-    row_descent,
-    steepest_descent,
-)
+from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
 from attsvm.theory.standing import Found, Row, table
+from attsvm.training.attention import ATTENTIONS
 
 
-def _mirror_descent(norm: Norm) -> Optimizer:
+def _mirror_descent(norm: Norm, attention: str) -> Optimizer:
     assert isinstance(norm, Lp)  # the rows of mirror descent are about these norms
     return mirror_descent(p=norm.p)
 
 
-_MAKERS: dict[str, Callable[[Norm], Optimizer]] = {
-    "normalized gradient descent": lambda norm: normalized_gradient_descent(),
+_MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
+    "normalized gradient descent": lambda norm, attention: ATTENTIONS[attention].of_rank(1).default_optimizer(),
     "normalized mirror descent": _mirror_descent,
-    "steepest descent": lambda norm: steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)),
-    "gamma2, short": lambda norm: row_descent(Decaying(0.02, 100, 0.5)),
+    "steepest descent": lambda norm, attention: steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)),
+    "gamma2, short": lambda norm, attention: row_descent(Decaying(0.02, 100, 0.5)),
 }
-"""Kinds of steps in the table of standings, and an optimizer that takes such steps for a norm."""
+"""Kinds of steps in the table of standings, and an optimizer that was measured with such steps for a norm."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +45,10 @@ def trained_by(norm: Norm, has_queries: bool) -> Training:
     """The measured training with the largest mean margin ratio in a norm, otherwise steepest descent in it."""
     rows = [row for row in table() if _fits(row, norm, has_queries)]
     if not rows:
-        return Training("combined" if has_queries else "prompt", _MAKERS["steepest descent"](norm))
+        attention = "combined" if has_queries else "prompt"
+        return Training(attention, _MAKERS["steepest descent"](norm, attention))
     best = max(rows, key=lambda row: row.last)
-    return Training(best.attention, _MAKERS[best.steps](norm), best.text())
+    return Training(best.attention, _MAKERS[best.steps](norm, best.attention), best.text())
 
 
 def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:

@@ -62,13 +62,13 @@ def minimise_in_balls(
     begin, barrier = start_inside(norm, start, radii), barrier_of(norm)
     if barrier is not None:
         scale, round_ball = radii[:, None, None], norm == Lp(2.0) and problem.num_heads is None
-        steps = INSIDE_STEPS if round_ball else MAX_STEPS
-        found = minimise_stack(excess.scaled(radii), begin / scale, barrier, tolerance(norm), steps)
+        most = INSIDE_STEPS if round_ball else MAX_STEPS
+        found = minimise_stack(excess.scaled(radii), begin / scale, barrier, tolerance(norm), most)
         found = found._replace(weights=found.weights * scale)
         left = np.flatnonzero(~(found.gap <= tolerance(norm))) if round_ball else np.empty(0, dtype=int)
         if len(left):
             # in a curved valley beside the sphere, straight steps inside the ball are short
-            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], norm, index[left])
+            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], Lp(2.0), index[left])
             better = other.gap < found.gap[left]
             found.weights[left[better]], found.gap[left[better]] = other.weights[better], other.gap[better]
         return _not_left(found, excess, start, radii, norm)

@@ -34,7 +34,7 @@ def block_diagonal(weights: Matrices, heads: int) -> Float[np.ndarray, "N Hk He"
 def diagonal_blocks(whole: Float[np.ndarray, "N Hk He"], heads: int) -> Matrices:
     """The inverse of :func:`block_diagonal`."""
     count, (k, e) = len(whole), (whole.shape[1] // heads, whole.shape[2] // heads)
-    return np.einsum("nhkhe->nhke", whole.reshape(count, heads, k, heads, e)).reshape(-1, k, e)
+    return np.asarray(np.einsum("nhkhe->nhke", whole.reshape(count, heads, k, heads, e)).reshape(-1, k, e))
 
 
 def check_balls(norm: Norm, *, together: bool) -> None:

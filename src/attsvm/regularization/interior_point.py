@@ -160,7 +160,7 @@ def _step(
     rounding = 1e-13 * (1 + np.abs(value))
 
     def new_value(left: np.ndarray, trial: Matrices) -> Values:
-        return objective[left].value(trial) + aim[left] * barrier.value(trial)
+        return np.asarray(objective[left].value(trial) + aim[left] * barrier.value(trial))
 
     found, length = line_search(new_value, weights, move, length, value, slope, rounding)
     return found, aim + (1 - length) * (mu - aim)

@@ -129,7 +129,7 @@ class Scalar:
         near = largest + np.log(np.exp(slopes - largest[:, None]) @ (NODE_WEIGHTS / 2))
         far = np.abs(drops) > _SHORT
         if not far.any():
-            return near
+            return np.asarray(near)
         near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
         return np.asarray(near)
 

@@ -7,7 +7,7 @@ y_t = s_α − s_t, and the rows (k_α − k_t) z' are never formed.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -126,7 +126,7 @@ class StackedExcess(Gaps):
             return array.reshape(len(array) // heads, -1, *array.shape[2:])
 
         own = ("allowed", "scores", "share", "reference", "others")
-        joined = {name: of_models(getattr(self, name)) for name in own}
+        joined: dict[str, Any] = {name: of_models(getattr(self, name)) for name in own}
         joined |= {name: of_models(_in_own_block(getattr(self, name), heads)) for name in ("keys", "queries")}
         return replace(self, **joined, heads=heads)
 
@@ -165,14 +165,14 @@ class StackedExcess(Gaps):
     @cached_property
     def margins(self) -> np.ndarray:
         """The margins of α, shape (N, n); those of joined heads are the same in each of them."""
-        return self._over_heads(self.own_scores) + self.others
+        return np.asarray(self._over_heads(self.own_scores) + self.others)
 
     def _over_heads(self, x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
         """The sum over joined heads, in each of them."""
         if self.heads == 1:
             return x
         apart = x.reshape(len(x), self.heads, -1)
-        return np.broadcast_to(apart.sum(axis=1, keepdims=True), apart.shape).reshape(x.shape)
+        return np.asarray(np.broadcast_to(apart.sum(axis=1, keepdims=True), apart.shape).reshape(x.shape))
 
     @cached_property
     def worse(self) -> np.ndarray:
@@ -288,7 +288,7 @@ def _in_own_block(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.nd
     whole = np.zeros((len(x) // heads, heads, *x.shape[1:-1], heads, x.shape[-1]))
     for h in range(heads):
         whole[:, h, ..., h, :] = x[h::heads]
-    return whole.reshape(*x.shape[:-1], -1)
+    return np.asarray(whole.reshape(*x.shape[:-1], -1))
 
 
 def _relative(log_attention: np.ndarray, shift: np.ndarray) -> np.ndarray:

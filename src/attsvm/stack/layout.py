@@ -62,6 +62,11 @@ class Layout:
         return digest.hexdigest()
 
     @property
+    def num_positions(self) -> int:
+        """How many queries a layer between others has."""
+        return self.problem.num_sequences * self.problem.num_tokens
+
+    @property
     def growth(self) -> float:
         """How much larger the entries of tokens may become from the first layer to the last."""
         d, heads = self.problem.dim, self.problem.num_heads or 1

@@ -19,9 +19,9 @@ SATURATED = 0.99
 """A softmax whose largest probability is above this has selected."""
 
 
-def known_limit(run: Any) -> Limit:
+def known_limit(stack: Layout, run: Any) -> Limit:
     """The limit of a run with steps of its length."""
-    return limit_at(run.limit, longest_change(run))
+    return limit_at(run.limit, longest_change(run), stack.num_positions)
 
 
 def predictions(
@@ -30,7 +30,7 @@ def predictions(
     """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
     # the functions on one layer read fields that both kinds of runs have
     of_one_layer: Any = run
-    known, used = known_limit(run), solutions[0].norm
+    known, used = known_limit(stack, run), solutions[0].norm
     endless = run.schedule.startswith("Growing")
     rows = [
         replace(one, holds=True) if endless and one.name == "endless_steps" else one

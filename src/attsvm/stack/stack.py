@@ -342,7 +342,7 @@ class Stack(Layout):
         ['optimal', 'optimal']
         """
         layers, _ = self._layers(run)
-        used = known_limit(run).norm if norm is None else norm
+        used = known_limit(self, run).norm if norm is None else norm
         if used is None:
             raise ProblemError(f"norm: expected one, because the limit of {run.optimizer} is not known, got None")
         return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)

@@ -10,6 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import OutputLoss
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
+from attsvm.optimizers.limit import UNNAMED
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import ARGUMENTS, configuration, learning_rate_of
 from attsvm.problem import Problem
@@ -20,7 +21,7 @@ from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
 from attsvm.training.attention import Attention, Data, Factored, parse_attention
 from attsvm.training.attention_heads import AttentionHeads
-from attsvm.training.collect import joined_settings, logit_changes, statuses
+from attsvm.training.collect import joined_settings, logit_changes, statuses, weight_decay_of
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
@@ -127,7 +128,7 @@ class AllLayers:
         return found
 
     def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The same of all attention heads, with their axis in front."""
+        """The same with the axis of attention heads in front."""
         return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
 
     def initial(self, problem: Problem, generator: np.random.Generator, lead: tuple[int, ...]) -> Arrays:
@@ -162,14 +163,14 @@ def collect_stack(
     if np.isnan(history["loss"][-1]).any():
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
-    rate, schedule = learning_rate_of(optimizer)
+    limit, (rate, schedule) = _limit(stack, objective, optimizer), learning_rate_of(optimizer)
     growing = (getattr(optimizer, "arguments", None) or {}).get("learning_rate")
     settings = {
         "batch_size": None if setup.batches is None else setup.batches.size,
         "loss_name": setup.loss_name,
         "learning_rate": growing.rate if isinstance(growing, Growing) else rate,
         "schedule": repr(growing) if isinstance(growing, Growing) else schedule,
-        "weight_decay": dict(getattr(optimizer, "numbers", {})).get("weight_decay", 0.0),
+        "weight_decay": weight_decay_of(optimizer, limit),
     }
     run = StackRun(
         status=plain_status(statuses(interrupted)[session.first(state.status)]),
@@ -183,7 +184,7 @@ def collect_stack(
         attention=layer.name,
         optimizer=getattr(optimizer, "name", "optax"),
         norm=getattr(optimizer, "norm", None),
-        limit=_limit(stack, objective, optimizer),
+        limit=limit,
         seed=setup.seed,
         dtype=setup.dtype.name,
         data_hash=stack.data_hash,
@@ -208,9 +209,8 @@ def _limit(stack: Layout, objective: StackObjective, optimizer: Any) -> Limit:
     if not isinstance(optimizer, Optimizer):
         return Limit(None)
     layer, problem = objective.attention, stack.problem
-    known = layer.limit(optimizer.limits).of_rank(
-        layer.largest_rank(problem), problem.tokens.shape[-3] * problem.num_tokens
-    )
-    if (optimizer.arguments or {}).get("scope") == "each" and not layer.takes_rank:
+    known = layer.limit(optimizer.limits).of_rank(layer.largest_rank(problem), stack.num_positions)
+    own_norms = (optimizer.arguments or {}).get("scope") == "each" and not layer.takes_rank
+    if own_norms and known.steps != UNNAMED:
         known = replace(known, steps=f"{known.steps}, each layer")
     return known.of_heads(problem.num_heads)

@@ -10,7 +10,7 @@ from attsvm._utils.checks import as_array, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import check_weights
-from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
+from attsvm.norms import MaxOfHeads, Norm, Spectral, SumOfHeads, parse_norm
 from attsvm.norms.base import head_axes
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
@@ -130,6 +130,8 @@ def setting_of(
     name, radii = _radii(radius, decay)
     if attention == "factored":
         used, radii = induced_norm(used, problem.key_dim), radii**2
+        if problem.key_groups is not None and used != Spectral():
+            raise ProblemError(f'norm: expected "spectral" for factors with key_groups, got {parse_norm(norm).name}')
     elif not problem.has_queries:
         used = used.of_vectors
     if problem.num_heads is not None:
@@ -165,10 +167,11 @@ def setting_of(
 
 def _norm_of_one_head(norm: Norm, *, together: bool) -> tuple[Norm, bool]:
     """N of one head, and whether one ball is that of all heads."""
-    if isinstance(norm, MaxOfHeads):
-        return norm.of, False
-    if isinstance(norm, SumOfHeads) and order_of(norm.of) == 1:
-        return norm.of, True
+    if isinstance(norm, MaxOfHeads | SumOfHeads) and norm.num_groups is None:
+        if isinstance(norm, MaxOfHeads):
+            return norm.of, False
+        if order_of(norm.of) == 1:
+            return norm.of, True
     if head_axes(norm):
         raise ProblemError(
             f"norm: expected a norm of one head, its maximum, or a sum of nuclear or l1, got {norm.name}"

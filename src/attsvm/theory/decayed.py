@@ -59,7 +59,7 @@ def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypot
     steps = _steps_of(run)
     if steps is None or float(np.min(steps.total)) * decay < ENOUGH:
         return None
-    norm = norm.of if isinstance(norm, MaxOfHeads | SumOfHeads) else norm
+    norm = norm.of if isinstance(norm, MaxOfHeads | SumOfHeads) and norm.num_groups is None else norm
     radius = 1 / decay
     if run.attention == "factored":
         # with few columns the factors are stationary, but their product is not
@@ -99,7 +99,10 @@ def _judged(
     decay = run.weight_decay
     assert isinstance(decay, float)
     heads = "one" if problem.num_heads is None else "several"
-    row = measured_point(run.attention, limit.norm, heads, together=steps.together)
+    # the single parameter of one head without factors has one ball either way
+    together = steps.together and (heads == "several" or run.attention == "factored")
+    # such runs were measured with a K for each head
+    row = measured_point(run.attention, limit.norm, heads, together=together) if problem.key_groups is None else None
     radius, beta = np.max(limit.radius), momentum_of(run)
     measured = row is not None and row.radius[0] <= radius <= row.radius[-1]
     hypotheses = [

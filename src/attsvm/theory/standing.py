@@ -264,10 +264,14 @@ def momentum_of(run: Run) -> float | None:
 
 
 def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) -> Row | None:
-    """The row on the stationary points of runs with decay, for steps of length one in each parameter or in all."""
+    """The row on the stationary points of runs with decay, for steps of length one in each parameter or in all.
+
+    None if there is no such row, or its runs do not end at these points.
+    """
     steps = TOGETHER if together else EACH
     key = (steps, attention, norm.name, "fixed head", heads, "all")
-    return next((row for row in table() if row.radius and row.key == key), None)
+    rows = (row for row in table() if row.radius and row.found is Found.MEASURED)
+    return next((row for row in rows if row.key == key), None)
 
 
 def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
@@ -276,8 +280,13 @@ def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
     key = (known.steps.removesuffix(MOMENTUM), model.attention, used.name, model.name, model.heads, columns)
     beta = momentum_of(run)
     for row in sorted(table(), key=lambda row: row.decay):
-        # of steps whose momentum is not known, the schedule is not either, so that nothing counts as measured
-        if row.radius or not (beta is None or row.momentum[0] <= beta <= row.momentum[1]):
+        low, high = row.momentum
+        if beta is None:
+            # β is not known; the schedule is not either, so that nothing counts as measured
+            same_momentum = high > 0 if known.steps.endswith(MOMENTUM) else low == 0
+        else:
+            same_momentum = low <= beta <= high
+        if row.radius or not same_momentum:
             continue
         same_batch = not isinstance(run.batch_size, str) and (
             not row.batch

@@ -75,7 +75,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         "loss_name": setup.loss_name,
         "learning_rate": rate,
         "schedule": schedule,
-        "weight_decay": _weight_decay(setup),
+        "weight_decay": weight_decay_of(setup.optimizer, _limit(setup)),
     }
     return Run(
         status=plain_status(statuses(interrupted)[session.first(state.status)]),
@@ -121,10 +121,10 @@ def _limit(setup: Setup) -> Limit:
     return known.of_rank(rank, queries).of_heads(heads, groups)
 
 
-def _weight_decay(setup: Setup) -> float | None:
+def weight_decay_of(optimizer: Any, limit: Limit) -> float | None:
     """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
-    decay: float | None = dict(getattr(setup.optimizer, "numbers", {})).get("weight_decay")
-    return 0.0 if decay is None and _limit(setup).steps != UNNAMED else decay
+    decay: float | None = dict(getattr(optimizer, "numbers", {})).get("weight_decay")
+    return 0.0 if decay is None and limit.steps != UNNAMED else decay
 
 
 def joined_settings(resumed: Any, settings: dict[str, Any]) -> dict[str, Any]:

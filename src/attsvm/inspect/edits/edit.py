@@ -15,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
 from attsvm.inspect.edits.report import EditReport, measure_edit
 from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
-from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets
+from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets, kept_targets
 from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
@@ -33,8 +33,9 @@ class Edit:
     change : str
         "keys" or "queries".
     status : Status
-        ``optimal`` if the certificate holds: the relative gap and the violation are at most 1e-8. ``infeasible`` if the
-        multipliers prove that the targets contradict each other; see :attr:`conflict`. Else ``inaccurate``.
+        ``optimal`` if the certificate holds: the relative gap is at most 1e-8, and so is the violation, relative to the
+        largest change of a lead if that exceeds 1. ``infeasible`` if the targets contradict each other: the multipliers
+        prove a norm of at least 1e12 times that of the hardest lead alone; see :attr:`conflict`. Else ``inaccurate``.
     weights : ndarray, shape (d, d_h) or (d + 1, d_h)
         D, which is added to the weights x'W of the keys or queries; for queries with a bias, its last row is added to
         the bias. Zeros if infeasible.
@@ -63,6 +64,9 @@ class Edit:
     The keys and queries that enter a layer do not depend on its own weights, so that the attention of the edited layer
     is predicted exactly. The leads are sufficient for the probability, and not necessary. The smallest change is not
     the one that damages other text least, nor the one that generalises best: measure both by :meth:`report`.
+
+    When tokens are forgotten, the certificate is for the tokens in :attr:`targets` that replace them. With other
+    replacements a smaller change may exist, also where the status is ``infeasible``.
 
     Examples
     --------
@@ -172,7 +176,11 @@ class Edit:
         -------
         EditReport
         """
-        request = self.request if targets is None else self.request._replace(targets=targets, forget=None)
+        request = self.request
+        if targets is not None:
+            if held_out is None:
+                raise ProblemError("held_out: expected the text of the targets, got None")
+            request = request._replace(targets=kept_targets(targets), forget=None)
         if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
             raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
         model, layers = self.source.model, self.source.layers

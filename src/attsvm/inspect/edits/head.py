@@ -68,8 +68,7 @@ class EditedHead:
     @cached_property
     def logits(self) -> Float[np.ndarray, "n Q T"]:
         """The present logits, −inf where a query may not attend."""
-        logits = self.layer.head(self.head).logits()
-        return np.where(self.layer.allowed, logits, -np.inf)
+        return np.where(self.layer.allowed, self.layer.logits(self.head), -np.inf)
 
     def margins(self, pairs: Pairs) -> Float[np.ndarray, " m"]:
         """The present leads."""
@@ -190,7 +189,8 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
         module
         for name, module in model.named_modules()
         if type(module) is type(layer.module)
-        and (name == layer.name or name.endswith(f".{layer.name}") or layer.name.endswith(f".{name}"))
+        # a model may be the layer itself, which has no name
+        and (name in ("", layer.name) or name.endswith(f".{layer.name}") or layer.name.endswith(f".{name}"))
     ]
     if len(found) != 1:
         raise ProblemError(f"model: expected one module {layer.name}, as in the inspected model, got {len(found)}")

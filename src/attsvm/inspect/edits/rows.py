@@ -112,7 +112,7 @@ class Change(NamedTuple):
     status: Status
     weights: Float[np.ndarray, "d d_h"]  # D; zeros if infeasible
     multipliers: Multipliers  # λ of the original rows
-    value: float  # ‖D‖_F; ∞ if infeasible, or if D does not satisfy the rows
+    value: float  # ‖D‖_F; ∞ if infeasible, or if no multiple of A'λ satisfies the rows with h > 0
     lower: float  # every D that satisfies the rows has at least this norm: h'λ / ‖A'λ‖_F
     violation: float  # largest h − ⟨row, D⟩, in logits; ∞ if infeasible
 
@@ -125,7 +125,8 @@ class Change(NamedTuple):
         lower = gain / size if size > 0 else (np.inf if gain > 0 else 0.0)
         if lower > FARKAS_BOUND * rows.scale:
             return cls(Status.INFEASIBLE, np.zeros_like(weights), own, np.inf, lower, np.inf)
-        least = float(np.divide(margins, rows.wanted, out=np.full(len(rows), np.inf), where=rows.wanted > 0).min())
+        ratios = np.divide(margins, rows.wanted, out=np.full(len(rows), np.inf), where=rows.wanted > 0)
+        least = float(ratios.min(initial=np.inf))
         if not 0 < least < np.inf:  # either nothing has to change, or D = A'λ points away
             done = least == np.inf
             status = Status.OPTIMAL if done else Status.INACCURATE

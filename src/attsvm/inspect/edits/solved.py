@@ -139,8 +139,6 @@ def solve_forgetting(
             break
         solved = solve_targets(edited, at, forgotten, request, metric, unrelated)
         found.append((at, solved))
-        if solved.change.status == Status.INFEASIBLE:
-            break
         weights = solved.change.weights
         current = edited.changed(weights if metric is None else metric.original(weights))
     at, solved = min(found, key=lambda one: one[1].change.value)

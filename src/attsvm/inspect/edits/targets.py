@@ -57,11 +57,7 @@ class Request(NamedTuple):
         if probability is None:
             probability = 0.9 if forget is None else 0.01
         check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
-        if not (targets is None or callable(targets) or isinstance(targets, Iterable)):
-            raise ProblemError(f"targets: expected (sequence, query, token) of each, or a function, got {targets!r}")
-        if targets is not None and not callable(targets):
-            targets = [*targets]  # an iterator would be empty for the second head
-        return cls(targets, forget, probability, change, preserve, ridge)
+        return cls(kept_targets(targets), forget, probability, change, preserve, ridge)
 
     def measure(self, ids: Ids, layer: Layer, head: int) -> tuple[float, float]:
         """The share of queries that do what is asked, and their mean attention to the tokens."""
@@ -80,14 +76,27 @@ class Request(NamedTuple):
         return float(done.mean()), float(mass.mean())
 
 
+def kept_targets(targets: Targets | None) -> Targets | None:
+    """Targets that can be read several times, as an iterator cannot."""
+    if targets is None or callable(targets):
+        return targets
+    try:
+        return [*targets]
+    except TypeError:
+        raise ProblemError(f"targets: expected a function, or triples, got {type(targets).__name__}") from None
+
+
 def find_targets(targets: Targets, ids: Ids) -> Int[np.ndarray, "m 3"]:
     """Sequence, position of the query and position of the token of every target."""
     found: Any = targets
     if callable(targets):
         found = [(i, *pair) for i, row in enumerate(_known("targets", ids)) for pair in targets(row)]
-    array = np.array([tuple(one) for one in found])
+    try:
+        array = np.array([tuple(one) for one in found])
+    except (TypeError, ValueError):  # not all are triples
+        array = np.array(())
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
-        got = "none" if array.size == 0 else f"an array of shape {array.shape}"
+        got = "none" if len(found) == 0 else ", ".join(map(str, found[:3]))
         raise ProblemError(f"targets: expected at least one (sequence, query, token) of integers, got {got}")
     return array.astype(np.intp)
 
@@ -117,8 +126,8 @@ def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray
     Raises ProblemError if there are none, or these are all.
     """
     known = _known("forget", ids)
-    if not (callable(forget) or isinstance(forget, Iterable)):
-        raise ProblemError(f"forget: expected a collection of tokens or a function, got {forget!r}")
+    if not callable(forget) and not isinstance(forget, Collection):
+        raise ProblemError(f"forget: expected a function, or a collection of tokens, got {type(forget).__name__}")
     if callable(forget):
         found = np.zeros(known.shape, bool)
         for row, tokens in zip(found, known, strict=True):

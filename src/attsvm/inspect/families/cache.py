@@ -97,8 +97,7 @@ class Cache(nn.Module):
         tokens: Any = None,
     ) -> None:
         super().__init__()
-        pairs = _pairs(entries)
-        scale = None if scale is None else check_positive("scale", scale)
+        pairs, scale = _pairs(entries), None if scale is None else check_positive("scale", scale)
         for number, (query, key) in pairs.items():
             self.add_module(f"layer_{number}", CachedLayer(query, key, scale))
         first, _ = next(iter(pairs.values()))
@@ -144,7 +143,8 @@ def _pairs(entries: Mapping[Any, Any]) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys (n, heads, T, d_h) of each layer, in order."""
     if not isinstance(entries, Mapping):
         raise ProblemError(f"entries: expected pairs by the number of the layer, got {type(entries).__name__}")
-    found = _of_hooks(entries) or {number: pair for number, pair in entries.items() if isinstance(number, int)}
+    numbered = {int(number): pair for number, pair in entries.items() if isinstance(number, int | np.integer)}
+    found = _of_hooks(entries) or numbered
     if not found:
         raise ProblemError(
             "entries: expected blocks.0.attn.hook_q and hook_k, or pairs of queries and keys by the number of the"
@@ -175,9 +175,13 @@ def _of_hooks(entries: Mapping[Any, Any]) -> dict[int, tuple[Any, Any]]:
     if queries.keys() != keys.keys():
         raise ProblemError(f"entries: expected queries and keys of the same layers, got {[*queries]} and {[*keys]}")
     return {
-        number: tuple(_tensor("entries", side[number]).transpose(1, 2) for side in (queries, keys))  # type: ignore[misc]
+        number: tuple(_heads_first(_tensor("entries", side[number])) for side in (queries, keys))  # type: ignore[misc]
         for number in queries
     }
+
+
+def _heads_first(part: Tensor) -> Tensor:
+    return part.transpose(1, 2) if part.ndim == 4 else part
 
 
 def _mask(n: int, T: int, causal: bool, lengths: Any, mask: Any) -> Tensor | None:

@@ -1,0 +1,1 @@
+"""Independent answers that tests compare with."""
