@@ -238,6 +238,14 @@ def test_batch_indexing_takes_the_members():
         problem[0, 0, 0]
 
 
+@pytest.mark.parametrize(("batch", "index"), [((), 1), ((2,), (slice(None), 1))])
+def test_what_takes_one_attention_head_says_how_to_get_it(batch, index):
+    problem = random_problem(3, 4, 5, seed=0, num_heads=2, batch=batch)
+    with pytest.raises(ProblemError, match=r"problem\[:, h\] is" if batch else r"problem\[h\] is"):
+        problem.check_one_head()
+    problem[index].check_one_head()
+
+
 def test_groups_of_heads_stay_with_all_heads_and_are_part_of_the_data(tmp_path):
     problem = random_problem(3, 4, 5, seed=2, batch=(2,), num_heads=4, key_groups=2)
     apart = random_problem(3, 4, 5, seed=2, batch=(2,), num_heads=4)

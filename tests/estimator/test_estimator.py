@@ -321,6 +321,8 @@ def test_margin_report_is_certified_and_takes_slack(tmp_path):
     np.testing.assert_allclose(classifier.margin_report(twice).solution.value, report.solution.value, rtol=1e-8)
     lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report()
     assert lp.solution.norm.p == 1.5
+    # Adam has no norm of its own
+    assert short(norm="linf").fit(arrays, labels).margin_report().solution.norm.p == np.inf
 
 
 def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():

@@ -74,6 +74,7 @@ def test_what_is_no_cache_is_refused():
     pair = (np.zeros((2, 4, 5, 3)), np.zeros((2, 2, 5, 3)))
     for entries, options, words_ in (
         ({}, {}, "entries: expected blocks.0.attn.hook_q .*, got nothing"),
+        ([pair], {}, "entries: expected pairs by the number of the layer, got list"),
         ({"blocks.0.hook_z": 1}, {}, "got blocks.0.hook_z"),
         ({"blocks.0.attn.hook_q": pair[0]}, {}, r"queries and keys of the same layers, got \[0\] and \[\]"),
         (dict.fromkeys(("blocks.0.attn.hook_q", "blocks.0.attn.hook_k"), np.ones((5, 3))), {}, r"got \(5, 3\) and"),

@@ -281,6 +281,7 @@ def test_forgotten_tokens_get_no_more_than_the_probability(make):
     assert edit.status == "optimal"
     assert before[real].max() > 0.5
     assert after[real].max() <= 0.05 + 1e-6
+    assert edit.report(text).success == 1.0
     report = edit.report(words(seed=9))
     assert report.attention < report.attention_before
     by_position = inspection(model).edit(LAYER, HEAD, forget=lambda ids: np.flatnonzero(ids == 1), probability=0.05)

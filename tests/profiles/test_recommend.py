@@ -150,6 +150,7 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ({"problem": attsvm.Problem(np.ones((1, 2, 3)))}, "problem: expected at least two sequences, got 1"),
         ({"problem": attsvm.Problem(np.ones((2, 4, 2, 3)))}, r"problem: expected one problem, got batch axes \(2,\)"),
         ({"problem": 3}, "problem: expected"),
+        ({"norms": "nuclear"}, "norms: expected a list of norms, got 'nuclear'"),
         (
             {
                 "problem": attsvm.Problem(

@@ -382,11 +382,19 @@ def test_runs_of_several_heads_end_at_the_predicted_point(attention, optimizer, 
     assert np.max(attsvm.direction_error(run.weights, prediction.point, axis=heads)) <= error
 
 
+def test_a_limit_of_several_heads_shows_the_ratio_of_each():
+    limit = constrained_limit(head_problem(seed=1), radius=10.0)
+    assert f"R/V {limit.ratio[0]:.3g} {limit.ratio[1]:.3g}, " in repr(limit)
+
+
 def test_of_several_heads_what_has_no_limit_is_refused():
     problem = head_problem()
     for norm, message in ((3.0, "expected l1, frobenius"), ("fused_heads", "expected a norm of one head")):
         with pytest.raises(attsvm.ProblemError, match=f"norm: {message}"):
             constrained_limit(problem, radius=1.0, norm=norm)
+    shared = attsvm.datasets.random_problem(5, 5, 8, seed=0, num_heads=2, key_groups=1)
+    with pytest.raises(attsvm.ProblemError, match="without key_groups, got key_groups=1"):
+        constrained_limit(shared, radius=1.0)
     one_ball = constrained_limit(problem, radius=9.0, norm="sum over heads of nuclear")
     np.testing.assert_allclose(
         one_ball.weights, constrained_limit(problem, radius=9.0, norm="nuclear", together=True).weights

@@ -14,10 +14,12 @@ def check_labelled(problem: Problem, name: str = "problem") -> None:
 
     ``name``: what error messages call it.
 
-    Raises ProblemError if the problem has no labels, has batch axes, or has more than two classes.
+    Raises ProblemError if the problem has no labels, has several attention heads or batch axes, or more than two
+    classes.
     """
     if problem.labels is None:
         raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
+    problem.check_one_head()
     if problem.batch_shape:
         raise ProblemError(
             f"{name}: expected one problem, with tokens of shape (n, T, d), got batch axes {problem.batch_shape}"

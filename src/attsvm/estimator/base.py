@@ -393,7 +393,7 @@ class SequenceClassifier(Learned):
         sequences = self._sample if X is None else self._mapped(self._read(X, mask))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
-        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
+        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).norm, slack)
 
     def _warn_of_chance(self) -> None:
         """Warn if the last fit classifies validation sequences hardly better than the shares of two classes do."""

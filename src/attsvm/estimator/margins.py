@@ -1,7 +1,7 @@
 """The Att-SVM of the tokens that a fitted prompt selects."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -9,7 +9,7 @@ from jaxtyping import Int
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.measures import correlation, margin
-from attsvm.norms import Lp
+from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, unsaved
 from attsvm.svm import Solution, solve_svm
@@ -111,16 +111,15 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
 
 
 def margin_report(
-    prompt: np.ndarray, coordinates: Coordinates, sequences: Sequences, optimizer: Any, slack: float | None
+    prompt: np.ndarray, coordinates: Coordinates, sequences: Sequences, norm: Norm, slack: float | None
 ) -> MarginReport:
-    """Solve the Att-SVM of the tokens that a prompt selects, in the norm of the optimizer, or ℓ2 if it has none.
+    """Solve the Att-SVM of the tokens that a prompt selects.
 
     Prompt and result are in these coordinates.
     """
     tokens = coordinates.apply(sequences)
     distinct, selected = _distinct_tokens(tokens, prompt)
     problem = Problem.from_sequences(distinct)
-    norm = getattr(optimizer, "norm", None) or Lp(2.0)
     hard = solve_svm(problem, selected, norm=norm)
     separable = hard.status == Status.OPTIMAL
     if slack is None and not separable:

@@ -14,7 +14,7 @@ from attsvm._utils.checks import MOST_STEPS, as_number, check_integer
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, parse_norm
+from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers import gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
@@ -46,6 +46,7 @@ class Settings:
     """How to train; see :class:`attsvm.AttentionClassifier`."""
 
     optimizer: optax.GradientTransformation
+    norm: Norm  # of the Att-SVM to compare with: that of the optimizer, ℓ2 if it has none
     alpha: float
     batch_size: int
     max_steps: int
@@ -66,8 +67,10 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         if not isinstance(value, kind) or isinstance(value, bool) or not fits(value):
             raise ProblemError(f"{name}: expected {description}, got {value!r}")
     name, p = _geometry(estimator)
+    optimizer, norm = _optimizer(name, _rate(name, estimator), p), getattr(estimator, "norm", None)
     return Settings(
-        optimizer=_optimizer(name, _rate(name, estimator), p),
+        optimizer=optimizer,
+        norm=(getattr(optimizer, "norm", None) or Lp(2.0)) if norm is None else parse_norm(norm),
         alpha=float(estimator.alpha),
         batch_size=int(estimator.batch_size),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),

@@ -373,7 +373,8 @@ class Inspection(Result):
             each sequence and returns pairs (query, token); it can also be used on held-out text.
         forget : collection of int, or callable
             In place of ``targets``: tokens of the vocabulary to which no query of the batch should attend. A function
-            is called with the token numbers of each sequence and returns positions.
+            is called with the token numbers of each sequence and returns positions. The token that replaces them is
+            found by iteration for each query, and the change is the smallest for this choice.
         change : str
             "keys" changes W_K: of all keys, and of all heads that share them. "queries" changes W_Q and its bias.
         keep : mapping, optional

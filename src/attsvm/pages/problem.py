@@ -57,7 +57,7 @@ def _rows(result: dict[str, Any]) -> Rows:
     rows = [
         ("sequences × tokens × entries", f"{result['sequences']} × {result['tokens']} × {result['dim']}"),
         ("attention", attention),
-        ("arrays", ", ".join(f"{name} {tuple(shape)}" for name, shape in result["shapes"].items())),
+        ("arrays", ", ".join(f"{name} {tuple(shape)}" for name, shape in result["shapes"].items() if shape)),
     ]
     if result["batch_shape"]:
         rows.insert(0, ("batch of problems", " × ".join(map(str, result["batch_shape"]))))

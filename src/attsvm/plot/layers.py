@@ -52,7 +52,7 @@ def stack_run(
     check_kind("stack", stack, Stack, "attsvm.Stack(problem, layers)")
     assert stack is not None
     if run.batch_shape:
-        raise ProblemError("run: expected one without batch axes; index run and problem, as in run[0] and problem[0]")
+        raise ProblemError("run: expected one without batch axes; index it, as in run[0], if the stack has one problem")
     number = stack.problem.tokens.shape[-3]
     shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
     layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]

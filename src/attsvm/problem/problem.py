@@ -267,7 +267,7 @@ class Problem(Displayed):
         if self.num_heads is not None:
             raise ProblemError(
                 f"num_heads: expected None, because the loss is that of the sum over all heads, got {self.num_heads}; "
-                "problem[..., h] is the problem of head h alone"
+                f"problem[{':, ' * len(self.model_shape)}h] is the problem of head h alone"
             )
 
     @cached_property

@@ -252,6 +252,8 @@ _NORMAL = 1.96
 
 def _distinct(problem: Problem, norms: Iterable[str | float | Norm]) -> list[Norm]:
     """The Frobenius norm and the other norms, each once; of a prompt, several norms of matrices are the same norm."""
+    if isinstance(norms, str):
+        raise ProblemError(f"norms: expected a list of norms, got {norms!r}")
     parsed = [parse_norm(norm) for norm in norms]
     return list(dict.fromkeys([DEFAULT, *(norm if problem.has_queries else norm.of_vectors for norm in parsed)]))
 
@@ -271,5 +273,5 @@ def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray
     else:
         said = "no norm is better than frobenius here"
     if soft.any():
-        said += f"; {soft.sum()} of {len(soft)} sequences count by soft margins, since the other ones have no Att-SVM"
+        said += f"; soft margins decide for {soft.sum()} of {len(soft)} sequences, whose other folds have no Att-SVM"
     return said + "."

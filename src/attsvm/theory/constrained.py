@@ -126,7 +126,8 @@ class ConstrainedLimit(Result):
         return reached
 
     def _summary(self) -> str:
-        return f"{self._batch_summary()}; R/V {self.ratio:.3g}, gap {self.gap:.1e}; {self.status}"
+        ratios = " ".join(f"{one:.3g}" for one in np.ravel(self.ratio))  # of each attention head
+        return f"{self._batch_summary()}; R/V {ratios}, gap {np.max(self.gap):.1e}; {self.status}"
 
     def _batch_summary(self) -> str:
         return f"{self.norm.name} ball"
@@ -161,7 +162,7 @@ def constrained_limit(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head, or one for each attention head.
+        With labels ±1 and a head, or one for each attention head; without ``key_groups``.
     radius, decay : float, or array of shape (*batch_shape,)
         Exactly one of the two: R, or λ = 1/R. For factors, those of K and Q: the radius of the product is R².
     norm : str, float or Norm

@@ -121,6 +121,8 @@ def setting_of(
     check_is_problem(problem)
     if problem.labels is None or problem.num_classes is not None or problem.head is None:
         raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got classes or none")
+    if problem.key_groups is not None:  # heads that share keys are not bounded one by one
+        raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
         expected = '"combined" or "factored"' if problem.has_queries else '"prompt", because there are no queries,'
         raise ProblemError(f"attention: expected {expected} got {attention!r}")

@@ -342,9 +342,15 @@ def _advice(run: Run, row: Row) -> str:
     advice = [f"take at least {row.num_steps[0]:,} steps"] if steps < row.num_steps[0] else []
     least, largest = row.logit_change
     if change is not None and change > 0 and not least <= change <= largest and isinstance(run.learning_rate, float):
-        factor = (largest if change > largest else least) / change
-        # the factors grow with the steps, so the change of a logit grows like the square of the rate
-        both = run.attention == "factored" and "relative" not in run.schedule
-        rate = run.learning_rate * (math.sqrt(factor) if both else factor)
-        advice.append(f"use a learning rate of about {rate:.1g} (it was {run.learning_rate:g})")
+        too_long = change > largest
+        was = f"(it was {run.learning_rate:g})"
+        if "relative" in run.schedule:
+            # the weights grow by a factor with each step, so that more steps also make them longer
+            if too_long or not advice:
+                advice.append(f"use a {'smaller' if too_long else 'larger'} learning rate {was}")
+        else:
+            factor = (largest if too_long else least) / change
+            # the factors grow with the steps, so the change of a logit grows like the square of the rate
+            rate = run.learning_rate * (math.sqrt(factor) if run.attention == "factored" else factor)
+            advice.append(f"use a learning rate of about {rate:.2g} {was}")
     return f"; {' and '.join(advice)}" if advice else ""

@@ -141,6 +141,8 @@ class CacheFamily(Family):
 
 def _pairs(entries: Mapping[Any, Any]) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys (n, heads, T, d_h) of each layer, in order."""
+    if not isinstance(entries, Mapping):
+        raise ProblemError(f"entries: expected pairs by the number of the layer, got {type(entries).__name__}")
     numbered = {int(number): pair for number, pair in entries.items() if isinstance(number, int | np.integer)}
     found = _of_hooks(entries) or numbered
     if not found:
