@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 import attsvm
 from attsvm.norms import parse_norm
@@ -50,6 +51,9 @@ def test_shares_are_those_of_cvxpy_for_folds_of_unequal_size(norm):
     at = found.norms.index(norm)
     assert np.array_equal(found.right[at], expected)
     assert found.share[at] == pytest.approx(expected.mean())
+    # Wilson's interval divides by n where the standard error divides by n - 1 = 13
+    wilson = binomtest(int(expected.sum()), 14).proportion_ci(method="wilson")
+    np.testing.assert_allclose([found.low[at], found.high[at]], wilson, atol=0.02)
     both = expected - found.right[0]
     assert found.gain[at] == pytest.approx(both.mean())
     assert found.gain_error[at] == pytest.approx(both.std(ddof=1) / np.sqrt(14))
@@ -129,6 +133,13 @@ def test_the_recommended_training_is_the_one_that_was_measured():
         training = trained_by(parse_norm(name), has_queries=True)
         run = attsvm.train(problem, attention=training.attention, optimizer=training.optimizer, steps=5000)
         assert attsvm.predict_direction(problem, run).standing == "measured", name
+
+
+def test_an_interval_has_a_length_where_no_sequence_is_right():
+    problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, queries=[[1.0], [1.0]])
+    wrong = attsvm.recommend(problem, [0, 1], [])  # of equal sequences, that select different tokens
+    assert wrong.share == 0
+    assert wrong.high == pytest.approx(binomtest(0, 2).proportion_ci(method="wilson").high, abs=1e-4)
 
 
 def test_a_recommendation_is_saved_and_shown(tmp_path):

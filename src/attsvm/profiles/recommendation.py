@@ -227,14 +227,15 @@ def recommend(
     totals = (right * active).sum(axis=2)
     share, error = _ratio(totals, counts)
     gain, gain_error = _ratio(totals - totals[0], counts)
+    low, high = _interval(share, error, int((counts > 0).sum()))
     best = int(np.argmax(share))
     better = gain[best] > gain_error[best]
     of_sequences = np.divide(totals, counts, out=np.full(totals.shape, np.nan), where=counts > 0)
     return Recommendation(
         Status.FINISHED,
         share,
-        np.maximum(share - _NORMAL * error, 0.0),
-        np.minimum(share + _NORMAL * error, 1.0),
+        low,
+        high,
         gain,
         gain_error,
         of_sequences,
@@ -263,6 +264,17 @@ def _ratio(totals: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
     number, ratio = len(counts), totals.sum(axis=1) / counts.sum()
     rest = totals - ratio[:, None] * counts
     return ratio, np.sqrt(number / (number - 1) * (rest**2).sum(axis=1)) / counts.sum()
+
+
+def _interval(share: np.ndarray, error: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share over this many sequences, with the standard error that was found.
+
+    Unlike share ± 1.96 error it has a length, too, where all sequences agree.
+    """
+    extra = _NORMAL**2 / number
+    centre = (share + extra / 2) / (1 + extra)
+    half = _NORMAL * np.sqrt(error**2 + extra / (4 * number)) / (1 + extra)
+    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
 def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray) -> str:
