@@ -51,6 +51,9 @@ def test_a_part_has_the_rows_asked_for():
     assert np.array_equal(part.tokens, problem.tokens[[3, 1]])
     assert np.array_equal(part.queries, problem.queries[[3, 1]])
     assert np.array_equal(part.head, problem.head)
+    shared = random_problem(5, 4, 3, seed=2, num_heads=4, key_groups=2)
+    part = sequences(shared, np.array([3, 1]))
+    assert (part.num_heads, part.key_groups) == (4, 2)
 
 
 @pytest.mark.parametrize(

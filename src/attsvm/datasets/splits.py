@@ -54,7 +54,8 @@ def label_names(classes: np.ndarray | None) -> tuple[str, str] | None:
 def sequences(problem: Problem, rows: np.ndarray) -> Problem:
     """The problem that consists of the sequences ``rows``, in that order, with the same head."""
     arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
-    return Problem(**{name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()})
+    chosen = {name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()}
+    return Problem(**chosen, num_heads=problem.num_heads, key_groups=problem.key_groups)
 
 
 def stack(problems: Iterable[Problem]) -> Problem:
