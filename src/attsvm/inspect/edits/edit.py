@@ -65,7 +65,7 @@ class Edit:
     is predicted exactly. The leads are sufficient for the probability, and not necessary. The smallest change is not
     the one that damages other text least, nor the one that generalises best: measure both by :meth:`report`.
 
-    When tokens are forgotten, the certificate is for the tokens in :attr:`targets` that replace them. With other
+    When tokens are forgotten, the certificate is for the tokens in ``targets`` that replace them. With other
     replacements a smaller change may exist, also where the status is ``infeasible``.
 
     Examples
