@@ -143,14 +143,7 @@ def test_what_does_not_fit_is_refused():
         ),
         (lambda: attsvm.train(problem, optimizer="bilinear_descent", steps=1), r"params: expected K \(\*heads"),
         (lambda: attsvm.theory.factor_ratio(problem, attsvm.train(problem, steps=1)), "problem: expected one without"),
-        (
-            lambda: attsvm.theory.constrained_limit(problem, radius=9.0, norm="sum over 2 groups of nuclear"),
-            "norm: expected a norm of one head",
-        ),
-        (
-            lambda: attsvm.theory.constrained_limit(problem, radius=9.0, attention="factored"),
-            'norm: expected "spectral" for factors with key_groups, got frobenius',
-        ),
+        (lambda: attsvm.theory.constrained_limit(problem, radius=9.0), "problem: expected one without key_groups"),
         (lambda: attsvm.Stack(problem, 2), "problem: expected one without key_groups"),
         (lambda: SumOfHeads(Nuclear(), num_groups=3).value(np.ones((H, 2, 2))), "num_groups: expected a divisor of 4"),
         (lambda: attsvm.solve_svm(problem, np.zeros((H, 3), int), "sum over 3 groups of nuclear"), "a divisor of 4"),

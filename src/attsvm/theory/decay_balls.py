@@ -10,7 +10,7 @@ from attsvm._utils.checks import as_array, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import check_weights
-from attsvm.norms import MaxOfHeads, Norm, Spectral, SumOfHeads, parse_norm
+from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
 from attsvm.norms.base import head_axes
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
@@ -130,8 +130,6 @@ def setting_of(
     name, radii = _radii(radius, decay)
     if attention == "factored":
         used, radii = induced_norm(used, problem.key_dim), radii**2
-        if problem.key_groups is not None and used != Spectral():
-            raise ProblemError(f'norm: expected "spectral" for factors with key_groups, got {parse_norm(norm).name}')
     elif not problem.has_queries:
         used = used.of_vectors
     if problem.num_heads is not None:
