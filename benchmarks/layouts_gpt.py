@@ -16,9 +16,10 @@ from torch import nn
 
 from attsvm.torch.spectral_descent import newton_schulz
 from cases import markdown
+from weight_decay_gpt import GPT, HALF, LENGTH, LETTERS, WIDTH
 
-LETTERS, HALF, WIDTH, HEADS, LAYERS, SEEDS = 12, 8, 32, 4, 2, 2
-LENGTH, M = 2 * HALF, WIDTH // HEADS
+HEADS, SEEDS = 4, 2
+M = WIDTH // HEADS
 RATE, BETA, EARLY = 0.018, 0.95, 150
 SPLITS = ("one matrix", "Q, K, V", "groups", "heads")
 
@@ -43,27 +44,6 @@ class Attention(nn.Module):
             self.logits = query @ key.mT / M**0.5
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return x + self.out(mixed.transpose(1, 2).flatten(-2))
-
-
-class GPT(nn.Module):
-    """Embeddings, blocks of attention and a two-layer network, and a linear output."""
-
-    def __init__(self, groups):
-        super().__init__()
-        self.letters, self.places = nn.Embedding(LETTERS, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.attention = nn.ModuleList(Attention(groups) for _ in range(LAYERS))
-        self.mlp = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
-            for _ in range(LAYERS)
-        )
-        self.out = nn.Linear(WIDTH, LETTERS)
-
-    def forward(self, text):
-        x = self.letters(text) + self.places.weight
-        for attention, mlp in zip(self.attention, self.mlp, strict=True):
-            x = attention(x)
-            x = x + mlp(x)
-        return self.out(x)
 
 
 def batch(size, generator):
@@ -95,7 +75,7 @@ def directions(momentum, rows):
 
 def trained(groups, split, steps, seed):
     torch.manual_seed(seed)
-    generator, model = torch.Generator().manual_seed(seed + 1), GPT(groups)
+    generator, model = torch.Generator().manual_seed(seed + 1), GPT(lambda: Attention(groups))
     own = [layer.qkv.weight for layer in model.attention]
     others = [weight for weight in model.parameters() if not any(weight is one for one in own)]
     adam = torch.optim.AdamW(others if split != "AdamW" else model.parameters(), lr=3e-3, weight_decay=0.0)

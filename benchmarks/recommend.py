@@ -51,7 +51,7 @@ def on_planted(kind, problems, first_seed):
         start = time.perf_counter()
         found = attsvm.recommend(problem, right[:SEQUENCES])
         seconds.append(time.perf_counter() - start)
-        chosen.append(FOR_MATRICES.index(found.norm))
+        chosen.append(FOR_MATRICES.index(found.verdict))
         logits = [
             np.einsum("ntd,de,ne->nt", tokens[SEQUENCES:], solved.direction, queries[SEQUENCES:])
             for name in FOR_MATRICES
@@ -90,9 +90,9 @@ def canvases(seed):
     shares = [
         (data.test.tokens @ attsvm.solve_svm(data.train, data.train_places, norm=norm).direction).argmax(axis=1)
         == data.test_places
-        for norm in (found.norm, "frobenius")
+        for norm in (found.verdict, "frobenius")
     ]
-    return found.norm, shares[0].mean(), shares[1].mean()
+    return found.verdict, shares[0].mean(), shares[1].mean()
 
 
 def bags_of_rows(table, positive, seed, number=240, size=6):
@@ -136,9 +136,9 @@ def on_bags(make, seed):
         attsvm.AttentionClassifier(norm=norm, random_state=seed)
         .fit(train.tokens, train.labels)
         .score(test.tokens, test.labels)
-        for norm in (found.norm, "frobenius")
+        for norm in (found.verdict, "frobenius")
     ]
-    return found.norm, *accuracy
+    return found.verdict, *accuracy
 
 
 def table_of_real(seeds, imdb_folder):

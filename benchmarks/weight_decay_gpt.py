@@ -43,10 +43,10 @@ class Attention(nn.Module):
 class GPT(nn.Module):
     """Embeddings, blocks of attention and a two-layer network, and a linear output."""
 
-    def __init__(self):
+    def __init__(self, attention=Attention):
         super().__init__()
         self.letters, self.places = nn.Embedding(LETTERS, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.attention = nn.ModuleList(Attention() for _ in range(LAYERS))
+        self.attention = nn.ModuleList(attention() for _ in range(LAYERS))
         self.mlp = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
             for _ in range(LAYERS)

@@ -23,7 +23,7 @@ from attsvm.cli.app import app  # noqa: E402
 from attsvm.cli.exits import exit_status  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 from attsvm.papers.experiments.blocks import Blocks  # noqa: E402
-from attsvm.papers.experiments.measurements import evenness, key_query_norms, weight_histograms  # noqa: E402
+from attsvm.papers.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
 from attsvm.papers.experiments.models import TextShape  # noqa: E402
 from attsvm.papers.experiments.pictures import load_pictures, varied  # noqa: E402
 from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer  # noqa: E402
@@ -210,6 +210,10 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
         (["mnist"], "task: expected imdb or cifar10, got 'mnist'"),
         (["imdb", "--preset", "huge"], "preset: expected one of paper-3"),
         (
+            ["imdb", "--preset", "tiny", "--optimizer", "lion"],
+            "optimizer: expected one of mirror-P with P > 1, sgd, adam, got 'lion'",
+        ),
+        (
             ["imdb", "--preset", "tiny", "--optimizer", "adam,adam"],
             "--optimizer: expected each name once, got 'adam,adam'",
         ),
@@ -223,6 +227,7 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
             ["imdb", "--preset", "tiny", "--data", "/nowhere", "--vocabulary", "/nowhere"],
             "no tokenizer.json or vocab.txt",
         ),
+        (["imdb", "--preset", "tiny", "--precision", "fp8"], "precision: expected 'float32' or 'bf16', got 'fp8'"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(arguments, message, tmp_path, vocabulary):
@@ -336,8 +341,9 @@ def test_variation_moves_and_flips_whole_pictures():
     assert len(made) > 30
 
 
-def test_sizes_of_weights_and_the_score_of_key_words_agree_with_their_formulas(vocabulary):
-    assert evenness(torch.tensor([[1.0, 0.0, 0.0, 0.0], [-3.0, 3.0, 0.0, 0.0]]), 4).tolist() == [0.25, 0.5]
+def test_measures_agree_with_their_formulas(vocabulary):
+    values = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [-3.0, 3.0, 0.0, 0.0]])
+    assert evenness(values, 4).tolist() == pytest.approx([1.0, 0.25, 0.5])
     torch.manual_seed(0)
     model = TextShape(Blocks(width=12, layers=2, heads=3, hidden=8), length=24, vocabulary=200).build()
     attention = model.blocks[1].attention
@@ -345,6 +351,9 @@ def test_sizes_of_weights_and_the_score_of_key_words_agree_with_their_formulas(v
     by_hand = [torch.linalg.norm(keys[4 * h : 4 * h + 4].T @ queries[4 * h : 4 * h + 4]) for h in range(3)]
     assert key_query_norms(model)[1] == pytest.approx(float(sum(by_hand) / 3))
     attention.query.weight.data.zero_()
+    texts = torch.randint(1, 200, (5, 9))
+    texts[0, 4:] = 0
+    assert attention_evenness(model, texts)["all"][1] == pytest.approx(1)
     # with no logits every token of a sentence gets the same, so the score is the share of key words
     found = read_sentences(model, load_tokenizer(str(vocabulary)), 24)
     assert found.score == pytest.approx(found.even)

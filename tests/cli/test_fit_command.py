@@ -283,6 +283,13 @@ def bad_file(tmp_path: Path, name: str) -> Path:
     np.savez(path, **arrays)
     if name == "truncated":
         path.write_bytes(path.read_bytes()[:700])
+    elif name == "text":
+        path.write_text("tokens, labels\n")
+    elif name == "folder":
+        path.unlink()
+        path.mkdir()
+    elif name == "pickled":
+        np.savez(path, tokens=np.array([{"a": 1}], dtype=object))
     return path
 
 
@@ -293,6 +300,9 @@ def bad_file(tmp_path: Path, name: str) -> Path:
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),
         ("truncated", "not a readable"),
+        ("folder", "bad.npz: expected a file, got a folder"),
+        ("text", "not a readable .npz archive .neither an archive nor an array"),
+        ("pickled", "bad.npz"),
     ],
 )
 def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said):
@@ -312,6 +322,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--classes", "3,3"], "two different digits"),
         (["digits", "--classes", "3,x"], "classes: expected two different digits, like 3,8, got '3,x'"),
         (["digit-patches", "--option", "patch=3"], "patch: expected 1, 2 or 4"),
+        (["digit-patches", "--option", "size=3"], "expected one of the options classes, patch, got 'size'"),
         (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
         (
             ["digit-patches", "--seeds", "2"],
@@ -321,6 +332,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
         (["reviews.csv"], r"got 'reviews.csv'; for labelled texts use attsvm fit-text, .*\(table, labels, bag=...\)"),
         (["mine"], "got 'mine'; did you mean mine.npz\\?"),
+        (["no_such_module:Source"], "source: 'no_such_module:Source' cannot be imported"),
         (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
     ],
 )

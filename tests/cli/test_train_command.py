@@ -109,8 +109,17 @@ def test_mini_batches_and_tolerances(train):
     [
         (["absent.npz"], "absent.npz: no such file"),
         (["problem.npz", "--p", "2"], "p: not an option of normalized_gradient_descent"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent, got none"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
+        (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
+        (
+            ["problem.npz", "--optimizer", "adam", "--option", "relative=true"],
+            "relative: not an option of adam; its options are learning_rate",
+        ),
         (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),
         (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "learning_rate: .*positive.*-1"),
+        (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
+        (["problem.npz", "--optimizer", "sgd"], "optimizer: expected one of .*got 'sgd'"),
         (["problem.npz", "--growth", "-1"], "--growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),
     ],

@@ -65,7 +65,7 @@ def test_the_norm_of_planted_weights_is_found_in_most_problems(kind, norm):
     for seed in range(6):
         tokens, queries, selected = planted(kind, seed=seed)
         found.append(
-            attsvm.recommend(attsvm.Problem(tokens, queries=queries), selected, ["l1", "nuclear", "linf"]).norm
+            attsvm.recommend(attsvm.Problem(tokens, queries=queries), selected, ["l1", "nuclear", "linf"]).verdict
         )
     assert found.count(norm) >= 4, found
     assert "linf" not in found
@@ -83,6 +83,31 @@ def test_masked_tokens_and_padded_queries_count_for_nothing():
     assert found.reason == alone.reason
 
 
+class Frame(attsvm.norms.Norm):
+    """ℓ1 as a norm of one's own, which no name stands for."""
+
+    name = "frame"
+    dual = attsvm.norms.Lp(np.inf)
+
+    def value(self, x, axes=2):
+        return float(np.abs(x).sum())
+
+    def prox(self, x, step):
+        return np.sign(x) * np.maximum(np.abs(x) - step, 0.0)
+
+    def steepest(self, g):
+        return np.where(np.arange(g.size).reshape(g.shape) == np.abs(g).argmax(), np.sign(g), 0.0)
+
+
+def test_a_norm_of_ones_own_is_recommended_and_saved(tmp_path):
+    tokens, queries, selected = planted("sparse", seed=1)
+    found = attsvm.recommend(attsvm.Problem(tokens, queries=queries), selected, [Frame()])
+    assert found.verdict == "frame"
+    assert found.optimizer.norm.name == "frame"
+    found.save(tmp_path / "found.npz")
+    assert isinstance(attsvm.Recommendation.load(tmp_path / "found.npz").norm, attsvm.norms.Norm)
+
+
 def test_sequences_without_an_att_svm_count_by_the_soft_margin_for_every_norm():
     rng = np.random.default_rng(0)
     problem = attsvm.Problem(rng.standard_normal((30, 4, 2)), queries=rng.standard_normal((30, 2)))
@@ -90,7 +115,7 @@ def test_sequences_without_an_att_svm_count_by_the_soft_margin_for_every_norm():
     found = attsvm.recommend(problem, selected, ["nuclear", "l1"])
     assert found.soft.all()
     assert (found.right == found.right[0]).all()
-    assert found.norm == "frobenius"
+    assert found.verdict == "frobenius"
     assert "no Att-SVM" in found.reason
     with pytest.raises(attsvm.ProblemError, match="soft margins need single tokens"):
         attsvm.recommend(problem, np.arange(4) < 1 + (selected % 2)[:, None], ["l1"])

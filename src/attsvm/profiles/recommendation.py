@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, parse_norm
+from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
 from attsvm.optimizers import Optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.profiles.cross_validation import accuracies, right_queries
@@ -48,8 +48,10 @@ class Recommendation(Result):
         margin in the Frobenius norm.
     norms : tuple of str
         Their names; the Frobenius norm is the first.
-    norm : str
-        The norm with the largest share if its gain is more than one standard error, otherwise ``"frobenius"``.
+    norm : Norm
+        The norm with the largest share if its gain is more than one standard error, otherwise the Frobenius norm.
+    verdict : str
+        Its name.
     reason : str
         The answer in a sentence.
     has_queries : bool
@@ -79,14 +81,15 @@ class Recommendation(Result):
     right: np.ndarray = per_trial()
     soft: np.ndarray = per_trial()
     norms: tuple[str, ...] = shared(read=tuple)
-    norm: str = shared()
+    norm: Norm = shared(write=written_norm, read=read_norm)
+    verdict: str = shared()
     reason: str = shared()
     has_queries: bool = shared()
 
     @property
     def training(self) -> Training:
-        """What to train, so that attention converges to the Att-SVM of the recommended norm."""
-        return trained_by(parse_norm(self.norm), self.has_queries)
+        """What to train towards the Att-SVM of the recommended norm."""
+        return trained_by(self.norm, self.has_queries)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -120,7 +123,7 @@ class Recommendation(Result):
         return "\n".join([*lines, self.reason])
 
     def _summary(self) -> str:
-        return f"{self.norm}; {self.share[self.norms.index(self.norm)]:.3f} right"
+        return f"{self.verdict}; {self.share[self.norms.index(self.verdict)]:.3f} right"
 
     def _dimensions(self) -> dict[str, tuple[str, ...]]:
         numbers = dict.fromkeys(_NUMBERS, ("norm_name",))
@@ -196,7 +199,7 @@ def recommend(
     >>> selected = np.einsum("ntd,de,ne->nt", tokens, planted, queries).argmax(1)
     >>> problem = attsvm.Problem(tokens, queries=queries)
     >>> found = attsvm.recommend(problem, selected)
-    >>> found.norm, found.attention
+    >>> found.verdict, found.attention
     ('nuclear', 'factored')
 
     Once the problem has labels and a head, ``attsvm.train(problem, attention=found.attention,
@@ -230,6 +233,7 @@ def recommend(
     low, high = _interval(share, error, int((counts > 0).sum()))
     best = int(np.argmax(share))
     better = gain[best] > gain_error[best]
+    chosen = used[best] if better else DEFAULT
     of_sequences = np.divide(totals, counts, out=np.full(totals.shape, np.nan), where=counts > 0)
     return Recommendation(
         Status.FINISHED,
@@ -241,7 +245,8 @@ def recommend(
         of_sequences,
         soft,
         norms=names,
-        norm=names[best] if better else names[0],
+        norm=chosen,
+        verdict=chosen.name,
         reason=_reason(names[best], gain[best], gain_error[best], better, soft),
         has_queries=problem.has_queries,
     )

@@ -1,4 +1,4 @@
-"""Which optimizer converges to the Att-SVM of a norm, by the table of what was measured."""
+"""Which training to take for the Att-SVM of a norm, by the table of what was measured."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """What to train so that attention converges to the Att-SVM of a norm.
+    """What to train towards the Att-SVM of a norm, and how near such runs were measured to come.
 
     Attributes
     ----------

@@ -8,7 +8,7 @@ import torch
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.blocks import Blocks
 from attsvm.papers.experiments.models import PictureShape, TextShape
-from attsvm.papers.experiments.tasks import find_task
+from attsvm.papers.experiments.tasks import TASKS, find_task
 
 BLOCKS = Blocks(width=12, layers=3, heads=3, hidden=20, dropout=0.3)
 
@@ -56,6 +56,26 @@ def test_padding_changes_nothing():
     short = model(texts[1:2, :4])
     assert torch.allclose(model(texts)[1:2], short, atol=1e-6)
     assert all((attention[1, :, :, 4:] == 0).all() for attention in model.attention_maps(texts))
+
+
+def test_presets_have_the_papers_sizes():
+    for name, depth in (("paper-3", 3), ("paper-4", 4), ("paper-6", 6)):
+        of_text = find_task("imdb").preset(name)
+        blocks = of_text.shape.blocks
+        assert (blocks.layers, blocks.heads, blocks.width, blocks.dropout) == (depth, depth, 384, 0.2)
+        assert (of_text.shape.length, of_text.batch, of_text.reduction, of_text.stop_at) == (512, 100, "sum", 0.995)
+        assert not blocks.bias
+    of_pictures = find_task("cifar10").preset("paper")
+    blocks = of_pictures.shape.blocks
+    assert (blocks.layers, blocks.heads, blocks.width) == (6, 8, 512)
+    assert (of_pictures.shape.size, of_pictures.shape.patch, of_pictures.epochs) == (48, 4, 1000)
+    assert [
+        name for name, _ in find_task("imdb").preset("tiny").shape.build().named_parameters() if name.endswith("bias")
+    ] == []
+    assert {name: set(task.presets) for name, task in TASKS.items()} == {
+        "imdb": {"paper-3", "paper-4", "paper-6", "paper-3-third", "small", "tiny"},
+        "cifar10": {"paper", "vit-sparsity", "vit-sparsity-small", "small", "tiny"},
+    }
 
 
 def test_a_third_of_the_paper_has_as_many_steps_an_epoch():
