@@ -9,7 +9,7 @@ MINUTES ?= 60
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground test test-fast test-long soak check schemas docs demo reproduce benchmarks dist clean
+.PHONY: install develop playground check-playground paper test test-fast test-long soak check schemas docs demo reproduce benchmarks dist clean
 
 install: $(VENV)/installed
 
@@ -67,6 +67,9 @@ schemas: develop  ## docs/schemas, from the fields in attsvm/pages/schemas
 
 docs: develop  ## the site; open docs/_build/html/index.html
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
+
+paper: develop  ## a report of eight pages, build/paper/attsvm.pdf; FRESH=1 measures its figures again, half an hour
+	$(BIN)/python docs/paper/build.py $(if $(FRESH),--fresh)
 
 benchmarks: develop
 	$(BIN)/python benchmarks/training.py
