@@ -150,7 +150,7 @@ def show(at):
 def disturbed(seed):
     grid = {"num_sequences": [3, 6], "dim": [4, 8]}
     fixed = {"num_tokens": 5, "steps": 3000, "record": 5}
-    return Definition(grid, ["kind", "loss", "decision_step"], 256, fixed=fixed, seed=seed, budget=12_000, block=32)
+    return Definition(grid, ["kind", "loss", "decision_step"], 256, fixed=fixed, seed=seed, block=32)
 
 
 def client(store, seed, scheduler):

@@ -38,12 +38,6 @@ MOST_SOLVED = 100
 SLICE = 64
 """Trials of a slice of training. All batches are multiples of it, so one program is compiled for each dimension."""
 
-PADDED_DIMS = (10,)
-"""The dimension that problems of fewer ones are trained in, with zeros in the further coordinates.
-
-Training 500 runs takes 0.5 s of CPU time in 10 dimensions, and 2 to 7 s in 20. Compiling a program takes 2 s.
-"""
-
 
 @dataclass(frozen=True)
 class KindAfterMore(KindOfConvergence):
@@ -82,7 +76,6 @@ def _shares(attention: str, n: int, T: int, sizes: Sizes, self_attention: bool) 
         "steps": sizes["steps"],
         "record": 1,
         "svm.norm": NORMS[attention],
-        "pad_to": PADDED_DIMS,
     }
     definition = READY["phase-global"].changed(
         grid={"dim": sizes["dims"]},
@@ -90,7 +83,6 @@ def _shares(attention: str, n: int, T: int, sizes: Sizes, self_attention: bool) 
         measures=[KindAfterMore(sizes["further_steps"]) if combined else "kind"],
         trials=sizes["runs"],
         seed=sizes["seed"],
-        budget=0,
         block=-(-sizes["runs"] // SLICE) * SLICE,
     )
     found = measured(definition)
@@ -116,8 +108,8 @@ def _astray(sizes: Sizes, found: Arrays) -> tuple[np.ndarray, np.ndarray]:
 class Kinds(CrossAndSelf):
     """Kinds of convergence against the dimension.
 
-    Half of the time is compilation, of a program for each n, T, parametrisation and dimension of
-    :data:`PADDED_DIMS`. The runs of self-attention have shapes of cross-attention and take no further program.
+    Most of the time is compilation, of a program for each n, T, d and parametrisation. The runs of self-attention have
+    shapes of cross-attention and take no further program.
 
     The quick run has two dimensions, and 128 runs of each. At most one run in 50 may end at no local optimum, so with
     fewer than 50 runs a single one would decide; 128 are two slices of the full run.
