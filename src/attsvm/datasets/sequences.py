@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.tables import Bags, StoredTable, frame_of, is_stored, is_table, numbers, shown
+from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
@@ -82,7 +82,7 @@ class Sequences:
 
         Parameters
         ----------
-        arrays : iterable of n arrays, shape (T_i, d), or of n tables with the same columns
+        arrays : iterable of n arrays, shape (T_i, d)
 
         Returns
         -------
@@ -94,16 +94,9 @@ class Sequences:
         ProblemError
             If there are none, or one is not a real matrix with as many columns as the others.
         """
-        arrays, columns = list(arrays), None
-        if arrays and all(map(is_table, arrays)):
-            frames = [frame_of(table) for table in arrays]
-            columns = tuple(frames[0].columns)
-            for i, frame in enumerate(frames):
-                if set(frame.columns) != set(columns):
-                    raise ProblemError(
-                        f"X: expected the columns {shown(columns)} in each table, got others at index {i}"
-                    )
-            arrays = [numbers(frame, columns) for frame in frames]
+        arrays = list(arrays)
+        if any(map(is_table, arrays)):  # their columns may be in different orders
+            raise ProblemError("X: expected arrays, got tables; write one table with bag=, or Sequences.from_table")
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
             raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
@@ -117,7 +110,7 @@ class Sequences:
                 )
         table = np.concatenate(filled) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
-        return cls(table, np.arange(len(table)), offsets, columns if table.size else None)
+        return cls(table, np.arange(len(table)), offsets)
 
     @classmethod
     def from_padded(cls, tokens: Any, mask: Any = None) -> "Sequences":

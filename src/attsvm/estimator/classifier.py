@@ -98,44 +98,41 @@ class AttentionClassifier(SequenceClassifier):
         earlier = {steps: network.model(found, coordinates) for steps, found in self._path.items() if steps < kept}
         return {**earlier, kept: self._model}
 
-    def attention(self, X: Any, *, mask: Any = None) -> Any:
+    def attention(self, X: Any) -> Any:
         """The attention of each token; it sums to 1 in each sequence.
 
         Returns
         -------
-        list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``, like its ids
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``, like its ids
 
         See Also
         --------
         attsvm.AttentionClassifier.selected
         """
-        given, output = self._forward(X, mask)
+        given, output = self._forward(X)
         return given.restore(output.attention)
 
-    def selected(self, X: Any, *, mask: Any = None) -> Any:
+    def selected(self, X: Any) -> Any:
         """Position of the token with the largest attention in each sequence, shape (n,); the first one on ties.
 
         See Also
         --------
         attsvm.AttentionClassifier.attention
         """
-        given, output = self._forward(X, mask)
-        return given.labelled(given.positions(output.selected))
+        given, output = self._forward(X)
+        return given.labelled(output.selected)
 
-    def margin_report(
-        self, X: Any = None, *, mask: Any = None, slack: float | None = None, max_sequences: int = 200
-    ) -> MarginReport:
+    def margin_report(self, X: Any = None, *, slack: float | None = None) -> MarginReport:
         """The Att-SVM of the tokens that the prompt selects, and how close the prompt is to it.
 
         Parameters
         ----------
-        X, mask
-            As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
+        X
+            As for :meth:`fit`; of more than 200 sequences, 200 are drawn with ``random_state``. By default the 200
+            training sequences (or fewer) that a fit keeps.
         slack : float, optional
             C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
             infeasible.
-        max_sequences : int
-            If there are more sequences, this many are drawn with ``random_state``.
 
         Returns
         -------
@@ -153,7 +150,7 @@ class AttentionClassifier(SequenceClassifier):
         >>> classifier.margin_report().separable
         True
         """
-        return self._margins("p", ..., X, mask, slack, max_sequences)
+        return self._margins("p", ..., X, slack)
 
     def _network(self) -> PromptAttention:
         return PromptAttention()
@@ -171,6 +168,6 @@ class AttentionClassifier(SequenceClassifier):
     def _model(self) -> Model:
         return Model(self.prompt_, self.head_, self.intercept_)
 
-    def _forward(self, X: Any, mask: Any) -> tuple[Given, Output]:
-        given = self._read(X, mask)
+    def _forward(self, X: Any) -> tuple[Given, Output]:
+        given = self._read(X)
         return given, forward(self._model, self._mapped(given))

@@ -28,14 +28,10 @@ LEARNING_RATES = {name: rate for name, (rate, _) in NAMED.items()}
 """Default learning rate of each optimizer."""
 
 _AT_LEAST_ONE: tuple[Any, Callable[[Any], bool], str] = (Integral, lambda x: x >= 1, "an integer >= 1")
-_AT_LEAST_ZERO: tuple[Any, Callable[[Any], bool], str] = (Real, lambda x: 0 <= x < np.inf, "a number >= 0")
 _EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "alpha": _AT_LEAST_ZERO,
+    "alpha": (Real, lambda x: 0 <= x < np.inf, "a number >= 0"),
     "batch_size": _AT_LEAST_ONE,
     "max_steps": _AT_LEAST_ONE,
-    "validation_fraction": (Real, lambda x: 0 < x < 1, "a number between 0 and 1"),
-    "n_iter_no_change": _AT_LEAST_ONE,
-    "tol": _AT_LEAST_ZERO,
     "p": (Real, lambda x: 1 < x < np.inf, "a number above 1"),
     "scale": ((str, type(None)), lambda x: x in (None, "columns", "common"), "'columns', 'common' or None"),
 }
@@ -50,11 +46,8 @@ class Settings:
     alpha: float
     batch_size: int
     max_steps: int
-    tol: float
-    n_iter_no_change: int
     device: jax.Device
     callback: Callback | None = None
-    verbose: bool = False
 
 
 def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
@@ -74,11 +67,8 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         alpha=float(estimator.alpha),
         batch_size=int(estimator.batch_size),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
-        tol=float(estimator.tol),
-        n_iter_no_change=int(estimator.n_iter_no_change),
         device=find_device(estimator.device),
         callback=callback,
-        verbose=bool(estimator.verbose),
     )
 
 
