@@ -10,7 +10,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.pages.words import number
 from attsvm.papers.drawing import legend_over, set_axes, shape_lines
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
@@ -165,19 +165,16 @@ class Kinds(CrossAndSelf):
         found: Arrays = {}
 
         def support(name: str, norm: str, dims: list[int], problems: int, block: int | None = None) -> np.ndarray:
-            each = [
-                piece(f"{name}-n{n}-T{T}", _all_support, norm, n, T, dims, problems, seed, self_attention, block)
-                for n, T in shapes
-            ]
-            return np.stack([arrays["all_support"] for arrays in each])
+            further = dims, problems, seed, self_attention, block
+            found = stacked(piece(f"{name}-n{n}-T{T}", _all_support, norm, n, T, *further) for n, T in shapes)
+            return found["all_support"]
 
         for attention, norm in NORMS.items():
-            parts = [
+            of_shapes = stacked(
                 piece(f"{attention}-n{n}-T{T}", _shares, attention, n, T, dict(sizes), self_attention)
                 for n, T in shapes
-            ]
-            for key in parts[0]:
-                found[f"{key} {attention}"] = np.stack([part[key] for part in parts])
+            )
+            found |= joined({attention: of_shapes})
             solved = min(sizes["runs"], MOST_SOLVED)
             found[f"all_support {attention}"] = support(f"support-{attention}", norm, dims, solved)
         # a few at a time: weights of high dimensions are large
