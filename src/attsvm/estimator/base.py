@@ -378,12 +378,12 @@ class SequenceClassifier(Learned):
             raise ProblemError(f"class_: expected one of the classes {listed(self.classes_)}{hint}, got {class_!r}")
         return int(np.argmax(self._order == name))
 
-    def _margins(self, name: str, at: Any, X: Any, slack: float | None) -> MarginReport:
+    def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
         self._warn_of_chance()
         sequences = self._sample if X is None else self._mapped(self._read(X))
-        sequences = sample_of(sequences, check_random_state(self.random_state))
+        sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).norm, slack)
 

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.inputs import Given
-from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.margins import SAMPLE, MarginReport
 from attsvm.estimator.prompt import Model, Output, PromptAttention, forward, token_products
 from attsvm.estimator.shared_documentation import document
 
@@ -122,17 +122,18 @@ class AttentionClassifier(SequenceClassifier):
         given, output = self._forward(X)
         return given.labelled(output.selected)
 
-    def margin_report(self, X: Any = None, *, slack: float | None = None) -> MarginReport:
+    def margin_report(self, X: Any = None, *, slack: float | None = None, max_sequences: int = SAMPLE) -> MarginReport:
         """The Att-SVM of the tokens that the prompt selects, and how close the prompt is to it.
 
         Parameters
         ----------
         X
-            As for :meth:`fit`; of more than 200 sequences, 200 are drawn with ``random_state``. By default the 200
-            training sequences (or fewer) that a fit keeps.
+            As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
         slack : float, optional
             C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
             infeasible.
+        max_sequences : int
+            If there are more sequences, this many are drawn with ``random_state``.
 
         Returns
         -------
@@ -150,7 +151,7 @@ class AttentionClassifier(SequenceClassifier):
         >>> classifier.margin_report().separable
         True
         """
-        return self._margins("p", ..., X, slack)
+        return self._margins("p", ..., X, slack, max_sequences)
 
     def _network(self) -> PromptAttention:
         return PromptAttention()

@@ -12,7 +12,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
-from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.margins import SAMPLE, MarginReport
 from attsvm.estimator.shared_documentation import document
 
 
@@ -100,12 +100,13 @@ class DetectorClassifier(SequenceClassifier):
         detector: int | None = None,
         class_: Any = None,
         slack: float | None = None,
+        max_sequences: int = SAMPLE,
     ) -> MarginReport:
         """The Att-SVM of the tokens that a detector selects, and how close the detector is to it.
 
         Parameters
         ----------
-        X, slack
+        X, slack, max_sequences
             As for :meth:`attsvm.AttentionClassifier.margin_report`.
         detector : int, optional
             By default the one with the largest weight.
@@ -141,7 +142,7 @@ class DetectorClassifier(SequenceClassifier):
         if detector is None:
             detector = int(np.argmax(self.weights_[row]))
         detector = check_integer("detector", detector, 0, self.weights_.shape[1] - 1)
-        return self._margins("P", (row, detector), X, slack)
+        return self._margins("P", (row, detector), X, slack, max_sequences)
 
     def _find_positive(self, classes: np.ndarray) -> Any:
         positive = super()._find_positive(classes)

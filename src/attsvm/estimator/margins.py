@@ -15,7 +15,7 @@ from attsvm.results import Batched, Status, per_trial, unsaved
 from attsvm.svm import Solution, solve_svm
 
 SAMPLE = 200
-"""Sequences of a report, and training sequences that a fit keeps; each of their tokens is a constraint."""
+"""Training sequences that a fit keeps; each of their tokens is a constraint."""
 
 SLACK = 1.0
 """C of the soft margin if no prompt keeps the selection."""
@@ -102,10 +102,10 @@ class MarginReport(Batched):
         )
 
 
-def sample_of(sequences: Sequences, generator: np.random.RandomState) -> Sequences:
-    """At most :data:`SAMPLE` of the sequences, with a table of their own tokens only."""
-    if len(sequences) > SAMPLE:
-        sequences = sequences[np.sort(generator.choice(len(sequences), SAMPLE, replace=False))]
+def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int = SAMPLE) -> Sequences:
+    """At most ``size`` of the sequences, with a table of their own tokens only."""
+    if len(sequences) > size:
+        sequences = sequences[np.sort(generator.choice(len(sequences), size, replace=False))]
     rows, ids = np.unique(sequences.ids, return_inverse=True)
     return Sequences(sequences.table[rows], ids, sequences.offsets)
 

@@ -206,7 +206,7 @@ class Store:
         *cell, trials = _place(array, task)
         own_axes = array.ndim - len(cell) - 1
         key = array.metadata.encode_chunk_key((*cell, trials.start // array.chunks[len(cell)], *(0,) * own_axes))
-        return Path(self.given) / DATA / array.basename / str(key)
+        return Path(self.given, DATA, array.basename, key)
 
     def identity(self) -> str:
         """The random id that it was created with."""
