@@ -1,6 +1,6 @@
 """Sequences of different lengths, stored as token numbers into one shared table of vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -221,6 +221,24 @@ class Sequences:
     def lengths(self) -> Int[np.ndarray, " n"]:
         """Number of tokens T_i of each sequence."""
         return np.diff(self.offsets)
+
+    def map_vectors(
+        self, function: Callable[[Float[np.ndarray, "r d"]], np.ndarray]
+    ) -> tuple[np.ndarray, Int[np.ndarray, " N"]]:
+        """A function of the vectors that occur, (V', ...), and which of them each token has, (N,).
+
+        ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and
+        :data:`ROWS_AT_ONCE` at a time, because the table may be on disk.
+        """
+        used = np.zeros(len(self.table), dtype=bool)
+        used[self.ids] = True
+        rows, values = np.flatnonzero(used), []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            block = rows[start : start + ROWS_AT_ONCE]
+            span = slice(block[0], block[-1] + 1)
+            # a slice makes no copy
+            values.append(function(self.table[span if span.stop - span.start == len(block) else block]))
+        return np.concatenate(values), (np.cumsum(used) - 1)[self.ids]
 
     @property
     def dim(self) -> int:

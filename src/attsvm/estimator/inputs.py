@@ -8,7 +8,7 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
+from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
 
@@ -207,21 +207,12 @@ def check_finite(argument: str, given: Given, columns: Any = None) -> None:
     Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.
     """
     sequences = given.sequences
-    table, ids = sequences.table, sequences.ids
-    wrong = np.zeros(len(table), dtype=bool)
-    wrong[ids] = True
-    rows = np.flatnonzero(wrong)
-    # in blocks, because the table may be on disk
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        span = slice(block[0], block[-1] + 1)
-        # a slice makes no copy
-        wrong[block] = ~np.isfinite(table[span if span.stop - span.start == len(block) else block]).all(axis=1)
-    of_tokens = wrong[ids]
-    if not of_tokens.any():
+    of_vectors, ids = sequences.map_vectors(lambda vectors: np.isfinite(vectors).all(axis=1))
+    finite = of_vectors[ids]
+    if finite.all():
         return
-    token = int(np.argmax(of_tokens))
-    entries = table[ids[token : token + 1]][0]
+    token = int(np.argmin(finite))
+    entries = sequences.table[sequences.ids[token : token + 1]][0]
     entry = int(np.argmin(np.isfinite(entries)))
     number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
     row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
