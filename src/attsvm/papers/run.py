@@ -92,8 +92,9 @@ class Outcome:
 
     @property
     def standing(self) -> str:
-        """The verdict in words. A run of other than the full sizes does not show that a claim holds."""
-        return standing_words(self.verdict.standing, self.kind)
+        """The verdict in words. A criterion is met or not; a claim is judged at full size."""
+        standing = self.verdict.standing
+        return standing.value if self.kind is SizeKind.FULL else f"{self.kind.prefix}: {_CRITERION[standing]}"
 
     @property
     def command(self) -> str:
@@ -105,11 +106,6 @@ class Outcome:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def standing_words(standing: Standing, kind: SizeKind) -> str:
-    """How the page and the terminal put a verdict. A criterion is met or not; a claim is judged at full size."""
-    return standing.value if kind is SizeKind.FULL else f"{kind.prefix}: {_CRITERION[standing]}"
 
 
 _CRITERION = {
