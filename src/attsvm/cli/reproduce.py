@@ -104,13 +104,8 @@ def reproduce(
     with atomic_write(out / "index.html") as stream:
         stream.write(page(claims, command).encode())
     if json:
-        print(
-            dumps(
-                FiguresResult.fill(
-                    {"figures": {one.outcome.figure.name: one.numbers for one in claims}}, command=command
-                )
-            )
-        )
+        numbers = {one.outcome.figure.name: one.numbers for one in claims}
+        print(dumps(FiguresResult.fill({"figures": numbers}, command=command)))
     finish(out, "index.html, figures and numbers")
 
 
