@@ -74,7 +74,7 @@ def reproduce(
     from attsvm.pages.plain import dumps
     from attsvm.pages.schemas.papers import FigureListResult, FiguresResult
     from attsvm.papers.page import page
-    from attsvm.papers.run import chosen, claim
+    from attsvm.papers.run import chosen, prepare
     from attsvm.papers.several import run_several
     from attsvm.papers.sizes import sizes_of
 
@@ -93,7 +93,7 @@ def reproduce(
     for figure in figures.values():
         sizes_of(figure, quick, sizes)
     find_device(device)
-    claim(out, figures.values())
+    prepare(out, figures.values())
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
     claims: list[Claim] = []
     with progress("figures") as callback:

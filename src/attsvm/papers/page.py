@@ -11,9 +11,10 @@ from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.pages.figure import svg_element
 from attsvm.pages.page import Page, Part
+from attsvm.pages.schemas.papers import ReproduceResult
 from attsvm.pages.words import listed
 from attsvm.papers.figure import Standing
-from attsvm.papers.run import Outcome, as_numbers
+from attsvm.papers.run import Outcome
 from attsvm.papers.sizes import SizeKind
 
 _LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
@@ -57,7 +58,7 @@ def shown(outcome: Outcome, command: str) -> Claim:
     """What the page shows of an outcome. ``command``: the command that was run."""
     figure = outcome.figure
     drawing = svg_element(outcome.drawing, figure.name, figure.title)
-    return Claim(replace(outcome, drawing=Drawing()), drawing, as_numbers(outcome, command))
+    return Claim(replace(outcome, drawing=Drawing()), drawing, ReproduceResult.fill(outcome, command=command))
 
 
 def page(claims: Sequence[Claim], command: str) -> str:
