@@ -16,14 +16,14 @@ from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.tables import is_table
+from attsvm.datasets.tables import is_table, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import State, begin, epoch, start, train
 from attsvm.estimator.inputs import Given, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
+from attsvm.estimator.task import Tally, Task, find_positive, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 
 HELD_OUT = 0.1
@@ -130,7 +130,7 @@ class SequenceClassifier(Learned):
         classes = np.unique(labels)
         positive = self._find_positive(classes)
         if continues and not np.array_equal(classes, self.classes_):
-            raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
+            raise ProblemError(f"y: expected classes {shown(self.classes_)} with warm_start, got {shown(classes)}")
         if continues and positive != self.positive_:
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
@@ -205,9 +205,7 @@ class SequenceClassifier(Learned):
             found = np.unique(labels if classes is None else classes)
             self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ProblemError(
-                f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
-            )
+            raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
         before = Tally.empty(self._order) if first else self._tally
@@ -375,7 +373,7 @@ class SequenceClassifier(Learned):
         name = self.positive_ if class_ is None else class_
         if name is None or name not in self.classes_.tolist():
             hint = ", or positive= in the fit" * (name is None and len(self.classes_) == 2)
-            raise ProblemError(f"class_: expected one of the classes {listed(self.classes_)}{hint}, got {class_!r}")
+            raise ProblemError(f"class_: expected one of the classes {shown(self.classes_)}{hint}, got {class_!r}")
         return int(np.argmax(self._order == name))
 
     def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
