@@ -119,7 +119,7 @@ class Kinds(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 4
     title = "Kinds of convergence against the dimension"
-    seconds = 105
+    seconds = 125
     claim = (
         "Gradient descent on W and on (K, Q) ends at a locally optimal selection, and more often at the global one "
         "in higher dimensions. (Top: shares of random problems, each with one random start. Bottom: share of "
