@@ -125,7 +125,7 @@ def million(store, trials):
     definition = Definition({"dim": [4]}, ["feasible"], trials, fixed=fixed, block=1000, name="phase-feasible")
     before = int(open_sweep(store).done.sum()) if Path(store).exists() else 0
     start = time.perf_counter()
-    found = attsvm.sweep(definition, store=store, callback=show if sys.stderr.isatty() else None)
+    found = attsvm.sweep(definition, store=store, progress=True)
     seconds = time.perf_counter() - start
     processes = (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)
     worker, own = (resource.getrusage(which).ru_maxrss / 2**20 for which in processes)
@@ -136,15 +136,6 @@ def million(store, trials):
     print({name: int((statuses == code).sum()) for code, name in enumerate(meanings)})
     rate = share((feasible == 1).sum(), (feasible >= 0).sum())
     print(f"feasible: {rate.value:.5f} [{rate.low:.5f}, {rate.high:.5f}] of {rate.trials:,} certified answers")
-
-
-def show(at):
-    left = "" if at.seconds_left is None else f", {at.seconds_left:,.0f} s left"
-    print(
-        f"\r{at.done:,} of {at.trials:,} trials, {at.rate:,.0f}/s{left}   ",
-        end="\n" * (at.done == at.trials),
-        file=sys.stderr,
-    )
 
 
 def disturbed(seed):

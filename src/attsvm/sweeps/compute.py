@@ -195,9 +195,7 @@ def check_values(definition: Definition) -> None:
 
 def _refused(definition: Definition, place: list[int]) -> str:
     """Why a cell cannot be computed; "" if nothing is known against it."""
-    cell = 0
-    for i, length in zip(place, definition.shape, strict=True):
-        cell = cell * length + i
+    cell = int(np.ravel_multi_index(place, definition.shape))
     arguments = definition.arguments(cell)
     try:
         generators = [definition.generator(cell, 0)]
