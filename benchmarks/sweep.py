@@ -125,7 +125,7 @@ def million(store, trials):
     definition = Definition({"dim": [4]}, ["feasible"], trials, fixed=fixed, block=1000, name="phase-feasible")
     before = int(open_sweep(store).done.sum()) if Path(store).exists() else 0
     start = time.perf_counter()
-    found = attsvm.sweep(definition, store=store, callback=show if sys.stderr.isatty() else None)
+    found = attsvm.sweep(definition, store=store, progress=True)
     seconds = time.perf_counter() - start
     processes = (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)
     worker, own = (resource.getrusage(which).ru_maxrss / 2**20 for which in processes)
@@ -138,19 +138,10 @@ def million(store, trials):
     print(f"feasible: {rate.value:.5f} [{rate.low:.5f}, {rate.high:.5f}] of {rate.trials:,} certified answers")
 
 
-def show(at):
-    left = "" if at.seconds_left is None else f", {at.seconds_left:,.0f} s left"
-    print(
-        f"\r{at.done:,} of {at.trials:,} trials, {at.rate:,.0f}/s{left}   ",
-        end="\n" * (at.done == at.trials),
-        file=sys.stderr,
-    )
-
-
 def disturbed(seed):
     grid = {"num_sequences": [3, 6], "dim": [4, 8]}
     fixed = {"num_tokens": 5, "steps": 3000, "record": 5}
-    return Definition(grid, ["kind", "loss", "decision_step"], 256, fixed=fixed, seed=seed, budget=12_000, block=32)
+    return Definition(grid, ["kind", "loss", "decision_step"], 256, fixed=fixed, seed=seed, block=32)
 
 
 def client(store, seed, scheduler):

@@ -14,7 +14,7 @@ SELECTED = attsvm.optimal_tokens(PROBLEM)
 
 def estimate(callback):
     problem = attsvm.datasets.random_problem(40, 5, 6, 0, prompt=True)
-    classifier = attsvm.AttentionClassifier(max_steps=100_000, tol=0.0)
+    classifier = attsvm.AttentionClassifier(max_steps=100_000)
     return classifier.fit(problem.tokens, problem.labels, callback=callback)
 
 

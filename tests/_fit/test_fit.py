@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 import attsvm
 from attsvm import Fit, fit
 from attsvm._fit.page import comparison_rows, notes, verdict
-from attsvm.datasets import find_source
+from attsvm.datasets import Sequences, find_source
 from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.pages import loads
@@ -62,9 +62,10 @@ def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
     assert source.label_names() == ("ill", "healthy")
     done = fit(source.load(), seed=4)
     train = np.setdiff1d(np.arange(len(labels)), done.test_rows)
-    classifier = attsvm.AttentionClassifier(random_state=4).fit(tokens[train], labels[train], mask=mask[train])
+    bags = Sequences.from_padded(tokens, mask)
+    classifier = attsvm.AttentionClassifier(random_state=4).fit(bags[train], labels[train])
     for rows, found in ((train, done.on_train), (done.test_rows, done.on_test)):
-        assert np.array_equal(found.correct, classifier.predict(tokens[rows], mask=mask[rows]) == labels[rows])
+        assert np.array_equal(found.correct, classifier.predict(bags[rows]) == labels[rows])
     assert done.on_test.accuracy > done.baseline["test"] + 0.02
     assert (done.run.step, done.run.status) == (classifier.kept_step_, "converged")
     assert done.run.history["steps"][-1] == classifier.kept_step_ < classifier.n_iter_

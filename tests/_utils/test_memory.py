@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm._utils.memory import _of_control_groups
 from attsvm.training import memory, session
 from attsvm.training.memory import Needs, out_of_memory
 
@@ -62,31 +61,3 @@ def test_a_memory_error_of_a_callback_is_its_own():
 
     with pytest.raises(MemoryError, match=r"^the list of the callback$"):
         attsvm.train(PROBLEM, steps=1, callback=fail)
-
-
-CONTROL_GROUPS = {
-    "version 2": ("0::/jobs/mine", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    "version 1": (
-        "4:cpu,memory:/jobs/mine",
-        "sys/fs/cgroup/memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-}
-
-
-@pytest.mark.parametrize("version", CONTROL_GROUPS)
-def test_control_groups_limit_the_free_memory(version, tmp_path):
-    line, mount, most, used, cached = CONTROL_GROUPS[version]
-    files = {"proc/self/cgroup": f"9:name=systemd:/\n{line}\n"}
-    # the group of the process has no limit; the one above it has 1000 bytes, of which 700 are in use, 50 of them cached
-    of_groups = {"jobs/mine": ("max", "600", "0"), "jobs": ("1000", "700", "50"), ".": ("5000", "4000", "0")}
-    for group, (limit, use, cache) in of_groups.items():
-        for name, content in ((most, limit), (used, use), ("memory.stat", f"anon 1\n{cached} {cache}\n")):
-            files[f"{mount}/{group}/{name}"] = content
-    for name, content in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    assert sorted(_of_control_groups(tmp_path)) == [350, 1000]

@@ -316,7 +316,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
     [
         (
             ["nothing"],
-            "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or package.* got 'nothing'",
+            "source: expected digits, digit-patches, npz, a file .npz, or package.* got 'nothing'",
         ),
         (["absent.npz"], "absent.npz: no such file"),
         (["digits", "--classes", "3,3"], "two different digits"),

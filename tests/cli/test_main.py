@@ -50,7 +50,7 @@ def test_the_options_of_a_source_are_in_its_own_help():
 
     everything, digits = shown("-h"), shown("digits", "--seed", "1", "--help")
     assert ("number of test canvases" in everything, "number of test canvases" in digits) == (False, True)
-    assert ("signal-noise" in everything, "signal-noise" in digits) == (True, False)
+    assert ("digit-patches" in everything, "digit-patches" in digits) == (True, False)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def run(command, monkeypatch, tmp_path):
         (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
         (["fit", "digits", "--nope"], "No such option: --nope"),
         (["nope"], "No such command 'nope'; see attsvm --help"),
-        (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or"),
+        (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
         (["train", "problem.npz", "--margin-tol", "x"], "--margin-tol: expected a number, got 'x'; see attsvm train"),
         (["experiment", "imdb"], "Missing option '--out'"),

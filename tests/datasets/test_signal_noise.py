@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 import attsvm
-from attsvm.datasets import find_source, signal_noise
+from attsvm.datasets import signal_noise
 from attsvm.optimizers import gradient_descent
 
 RATE = 5e-3
@@ -131,9 +131,3 @@ def test_at_the_published_size_the_losses_agree_and_overfitting_is_benign():
 def test_arguments_out_of_range_are_named(changes, message):
     with pytest.raises(attsvm.ProblemError, match=message):
         signal_noise(**changes)
-
-
-def test_the_command_line_finds_the_source():
-    source = find_source("signal-noise", {"dim": "30", "label_noise": "0.1"})
-    np.testing.assert_array_equal(source.load().tokens, signal_noise(dim=30, label_noise=0.1).train.tokens)
-    assert source.title() == "Signal of length 20 with 10% of labels flipped"

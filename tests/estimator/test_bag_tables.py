@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-import sklearn
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -143,13 +142,11 @@ def test_what_does_not_fit_is_refused(data):
         classifier().fit(frame.assign(bag=[7, *frame["bag"][1:]]), labels, bag="bag")
 
 
-def test_the_columns_of_lists_of_frames_are_aligned(data):
-    arrays, labels, frame = data
-    expected = classifier().fit(arrays, labels.to_numpy()).decision_function(arrays)
+def test_a_list_of_tables_is_refused_as_their_columns_may_differ(data):
+    _, labels, frame = data
     frames = [group[["a", "b", "c"]] for _, group in frame.groupby("bag")]
-    of_frames = classifier().fit(frames, labels.to_numpy())
-    permuted = [group[["c", "a", "b"]] for group in frames]
-    np.testing.assert_allclose(of_frames.decision_function(permuted), expected, rtol=1e-9)
+    with pytest.raises(ProblemError, match=r"^X: expected arrays, got tables; write one table with bag=, or Sequences"):
+        classifier().fit(frames, labels.to_numpy())
 
 
 @pytest.mark.parametrize("kind", [AttentionClassifier, DetectorClassifier])
@@ -160,8 +157,8 @@ def test_columns_of_a_table_may_have_any_units_and_arrays_keep_directions(data, 
     table = frame.assign(**{name: 7 + unit * frame[name] for name, unit in zip("abc", units, strict=True)})
     found = model.fit(table, numbers, bag="bag").decision_function(table)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
-    frames = [group[["a", "b", "c"]] for _, group in table.groupby("bag", sort=False)]
-    np.testing.assert_allclose(model.fit(frames, numbers).decision_function(frames), expected, rtol=1e-5, atol=1e-7)
+    bags = Sequences.from_table(table, bag="bag")
+    np.testing.assert_allclose(model.fit(bags, numbers).decision_function(bags), expected, rtol=1e-5, atol=1e-7)
     if kind is AttentionClassifier:
         # a constant column differs from its mean by rounding, which is not scaled up
         with_constant = model.fit(frame.assign(d=0.1), numbers, bag="bag")
@@ -238,9 +235,10 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
     for i, array in enumerate(arrays):
         mask[i, : len(array)], tokens[i, : len(array)] = 1, array
     expected = classifier().fit(arrays, numbers).decision_function(arrays)
-    fitted = classifier().fit(tokens, numbers, mask=mask)
-    np.testing.assert_allclose(fitted.decision_function(tokens, mask=mask.astype(float)), expected, rtol=1e-9)
-    assert fitted.score(tokens, numbers, mask=mask) == fitted.score(arrays, numbers)
+    sequences = Sequences.from_padded(tokens, mask)
+    fitted = classifier().fit(sequences, numbers)
+    np.testing.assert_allclose(fitted.decision_function(sequences), expected, rtol=1e-9)
+    assert fitted.score(sequences, numbers) == fitted.score(arrays, numbers)
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     tensordict = pytest.importorskip("tensordict", reason="tensordict (extra `dev`) is not installed")
     # as torchmil's collate function makes them
@@ -253,30 +251,24 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
         found = classifier().fit(sequences, form["Y"])
         np.testing.assert_allclose(found.decision_function(sequences), expected, rtol=1e-9)
         assert found.score(sequences, form["Y"]) == fitted.score(arrays, numbers)
-    for kind in (bool, np.int8, np.uint16, np.int32, np.uint64, np.float32):
-        np.testing.assert_array_equal(
-            fitted.decision_function(tokens, mask=mask.astype(kind)), fitted.decision_function(tokens, mask=mask)
-        )
+    for kind in (bool, np.int8, np.uint16, np.int32, np.uint64, np.float32, float):
+        np.testing.assert_array_equal(Sequences.from_padded(tokens, mask.astype(kind)).ids, sequences.ids)
     single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
     with pytest.raises(ProblemError, match=r"got list; write Sequences\.from_arrays, "):
         classifier().fit(single, numbers)
     with pytest.raises(ProblemError, match="mask: expected bool"):
-        fitted.predict(tokens, mask=2 * mask)
+        Sequences.from_padded(tokens, 2 * mask)
 
 
-def test_a_search_scores_padded_sequences_with_their_mask(data):
+def test_a_search_scores_padded_sequences_as_lists(data):
     arrays, labels, _ = data
     tokens, mask = np.full((60, 5, 3), 50.0), np.zeros((60, 5), dtype=bool)
     for i, array in enumerate(arrays):
         mask[i, : len(array)], tokens[i, : len(array)] = True, array
     results = []
-    with sklearn.config_context(enable_metadata_routing=True):
-        routed = classifier().set_fit_request(mask=True).set_score_request(mask=True)
-        for X, passed in ((tokens, {"mask": mask}), (arrays, {})):
-            search = GridSearchCV(routed, {"alpha": [1.0]}, cv=3, error_score="raise").fit(
-                X, labels.to_numpy(), **passed
-            )
-            results.append(search.best_score_)
+    for X in (Sequences.from_padded(tokens, mask), arrays):
+        search = GridSearchCV(classifier(), {"alpha": [1.0]}, cv=3, error_score="raise").fit(X, labels.to_numpy())
+        results.append(search.best_score_)
     assert results[0] == results[1] > 0.8
 
 

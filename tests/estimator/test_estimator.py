@@ -40,11 +40,11 @@ def bags(n=120, T=7, d=4, classes=2, seed=0):
     return arrays, labels, places
 
 
-def padded(arrays, T=None, filler=0.0):
-    T = T or max(map(len, arrays))
+def padded(arrays, T, filler):
+    """Tokens with padding at the beginning, and their mask."""
     tokens, mask = np.full((len(arrays), T, arrays[0].shape[1]), filler), np.zeros((len(arrays), T), dtype=bool)
     for i, array in enumerate(arrays):
-        tokens[i, : len(array)], mask[i, : len(array)] = array, True
+        tokens[i, T - len(array) :], mask[i, T - len(array) :] = array, True
     return tokens, mask
 
 
@@ -103,26 +103,17 @@ def test_ragged_padded_and_numbered_input_give_the_same_classifier():
     numbered = Sequences(shared[order], np.argsort(order), np.cumsum([0, *map(len, arrays)]))
     ragged = short().fit(arrays, labels)
     attention = ragged.attention(arrays)
-    for X, given in ((tokens, {"mask": mask}), (numbered, {})):
-        other = short().fit(X, labels, **given)
+    for X in (Sequences.from_padded(tokens, mask), numbered):
+        other = short().fit(X, labels)
         np.testing.assert_allclose(other.prompt_, ragged.prompt_, rtol=1e-7)
-        np.testing.assert_allclose(
-            other.decision_function(X, **given), ragged.decision_function(arrays), rtol=1e-7, atol=1e-9
-        )
-        assert (other.selected(X, **given) == ragged.selected(arrays)).all()
-    of_padded = ragged.attention(tokens, mask=mask)
-    assert (of_padded[~mask] == 0).all()
-    np.testing.assert_allclose(of_padded[mask], np.concatenate(attention), rtol=1e-12)
-    np.testing.assert_allclose(ragged.attention(numbered), np.concatenate(attention), rtol=1e-12)
-
-
-def test_padding_may_stand_anywhere_and_selected_names_the_place_in_the_row():
-    arrays, labels, _ = bags()
-    tokens, mask = padded(arrays)
-    classifier = short().fit(arrays, labels)
-    assert (
-        classifier.selected(tokens[:, ::-1], mask=mask[:, ::-1]) == tokens.shape[1] - 1 - classifier.selected(arrays)
-    ).all()
+        np.testing.assert_allclose(other.decision_function(X), ragged.decision_function(arrays), rtol=1e-7, atol=1e-9)
+        assert (other.selected(X) == ragged.selected(arrays)).all()
+        np.testing.assert_allclose(ragged.attention(X), np.concatenate(attention), rtol=1e-12)
+    of_one_length = np.array([array for array in arrays if len(array) == 3])
+    found = ragged.attention(of_one_length)
+    assert found.shape == (len(of_one_length), 3)
+    np.testing.assert_allclose(found.ravel(), np.concatenate(ragged.attention(list(of_one_length))), rtol=1e-12)
+    assert (ragged.selected(of_one_length) == ragged.selected(list(of_one_length))).all()
 
 
 def test_the_order_of_tokens_does_not_matter():
@@ -252,9 +243,10 @@ def test_partial_fit_and_warm_start_go_on():
         warm.fit(arrays, np.arange(len(labels)) % 3)
 
 
-def test_early_stopping_keeps_the_best_and_says_why_it_ended():
+def test_early_stopping_keeps_the_best_and_says_why_it_ended(monkeypatch):
+    monkeypatch.setattr("attsvm.estimator.fitting.PATIENCE", 100)
     arrays, labels, _ = bags()
-    classifier = AttentionClassifier(random_state=0, n_iter_no_change=100).fit(arrays, labels)
+    classifier = AttentionClassifier(random_state=0).fit(arrays, labels)
     history = classifier.history_
     assert classifier.status_ is Status.CONVERGED
     assert classifier.kept_step_ == history["steps"][int(np.argmin(history["validation_loss"]))]
@@ -352,53 +344,42 @@ def test_a_series_and_a_table_of_arrays_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "given", "message"),
+    ("X", "y", "message"),
     [
         (
             [np.ones((2, 3)), np.ones((0, 3))],
             [0, 1],
-            {},
             "X: expected at least one token in each sequence, got none in sequence 1",
         ),
-        ([], [], {}, "X: expected at least one sequence"),
-        ([[[1, 2], [3]], [[1, 2]]], [0, 1], {}, r"X: expected a matrix \(T_i, d\) for each sequence"),
-        (np.ones((2, 3, 0)), [0, 1], {}, "X: expected tokens with at least one entry"),
-        ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], {}, r"sequences: expected shape .*, got \(2, 4\) at index 1"),
-        ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: expected at least two classes, got one class"),
-        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: expected 2 labels, one for each sequence, got 3"),
+        ([], [], "X: expected at least one sequence"),
+        ([[[1, 2], [3]], [[1, 2]]], [0, 1], r"X: expected a matrix \(T_i, d\) for each sequence"),
+        (np.ones((2, 3, 0)), [0, 1], "X: expected tokens with at least one entry"),
+        ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], r"sequences: expected shape .*, got \(2, 4\) at index 1"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], "y: expected at least two classes, got one class"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], "y: expected 2 labels, one for each sequence, got 3"),
         (
             [np.ones((2, 3)), np.array([[1.0, np.nan, 2.0]])],
             [0, 1],
-            {},
             "X: expected finite numbers, got NaN in row 0 of sequence 1, column 1; .* fill missing values with",
         ),
         (
             np.ones((5, 3)),
             [0, 1],
-            {},
             "y: expected 5 labels, .*, got 2; rows are sequences of one token: name the bags",
         ),
-        ([["x"], ["y"]], [0, 1], {}, "got other entries .could not convert string to float: .*'x'"),
-        (np.ones((2, 3, 1), complex), [0, 1], {}, "expected real numbers, got complex128"),
+        ([["x"], ["y"]], [0, 1], "got other entries .could not convert string to float: .*'x'"),
+        (np.ones((2, 3, 1), complex), [0, 1], "expected real numbers, got complex128"),
         (
             np.full((2, 3, 1), np.nan),
             [0, 1],
-            {},
-            "X: expected finite numbers, got NaN in row 0 of sequence 0, column 0; leave out padding or mark it in",
+            "X: expected finite numbers, got NaN in row 0 of sequence 0, column 0; leave out padding, as Sequences",
         ),
-        (np.ones((2, 3, 1)), [0, 1], {"mask": np.ones((2, 2), bool)}, r"mask: expected .*, got bool of shape \(2, 2\)"),
-        (np.ones((2, 3, 1)), [0, 1], {"mask": np.eye(2, 3, dtype=bool)[[0, 0]] & False}, "got none in sequence 0"),
-        (
-            [np.ones((2, 3)), np.ones((1, 3))],
-            [0, 1],
-            {"mask": np.ones((2, 2), bool)},
-            r"mask: expected with a padded array of shape \(n, T, d\) only, got a list",
-        ),
+        (Sequences.from_padded(np.ones((2, 3, 1)), np.zeros((2, 3), bool)), [0, 1], "got none in sequence 0"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(X, y, given, message):
+def test_what_does_not_fit_is_refused_in_one_line(X, y, message):
     with pytest.raises(ValueError, match=message) as caught:
-        short().fit(X, y, **given)
+        short().fit(X, y)
     assert "\n" not in str(caught.value)
 
 

@@ -6,15 +6,15 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.errors import ProblemError
 from attsvm.papers import FIGURES, Outcome, Standing, Verdict, run, sizes_of
-from attsvm.papers.page import Card, card, page, verdict_of_all
+from attsvm.papers.page import page, shown, verdict_of_all
 
 HOLDS, IN_PART, FAILS = Standing.HOLDS, Standing.IN_PART, Standing.FAILS
 
 
-def card_of(name: str, standing: Standing, quick: bool) -> Card:
+def outcome_of(name: str, standing: Standing, quick: bool) -> Outcome:
     figure = FIGURES.find(name)
     verdict = Verdict(standing, f"Why of {name}.")
-    return card(Outcome(figure, name, quick, dict(figure.quick), {}, verdict, [], Drawing(), 1.0, 2, 1), "")
+    return Outcome(figure, name, quick, dict(figure.quick), {}, verdict, [], Drawing(), 1.0, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,21 @@ def card_of(name: str, standing: Standing, quick: bool) -> Card:
 )
 def test_the_verdict_counts_claims_in_a_sentence(standings, quick, sentence):
     names = ["bregman", "losses", "rank"]
-    cards = [card_of(name, standing, quick) for name, standing in zip(names, standings, strict=False)]
-    assert verdict_of_all(cards) == sentence
+    outcomes = [outcome_of(name, standing, quick) for name, standing in zip(names, standings, strict=False)]
+    assert verdict_of_all(outcomes) == sentence
 
 
 def test_a_quick_run_says_so_everywhere_and_that_no_claim_holds():
-    cards = [card_of(name, HOLDS, quick=True) for name in ("rank", "losses")]
-    html = page(cards, "attsvm reproduce rank losses --quick")
+    quick, whole = ([shown(outcome_of(name, HOLDS, of), "") for name in ("rank", "losses")] for of in (True, False))
+    html = page(quick, "attsvm reproduce rank losses --quick")
     assert "measured again (quick run)</h1>" in html
     for name in ("rank", "losses"):
         assert f"<code>attsvm reproduce {name} --quick</code>" in html
     assert html.count("quick: criterion met<") == 4
     assert "claims hold" not in html
     assert ">holds<" not in html
-    assert cards[0].numbers["verdict"] == "quick: criterion met"
-    full = page([card_of(name, HOLDS, quick=False) for name in ("rank", "losses")], "attsvm reproduce rank losses")
+    assert quick[0].numbers["verdict"] == "quick: criterion met"
+    full = page(whole, "attsvm reproduce rank losses")
     assert full.count(">holds<") == 4
     assert "quick" not in full.split("</style>")[1]
 
@@ -56,7 +56,7 @@ def test_sizes_of_the_user_are_named_and_judge_no_claim(tmp_path):
     assert outcome.standing == "own sizes: criterion met"
     options = "--size dims=2,12 --size problems=30 --size 'queries={\"cross\": {}}'"
     assert outcome.command == f"attsvm reproduce feasibility --quick {options}"
-    html = page([card(outcome, outcome.command)], outcome.command)
+    html = page([shown(outcome, outcome.command)], outcome.command)
     assert "measured again (own sizes)</h1>" in html
     assert ">holds<" not in html
 

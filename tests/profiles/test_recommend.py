@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import binomtest
 
 import attsvm
+from attsvm.datasets import Sequences
 from attsvm.norms import parse_norm
 from attsvm.profiles.trained_by import trained_by
 from attsvm.theory.standing import known_limit
@@ -132,8 +133,8 @@ def test_without_a_selection_classifiers_are_compared():
     classifier = attsvm.AttentionClassifier(norm="linf", random_state=0)
     fold, rest = np.array_split(np.random.default_rng(0).permutation(40), 2)
     rest.sort()
-    classifier.fit(tokens[rest], labels[rest], mask=mask[rest])
-    expected = classifier.predict(tokens[fold], mask=mask[fold]) == labels[fold]
+    classifier.fit(Sequences.from_padded(tokens[rest], mask[rest]), labels[rest])
+    expected = classifier.predict(Sequences.from_padded(tokens[fold], mask[fold])) == labels[fold]
     assert expected.mean() > 0.7
     assert np.array_equal(found.right[1, fold], expected)
 

@@ -28,10 +28,10 @@ def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trial
     train = {"attention": "key_prompt", "fixed": ("W",), "init": "uniform", "steps": 300, "record": 100}
     train |= {"optimizer": "normalized_gradient_descent"}
     block = Block(Drawn(problem), Arguments(train=train, optimizer={"learning_rate": 1.0}), generators)
-    decided = block.trained.decided >= 0
+    decided = block.decided >= 0
     assert decided.sum() > 0
     decided[0] = False  # as if its steps had ended before
-    block.trained.decided[0] = -1
+    block.decided[0] = -1
     kinds = KindOfConvergence().measure(block)["kind"]
     expected = attsvm.classify(problem, block.run).kind
     assert [KINDS[kind] for kind in kinds] == list(expected)
@@ -101,7 +101,7 @@ def test_several_heads_are_measured_by_the_loss_and_by_functions_and_refused_by_
 
 def test_an_inaccurate_svm_is_no_comparison():
     block = Block(Drawn(SimpleNamespace()), Arguments(), [])
-    block.trained = SimpleNamespace(decided=np.array([5, 5, 5, -1]))
+    block.decided = np.array([5, 5, 5, -1])
     statuses = np.array([Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE, Status.OPTIMAL])
     assert block.comparable(SimpleNamespace(status=statuses)).tolist() == [True, False, False, False]
 
@@ -109,7 +109,7 @@ def test_an_inaccurate_svm_is_no_comparison():
 def test_the_norm_of_a_run_never_depends_on_the_trials_beside_it():
     limit = spectral_descent().limit("factored")
     block = Block(Drawn(SimpleNamespace()), Arguments(), [])
-    block.trained = SimpleNamespace(run=SimpleNamespace(limit=limit, optimizer="sgd", attention="factored", history={}))
+    block.run = SimpleNamespace(limit=limit, optimizer="sgd", attention="factored", history={})
     with pytest.raises(ProblemError, match=r"^svm\.norm: expected the norm .*, got None; that of sgd depends on"):
         _ = block.norm
     block.arguments = Arguments(svm={"norm": "nuclear"})
@@ -164,4 +164,4 @@ def test_an_interrupted_training_is_no_result(monkeypatch):
     run = replace(attsvm.train(problem, steps=10), status=Status.INTERRUPTED)
     monkeypatch.setattr(training, "train", lambda *_, **__: run)
     with pytest.raises(KeyboardInterrupt):
-        training.train_until_decided(problem, {"steps": 50, "record": 10}, seed=0, budget=0)
+        training.train_to_the_end(problem, {"steps": 50, "record": 10}, seed=0)

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from attsvm._fit.evaluation import Evaluation, evaluate
 from attsvm._utils.progress import Callback
+from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.splits import sequences
 from attsvm.estimator import AttentionClassifier
 from attsvm.estimator.settings import LEARNING_RATES
@@ -132,7 +133,7 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
     classifier = AttentionClassifier(
         learning_rate=plan.learning_rate, max_steps=plan.steps, random_state=seed, device=plan.device
     )
-    classifier.fit(part.tokens, part.labels, mask=part.mask, callback=callback)
+    classifier.fit(Sequences.from_padded(part.tokens, part.mask), part.labels, callback=callback)
     path = classifier.path_
     found = [evaluate(part, model.prompt, model.head[0], model.intercept[0]) for model in path.values()]
     history = {

@@ -6,7 +6,6 @@ JAX is not imported here, and PyTorch only where its GPUs are asked for their me
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -46,48 +45,14 @@ def _available(device: "torch.device | Literal['cpu']") -> int:
 
 
 def free_memory() -> int:
-    """Bytes of main memory that are free or can be freed; 0 where the system does not say.
-
-    A control group, such as that of a container or of a job of a cluster, may leave less than the machine has.
-    """
-    limits = [*_of_machine(), *_of_control_groups()]
-    return max(0, min(limits)) if limits else 0
-
-
-def _of_machine() -> Iterator[int]:
+    """Bytes of main memory that are free or can be freed; 0 where the system does not say."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         with open("/proc/meminfo") as lines:
             for line in lines:
                 if line.startswith("MemAvailable:"):
-                    yield int(line.split()[1]) * 1024
-                    return
-        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _of_control_groups(root: Path = Path("/")) -> Iterator[int]:
-    """What each limited control group of this process leaves, of version 2 or 1 of Linux's groups."""
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, name = line.split(":", 2)
-            for controller in {*controllers.split(",")} & set(_GROUP_FILES):
-                mount, most, used, cached = _GROUP_FILES[controller]
-                group = root / mount / name.lstrip("/")
-                for folder in (group, *group.parents):  # of a container, only some of them are visible
-                    with contextlib.suppress(OSError, ValueError):  # without a limit there is "max", or no file
-                        limit, use = (int((folder / file).read_text()) for file in (most, used))
-                        yield limit - use + _statistic(folder / "memory.stat", cached)
-
-
-_GROUP_FILES = {
-    "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-}
-"""By the controller in a line of /proc/self/cgroup: mount point, limit, use, and what of the use can be freed."""
-
-
-def _statistic(path: Path, name: str) -> int:
-    rows = (row.split() for row in path.read_text().splitlines())
-    return next((int(row[1]) for row in rows if row[0] == name), 0)
+                    return int(line.split()[1]) * 1024
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def batch_out_of_memory(where: str, available: int, what: str, size: int) -> MemoryError:

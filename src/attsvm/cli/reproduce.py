@@ -15,8 +15,8 @@ from attsvm.errors import ProblemError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attsvm.papers import Figure
-    from attsvm.papers.page import Card
+    from attsvm.papers import Figure, Outcome
+    from attsvm.papers.page import Claim
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -74,7 +74,7 @@ def reproduce(
     from attsvm.pages.plain import dumps
     from attsvm.pages.schemas.papers import FigureListResult, FiguresResult
     from attsvm.papers.page import page
-    from attsvm.papers.run import chosen, claim
+    from attsvm.papers.run import chosen, prepare
     from attsvm.papers.several import run_several
     from attsvm.papers.sizes import sizes_of
 
@@ -93,28 +93,29 @@ def reproduce(
     for figure in figures.values():
         sizes_of(figure, quick, sizes)
     find_device(device)
-    claim(out, figures.values())
+    prepare(out, figures.values())
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
-    cards: list[Card] = []
+    claims: list[Claim] = []
     with progress("figures") as callback:
-        for card in run_several(figures, out, command, quick=quick, sizes=sizes, device=device, callback=callback):
-            cards.append(card)
+        for claimed in run_several(figures, out, command, quick=quick, sizes=sizes, device=device, callback=callback):
+            claims.append(claimed)
             if not json:
-                _show(console, card)
+                _show(console, claimed.outcome)
     with atomic_write(out / "index.html") as stream:
-        stream.write(page(cards, command).encode())
+        stream.write(page(claims, command).encode())
     if json:
-        print(dumps(FiguresResult.fill({"figures": {card.name: card.numbers for card in cards}}, command=command)))
+        numbers = {one.outcome.figure.name: one.numbers for one in claims}
+        print(dumps(FiguresResult.fill({"figures": numbers}, command=command)))
     finish(out, "index.html, figures and numbers")
 
 
 _COLOURS = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
 
 
-def _show(console: "Console", card: "Card") -> None:
-    colour = _COLOURS[card.standing.value]
-    console.print(f"[bold]{card.name}[/bold]  [{colour}]{card.words}[/]  ({card.seconds:.1f} s)", highlight=False)
-    console.print(f"  {card.why}", highlight=False, markup=False)
+def _show(console: "Console", outcome: "Outcome") -> None:
+    name, colour = outcome.figure.name, _COLOURS[outcome.verdict.standing.value]
+    console.print(f"[bold]{name}[/bold]  [{colour}]{outcome.standing}[/]  ({outcome.seconds:.1f} s)", highlight=False)
+    console.print(f"  {outcome.verdict.why}", highlight=False, markup=False)
 
 
 def _list(console: "Console", figures: "list[Figure]") -> None:

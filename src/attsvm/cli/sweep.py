@@ -25,7 +25,7 @@ Examples:
 
     attsvm sweep phase-feasible --out out/feasible
 
-    attsvm sweep phase-global --grid dim=2,4,8 --trials 200 --out out/small --dry-run
+    attsvm sweep phase-global --grid dim=2,4,8 --trials 200 --out out/small
 
     attsvm sweep --grid dim=2,6,10 --grid learning_rate=0.03,0.1 --set optimizer=normalized_gradient_descent --measure kind --measure margin_ratio=frobenius,nuclear --out out/own
 
@@ -56,9 +56,6 @@ def sweep(
     data: Annotated[str | None, typer.Option("--data", help="Source of the problems.  [default: random]")] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Trials of each cell.  [default: 100]")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of all trials.  [default: 0]")] = None,
-    budget: Annotated[
-        int | None, typer.Option("--budget", help="Most steps of a trial that is undecided before.")
-    ] = None,
     block: Annotated[int | None, typer.Option("--block", help="Trials of a batch.")] = None,
     chunk: Annotated[int | None, typer.Option("--chunk", help="Trials that are committed together.")] = None,
     workers: Annotated[
@@ -69,32 +66,23 @@ def sweep(
         str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.")
     ] = None,
     device: Device = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the number of trials, and estimates of time and disk space.")
-    ] = False,
     json: Json = False,
 ) -> None:
     """Run a sweep (the help is HELP)."""
-    from attsvm.pages.sweep_run import estimate_page, list_page, store_page
+    from attsvm.pages.sweep_run import list_page, store_page
 
     if list_all:
         list_page().show()
         return
-    from attsvm.sweeps.sweep import chunk_size, define, sweep
+    from attsvm.sweeps.sweep import define, sweep
 
     definition = _definition(
         define,
         name,
         grid or [],
         fixed or [],
-        {"measures": measure, "data": data, "trials": trials, "seed": seed, "budget": budget, "block": block},
+        {"measures": measure, "data": data, "trials": trials, "seed": seed, "block": block},
     )
-    if dry_run:
-        from attsvm.sweeps.estimate import estimate
-
-        found = estimate(definition, chunk_size(definition, chunk), workers, device)
-        estimate_page(definition, found, command=command_line()).show(json)
-        return
     if out is None:
         raise ProblemError("--out: expected the folder of the result, got none")
     on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")

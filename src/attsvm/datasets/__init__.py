@@ -1,7 +1,7 @@
 """Data: sources of problems, one file each, and sequences and bags for the estimator.
 
 A data source is a subclass of :class:`Source`. The built-in ones are scikit-learn's handwritten digits, on canvases or
-in patches, a published random model, and problem files. A new source is one new file, in this package or outside it.
+in patches, and problem files. A new source is one new file, in this package or outside it.
 """
 
 from attsvm.datasets.bags import digit_bags

@@ -1,5 +1,7 @@
 """The random problems of the papers' experiments."""
 
+from functools import partial
+
 import numpy as np
 
 from attsvm._utils.checks import check_flag, check_integer, check_seed
@@ -83,11 +85,7 @@ def random_problem(
         raise ProblemError(f"self_attention: expected at most one query for each token, got {found}")
     generator = np.random.default_rng(check_seed(seed))
 
-    def unit(*shape: int) -> np.ndarray:
-        draws = generator.standard_normal(batch + shape)
-        scaled: np.ndarray = draws / np.linalg.norm(draws, axis=-1, keepdims=True)
-        return scaled
-
+    unit = partial(unit_vectors, generator, *batch)
     head = unit(dim) if num_heads is None else unit(num_heads, dim)
     queries_per_sequence = () if num_queries is None else (num_queries,)
     labels = generator.choice([-1.0, 1.0], size=(*batch, num_sequences, *queries_per_sequence))
@@ -98,3 +96,9 @@ def random_problem(
     elif not prompt:
         queries = unit(num_sequences, *queries_per_sequence, dim)
     return Problem(tokens, labels=labels, queries=queries, head=head, num_heads=num_heads, key_groups=key_groups)
+
+
+def unit_vectors(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random vectors of length 1 along the last axis."""
+    draws = generator.standard_normal(shape)
+    return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))

@@ -1,6 +1,6 @@
 """Sequences of different lengths, stored as token numbers into one shared table of vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.tables import Bags, StoredTable, frame_of, is_stored, is_table, numbers, shown
+from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
@@ -82,7 +82,7 @@ class Sequences:
 
         Parameters
         ----------
-        arrays : iterable of n arrays, shape (T_i, d), or of n tables with the same columns
+        arrays : iterable of n arrays, shape (T_i, d)
 
         Returns
         -------
@@ -94,16 +94,9 @@ class Sequences:
         ProblemError
             If there are none, or one is not a real matrix with as many columns as the others.
         """
-        arrays, columns = list(arrays), None
-        if arrays and all(map(is_table, arrays)):
-            frames = [frame_of(table) for table in arrays]
-            columns = tuple(frames[0].columns)
-            for i, frame in enumerate(frames):
-                if set(frame.columns) != set(columns):
-                    raise ProblemError(
-                        f"X: expected the columns {shown(columns)} in each table, got others at index {i}"
-                    )
-            arrays = [numbers(frame, columns) for frame in frames]
+        arrays = list(arrays)
+        if any(map(is_table, arrays)):  # their columns may be in different orders
+            raise ProblemError("X: expected arrays, got tables; write one table with bag=, or Sequences.from_table")
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
             raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
@@ -117,7 +110,7 @@ class Sequences:
                 )
         table = np.concatenate(filled) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
-        return cls(table, np.arange(len(table)), offsets, columns if table.size else None)
+        return cls(table, np.arange(len(table)), offsets)
 
     @classmethod
     def from_padded(cls, tokens: Any, mask: Any = None) -> "Sequences":
@@ -228,6 +221,24 @@ class Sequences:
     def lengths(self) -> Int[np.ndarray, " n"]:
         """Number of tokens T_i of each sequence."""
         return np.diff(self.offsets)
+
+    def map_vectors(
+        self, function: Callable[[Float[np.ndarray, "r d"]], np.ndarray]
+    ) -> tuple[np.ndarray, Int[np.ndarray, " N"]]:
+        """A function of the vectors that occur, (V', ...), and which of them each token has, (N,).
+
+        ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and
+        :data:`ROWS_AT_ONCE` at a time, because the table may be on disk.
+        """
+        used = np.zeros(len(self.table), dtype=bool)
+        used[self.ids] = True
+        rows, values = np.flatnonzero(used), []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            block = rows[start : start + ROWS_AT_ONCE]
+            span = slice(block[0], block[-1] + 1)
+            # a slice makes no copy
+            values.append(function(self.table[span if span.stop - span.start == len(block) else block]))
+        return np.concatenate(values), (np.cumsum(used) - 1)[self.ids]
 
     @property
     def dim(self) -> int:

@@ -1,13 +1,11 @@
 """Tokens of signal and of noise with flipped labels: the published data of benign overfitting in token selection."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool
 
 from attsvm._utils.checks import check_flag, check_integer, check_number, check_seed
-from attsvm.datasets.source import SOURCES, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -157,42 +155,3 @@ def _with_signal(noise: np.ndarray, classes: np.ndarray, signal: float, weak: fl
     for token, axis, strength in ((0, own, signal), (1, own, weak * signal), (2, 1 - own, weak * signal)):
         tokens[sequence, token, axis] += strength
     return tokens
-
-
-@dataclass(frozen=True)
-class SignalNoiseSource(Source):
-    """The source ``signal-noise``: see :func:`signal_noise`."""
-
-    name: ClassVar[str] = "signal-noise"
-    summary: ClassVar[str] = "tokens of signal and of noise, with flipped labels (arXiv 2409.17625)"
-
-    sequences: int = option(20, read=int, help="number of sequences")
-    tokens: int = option(8, read=int, help="tokens of a sequence, at least 4")
-    dim: int = option(2000, read=int, help="dimension of a token")
-    signal: float = option(20.0, read=float, help="length of the signals")
-    weak: float = option(0.1, read=float, help="strength of the weak signals")
-    label_noise: float = option(0.2, read=float, help="share of flipped labels, in [0, 0.5]")
-    seed: int = option(0, read=int, help="seed of the draw")
-
-    def draw(self) -> SignalNoise:
-        """Draw training and test sequences."""
-        return signal_noise(
-            self.sequences,
-            self.tokens,
-            self.dim,
-            signal=self.signal,
-            weak=self.weak,
-            label_noise=self.label_noise,
-            seed=self.seed,
-        )
-
-    def load(self) -> Problem:
-        """Draw the training sequences."""
-        return self.draw().train
-
-    def title(self) -> str:
-        """The strength of the signal and the share of flipped labels."""
-        return f"Signal of length {self.signal:g} with {self.label_noise:.0%} of labels flipped"
-
-
-SOURCES.register(SignalNoiseSource.name, SignalNoiseSource)

@@ -16,15 +16,18 @@ from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.tables import is_table
+from attsvm.datasets.tables import is_table, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import State, begin, epoch, start, train
-from attsvm.estimator.inputs import ROWS, Given, check_finite, read
+from attsvm.estimator.inputs import Given, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
+from attsvm.estimator.task import Tally, Task, find_positive, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
+
+HELD_OUT = 0.1
+"""The share of each class that early stopping validates on."""
 
 NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
@@ -52,9 +55,6 @@ class SequenceClassifier(Learned):
     batch_size: int = 256
     max_steps: int = 5000
     early_stopping: bool = True
-    validation_fraction: float = 0.1
-    n_iter_no_change: int = 500
-    tol: float = 1e-4
     class_weight: Any = None
     positive: Any = None
     random_state: Any = None
@@ -62,7 +62,6 @@ class SequenceClassifier(Learned):
     token_net: Any = None
     scale: str | None = None
     device: str | None = None
-    verbose: bool = False
 
     @abstractmethod
     def _network(self) -> Network:
@@ -83,7 +82,6 @@ class SequenceClassifier(Learned):
         y: Any = None,
         sample_weight: Any = None,
         *,
-        mask: Any = None,
         bag: str | None = None,
         callback: Callback | None = None,
         progress: bool = False,
@@ -94,13 +92,11 @@ class SequenceClassifier(Learned):
         ----------
         X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
             Rows of an array or DataFrame (n, d) are sequences of one token. A table with one row for each token, with
-            ``bag``. :class:`attsvm.datasets.Sequences` reads other forms, such as arrays on disk.
+            ``bag``. :class:`attsvm.datasets.Sequences` reads other forms, such as padded arrays and arrays on disk.
         y : array, shape (n,)
             At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label.
         sample_weight : array, shape (n,), optional
             Weights in the loss. Sequences of weight 0 are left out.
-        mask : bool or integer array, shape (n, T), optional
-            For an array (n, T, d): False or 0 for padding.
         bag : str, optional
             The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
             for tables use the same column. Feature columns are found by their names.
@@ -130,18 +126,18 @@ class SequenceClassifier(Learned):
         """
         settings = read_settings(self, callback)
         continues = self.warm_start and hasattr(self, "_state")
-        given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=not continues)
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
         classes = np.unique(labels)
         positive = self._find_positive(classes)
         if continues and not np.array_equal(classes, self.classes_):
-            raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
+            raise ProblemError(f"y: expected classes {shown(self.classes_)} with warm_start, got {shown(classes)}")
         if continues and positive != self.positive_:
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
-        training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
+        training, validation = task.split(HELD_OUT, generator) if self.early_stopping else (task, None)
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
             fitted = train(state, training, validation, settings, generator)
@@ -157,7 +153,6 @@ class SequenceClassifier(Learned):
         classes: Any = None,
         sample_weight: Any = None,
         *,
-        mask: Any = None,
         bag: str | None = None,
         num_sequences: int | None = None,
     ) -> Self:
@@ -170,7 +165,7 @@ class SequenceClassifier(Learned):
 
         Parameters
         ----------
-        X, y, sample_weight, mask, bag
+        X, y, sample_weight, bag
             As for :meth:`fit`. The first call also determines the centre and scale of the tokens, and ``bag``.
         classes : array, optional
             All labels of this and later calls; required in the first call if ``y`` does not contain them all.
@@ -205,14 +200,12 @@ class SequenceClassifier(Learned):
         if not first and bag not in (None, self.bag_):
             raise ProblemError(f"bag: expected {self.bag_!r}, as before, got {bag!r}")
         bag = bag if first else self.bag_
-        given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=first)
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=first)
         if first:
             found = np.unique(labels if classes is None else classes)
             self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ProblemError(
-                f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
-            )
+            raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
         before = Tally.empty(self._order) if first else self._tally
@@ -225,12 +218,12 @@ class SequenceClassifier(Learned):
         self._sample = sample_of(task.sequences, generator)
         return self._keep(state)
 
-    def decision_function(self, X: Any, *, mask: Any = None) -> Any:
+    def decision_function(self, X: Any) -> Any:
         """Outputs f(X).
 
         Parameters
         ----------
-        X, mask
+        X
             As for :meth:`fit`.
 
         Returns
@@ -239,41 +232,38 @@ class SequenceClassifier(Learned):
             For two classes, positive means ``classes_[1]``, as scikit-learn's scorers expect, whichever is positive.
             For a table (n, C) has the names of the classes as columns.
         """
-        given, decision = self._decide(X, mask)
+        given, decision = self._decide(X)
         return given.labelled(decision[:, 0]) if decision.shape[1] == 1 else given.labelled(decision, self.classes_)
 
-    def predict(self, X: Any, *, mask: Any = None) -> Any:
+    def predict(self, X: Any) -> Any:
         """The most probable class of each sequence, shape (n,)."""
-        given, decision = self._decide(X, mask)
+        given, decision = self._decide(X)
         return given.labelled(self._named(decision))
 
-    def predict_proba(self, X: Any, *, mask: Any = None) -> Any:
+    def predict_proba(self, X: Any) -> Any:
         """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table."""
-        given, decision = self._decide(X, mask)
+        given, decision = self._decide(X)
         return given.labelled(self._network().probability(decision), self.classes_)
 
-    def predict_log_proba(self, X: Any, *, mask: Any = None) -> Any:
+    def predict_log_proba(self, X: Any) -> Any:
         """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities."""
-        given, decision = self._decide(X, mask)
+        given, decision = self._decide(X)
         return given.labelled(self._network().log_probability(decision), self.classes_)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, mask: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of sequences classified correctly.
-
-        With scikit-learn's metadata routing, ``set_fit_request(mask=True).set_score_request(mask=True)`` makes
-        GridSearchCV pass the mask of padded sequences.
 
         Parameters
         ----------
-        X, y, sample_weight, mask
+        X, y, sample_weight
             As for :meth:`fit`.
         """
         check_is_fitted(self)
-        given, labels, weights = self._given(X, y, sample_weight, mask, self._bag(X), reset=False)
+        given, labels, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
         decision = self._decision(self._mapped(given))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
-    def instance_scores(self, X: Any, *, class_: Any = None, mask: Any = None) -> Any:
+    def instance_scores(self, X: Any, *, class_: Any = None) -> Any:
         """How much each token by itself speaks for a class.
 
         For prompt attention this is f of the token alone, which ranks instances better than attention does; for
@@ -281,7 +271,7 @@ class SequenceClassifier(Learned):
 
         Parameters
         ----------
-        X, mask
+        X
             As for :meth:`fit`.
         class_ : optional
             The class whose scores are meant. By default the positive one of two classes, ``positive_``, and required
@@ -289,7 +279,7 @@ class SequenceClassifier(Learned):
 
         Returns
         -------
-        list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``
             With a last axis C for all of more than two classes. For a table in the order of its rows: with pandas a
             Series named like the class, or a DataFrame with the classes as columns; otherwise an ndarray.
 
@@ -308,7 +298,7 @@ class SequenceClassifier(Learned):
         >>> bool(roc_auc_score(bags.test_digits == 9, scores) > 0.8)
         True
         """
-        given = self._read(X, mask)
+        given = self._read(X)
         scores = self._token_outputs(self._mapped(given))
         if class_ is None and len(self.classes_) > 2:
             return given.restore(scores, self.classes_)
@@ -322,16 +312,16 @@ class SequenceClassifier(Learned):
         return tags
 
     def _given(
-        self, X: Any, y: Any, sample_weight: Any, mask: Any, bag: str | None, *, reset: bool
+        self, X: Any, y: Any, sample_weight: Any, bag: str | None, *, reset: bool
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
-        given = read(self, X, mask, reset=reset, bag=bag)
+        given = read(self, X, reset=reset, bag=bag)
         y = y if y is None else given.align("y", y)
-        labels = read_labels(y, len(given.sequences), type(self).__name__, given.form == ROWS)
+        labels = read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
-    def _read(self, X: Any, mask: Any) -> Given:
+    def _read(self, X: Any) -> Given:
         check_is_fitted(self)
-        return read(self, X, mask, reset=False, bag=self._bag(X))
+        return read(self, X, reset=False, bag=self._bag(X))
 
     def _bag(self, X: Any) -> str | None:
         # a table may have been meant only where the fit had one; arrays are read as they are
@@ -357,8 +347,8 @@ class SequenceClassifier(Learned):
         self.n_iter_ = state.steps
         return self
 
-    def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
-        given = self._read(X, mask)
+    def _decide(self, X: Any) -> tuple[Given, np.ndarray]:
+        given = self._read(X)
         return given, self._decision(self._mapped(given))
 
     @abstractmethod
@@ -383,14 +373,14 @@ class SequenceClassifier(Learned):
         name = self.positive_ if class_ is None else class_
         if name is None or name not in self.classes_.tolist():
             hint = ", or positive= in the fit" * (name is None and len(self.classes_) == 2)
-            raise ProblemError(f"class_: expected one of the classes {listed(self.classes_)}{hint}, got {class_!r}")
+            raise ProblemError(f"class_: expected one of the classes {shown(self.classes_)}{hint}, got {class_!r}")
         return int(np.argmax(self._order == name))
 
-    def _margins(self, name: str, at: Any, X: Any, mask: Any, slack: float | None, max_sequences: int) -> MarginReport:
+    def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
         self._warn_of_chance()
-        sequences = self._sample if X is None else self._mapped(self._read(X, mask))
+        sequences = self._sample if X is None else self._mapped(self._read(X))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).norm, slack)

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.inputs import Given
-from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.margins import SAMPLE, MarginReport
 from attsvm.estimator.prompt import Model, Output, PromptAttention, forward, token_products
 from attsvm.estimator.shared_documentation import document
 
@@ -98,38 +98,36 @@ class AttentionClassifier(SequenceClassifier):
         earlier = {steps: network.model(found, coordinates) for steps, found in self._path.items() if steps < kept}
         return {**earlier, kept: self._model}
 
-    def attention(self, X: Any, *, mask: Any = None) -> Any:
+    def attention(self, X: Any) -> Any:
         """The attention of each token; it sums to 1 in each sequence.
 
         Returns
         -------
-        list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``, like its ids
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``, like its ids
 
         See Also
         --------
         attsvm.AttentionClassifier.selected
         """
-        given, output = self._forward(X, mask)
+        given, output = self._forward(X)
         return given.restore(output.attention)
 
-    def selected(self, X: Any, *, mask: Any = None) -> Any:
+    def selected(self, X: Any) -> Any:
         """Position of the token with the largest attention in each sequence, shape (n,); the first one on ties.
 
         See Also
         --------
         attsvm.AttentionClassifier.attention
         """
-        given, output = self._forward(X, mask)
-        return given.labelled(given.positions(output.selected))
+        given, output = self._forward(X)
+        return given.labelled(output.selected)
 
-    def margin_report(
-        self, X: Any = None, *, mask: Any = None, slack: float | None = None, max_sequences: int = 200
-    ) -> MarginReport:
+    def margin_report(self, X: Any = None, *, slack: float | None = None, max_sequences: int = SAMPLE) -> MarginReport:
         """The Att-SVM of the tokens that the prompt selects, and how close the prompt is to it.
 
         Parameters
         ----------
-        X, mask
+        X
             As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
         slack : float, optional
             C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
@@ -153,7 +151,7 @@ class AttentionClassifier(SequenceClassifier):
         >>> classifier.margin_report().separable
         True
         """
-        return self._margins("p", ..., X, mask, slack, max_sequences)
+        return self._margins("p", ..., X, slack, max_sequences)
 
     def _network(self) -> PromptAttention:
         return PromptAttention()
@@ -171,6 +169,6 @@ class AttentionClassifier(SequenceClassifier):
     def _model(self) -> Model:
         return Model(self.prompt_, self.head_, self.intercept_)
 
-    def _forward(self, X: Any, mask: Any) -> tuple[Given, Output]:
-        given = self._read(X, mask)
+    def _forward(self, X: Any) -> tuple[Given, Output]:
+        given = self._read(X)
         return given, forward(self._model, self._mapped(given))

@@ -12,7 +12,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
-from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.margins import SAMPLE, MarginReport
 from attsvm.estimator.shared_documentation import document
 
 
@@ -83,15 +83,14 @@ class DetectorClassifier(SequenceClassifier):
     optimizer: str | optax.GradientTransformation = field(default="adam", kw_only=True)
     alpha: float = field(default=3.0, kw_only=True)
 
-    def selected(self, X: Any, *, mask: Any = None) -> np.ndarray:
+    def selected(self, X: Any) -> np.ndarray:
         """Position of the token that each detector selects in each sequence; the first one on ties.
 
         Returns
         -------
         int ndarray, shape (n, K) for two classes, else (n, C, K)
         """
-        given = self._read(X, mask)
-        places = given.positions(self._model.selected(self._mapped(given)))
+        places = self._model.selected(self._mapped(self._read(X)))
         return places[:, 0] if len(self.classes_) == 2 else places
 
     def margin_report(
@@ -100,15 +99,14 @@ class DetectorClassifier(SequenceClassifier):
         *,
         detector: int | None = None,
         class_: Any = None,
-        mask: Any = None,
         slack: float | None = None,
-        max_sequences: int = 200,
+        max_sequences: int = SAMPLE,
     ) -> MarginReport:
         """The Att-SVM of the tokens that a detector selects, and how close the detector is to it.
 
         Parameters
         ----------
-        X, mask, slack, max_sequences
+        X, slack, max_sequences
             As for :meth:`attsvm.AttentionClassifier.margin_report`.
         detector : int, optional
             By default the one with the largest weight.
@@ -144,7 +142,7 @@ class DetectorClassifier(SequenceClassifier):
         if detector is None:
             detector = int(np.argmax(self.weights_[row]))
         detector = check_integer("detector", detector, 0, self.weights_.shape[1] - 1)
-        return self._margins("P", (row, detector), X, mask, slack, max_sequences)
+        return self._margins("P", (row, detector), X, slack, max_sequences)
 
     def _find_positive(self, classes: np.ndarray) -> Any:
         positive = super()._find_positive(classes)

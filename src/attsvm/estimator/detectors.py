@@ -40,10 +40,9 @@ class DetectorModel:
         Raises ProblemError if a product of a token with a detector overflows.
         """
         C, K, d = self.detectors.shape
-        rows, ids = np.unique(sequences.ids, return_inverse=True)
-        tokens = sequences.table[rows].astype(np.float64, copy=False)
+        detectors, offsets = self.detectors.reshape(C * K, d).T, self.offsets.ravel()
         with np.errstate(over="ignore", invalid="ignore"):
-            logits = tokens @ self.detectors.reshape(C * K, d).T + self.offsets.ravel()
+            logits, ids = sequences.map_vectors(lambda vectors: vectors @ detectors + offsets)
         if not np.isfinite(logits).all():
             raise ProblemError("X: expected smaller numbers: the products of tokens with the fitted detectors overflow")
         return np.asarray(expit(logits)[ids].reshape(-1, C, K))

@@ -35,6 +35,9 @@ CHECK_EVERY = 25
 WATCHED = 1000
 """Without validation sequences, the largest number of training sequences whose attention is recorded."""
 
+PATIENCE, TOLERANCE = 500, 1e-4
+"""Training stops once the loss has not decreased by the tolerance for this many steps."""
+
 History = dict[str, list[float]]
 
 
@@ -147,18 +150,16 @@ def train(
             )
         entry = _record(history, reached, watched, mean, validation is not None)
         value = mean if validation is None else entry["validation_loss"]
-        if value < best_value - settings.tol:
+        if value < best_value - TOLERANCE:
             last_improved = reached.steps
         if value < best_value or validation is None:
             best, best_value = reached, min(value, best_value)
-        if settings.verbose:
-            print(", ".join(f"{name} {number:.4g}" for name, number in entry.items()))
         status = Status.FINISHED
         progress = Progress(reached.steps, settings.max_steps, time.perf_counter() - began, loss=mean)
         if settings.callback is not None and settings.callback(progress):
             status = Status.INTERRUPTED
             break
-        if reached.steps - last_improved >= settings.n_iter_no_change:
+        if reached.steps - last_improved >= PATIENCE:
             status = Status.CONVERGED
             break
     return Fitted(best.on_host(reached.steps), status, best.steps, history, jax.device_get(path))

@@ -8,12 +8,9 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
+from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
-
-LIST, PADDED, ROWS = "a list of sequences", "a padded array", "sequences of one token"
-"""Forms of sequences beside ``Sequences`` and tables."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +18,16 @@ class Given:
     """Sequences, and how results are returned in the form in which they were given."""
 
     sequences: Sequences
-    form: str = "Sequences"  # in error messages
-    # shape (N,), the row of each token in the input, if tokens are not in its order or some rows are padding
-    places: np.ndarray | None = None
-    shape: tuple[int, ...] | None = None  # of the rows of the input: (n, T) with padding
+    shape: tuple[int, ...] | None = None  # (n, T) of an array (n, T, d); (n,) of rows, which are sequences of one token
+    in_list: bool = False
     table: Any = None  # with one row for each token, whose column ``bag`` names its bag
     bags: Bags | None = None
     bag: str | None = None
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether each row of a matrix is a sequence of one token."""
+        return self.shape is not None and len(self.shape) == 1
 
     @property
     def names(self) -> np.ndarray | None:
@@ -37,30 +37,25 @@ class Given:
     @property
     def rows(self) -> np.ndarray | None:
         """The name of each token in its sequence, (N,); None for its position."""
-        if self.places is None or self.shape is None:
+        if self.bags is None:
             return None
-        if is_pandas_dataframe(self.table):
-            return np.asarray(self.table.index.to_numpy()[self.places])
-        return self.places % self.shape[-1]
+        return np.asarray(self.table.index.to_numpy()[self.bags.rows]) if self._has_index else self.bags.rows
+
+    @property
+    def _has_index(self) -> bool:
+        return bool(is_pandas_dataframe(self.table))
 
     def restore(self, values: np.ndarray, names: Any = None) -> Any:
         """Numbers (N,) or (N, C) of the tokens in the form of the input; names of the columns, which tables use."""
-        if self.form == LIST:
+        if self.in_list:
             return np.split(values, self.sequences.offsets[1:-1])
-        if self.form == ROWS:
-            return values[:, None]
-        if self.places is None or self.shape is None:
+        if self.shape is not None:
+            return values.reshape(len(self.sequences), -1, *values.shape[1:])
+        if self.bags is None:
             return values
-        whole = np.zeros((int(np.prod(self.shape)), *values.shape[1:]), dtype=values.dtype)
-        whole[self.places] = values
-        whole = whole.reshape(*self.shape, *values.shape[1:])
-        return _with_index(whole, self.table.index, names) if is_pandas_dataframe(self.table) else whole
-
-    def positions(self, at: np.ndarray) -> np.ndarray:
-        """Positions of tokens in their sequences, (n,) or (n, ...), as positions in the input."""
-        if self.rows is None or self.table is not None:
-            return np.array(at)
-        return np.asarray(self.rows[self.sequences.offsets[:-1].reshape(-1, *[1] * (at.ndim - 1)) + at])
+        whole = np.empty_like(values)
+        whole[self.bags.rows] = values
+        return _with_index(whole, self.table.index, names) if self._has_index else whole
 
     def labelled(self, values: np.ndarray, names: Any = None) -> Any:
         """Results (n,) or (n, C) of the sequences; names of the columns.
@@ -69,7 +64,7 @@ class Given:
         """
         if self.table is None:
             return values
-        if is_pandas_dataframe(self.table):
+        if self._has_index:
             import pandas
 
             return _with_index(values, pandas.Index(self.names, name=self.bag), names)
@@ -82,19 +77,15 @@ class Given:
         return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
 
 
-def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | None = None) -> Given:
+def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Given:
     """Read sequences, and check that their tokens have as many entries, or the same columns, as in the fit.
 
-    ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``mask``:
-    shape (n, T), for a padded array (n, T, d): False or 0 for padding. ``bag``: the column of a table that names the
-    bag of each row.
+    ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``bag``:
+    the column of a table that names the bag of each row.
 
     Raises ProblemError if a sequence is not a matrix, has no token, or its tokens have another number of entries.
     """
-    given = _form(X, mask, bag)
-    if mask is not None and (given is None or given.form != PADDED):
-        form = ROWS if given is None else given.form
-        raise ProblemError(f"mask: expected with a padded array of shape (n, T, d) only, got {form}")
+    given = _form(X, bag)
     if given is None:
         return _rows(estimator, X, reset)
     sequences = given.sequences
@@ -125,13 +116,13 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
     return given
 
 
-def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
+def _form(X: Any, bag: str | None) -> Given | None:
     """The sequences in their form; None for rows of numbers, which scikit-learn reads."""
     if bag is not None:
         bags = Bags.of(X, bag)
         columns = tuple(name for name in bags.frame.columns if name != bag)
         sequences = Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
-        return Given(sequences, "a table", bags.rows, (len(bags.rows),), X, bags, bag)
+        return Given(sequences, table=X, bags=bags, bag=bag)
     if isinstance(X, Sequences):
         return Given(X)
     series = is_pandas_series(X) or is_polars_series(X)
@@ -150,11 +141,9 @@ def _form(X: Any, mask: Any, bag: str | None) -> Given | None:
             raise ProblemError(
                 "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
             ) from None
-        return Given(Sequences.from_arrays(X), LIST) if matrices else None
+        return Given(Sequences.from_arrays(X), in_list=True) if matrices else None
     if getattr(X, "ndim", None) == 3:
-        tokens = np.asarray(X)
-        sequences = Sequences.from_padded(tokens, mask)
-        return Given(sequences, PADDED, sequences.ids.astype(np.int64), tokens.shape[:2])
+        return Given(Sequences.from_padded(X), np.shape(X)[:2])
     return None
 
 
@@ -209,7 +198,7 @@ def _rows(estimator: Any, X: Any, reset: bool) -> Given:
                 f"one token, got other entries ({error})"
             ) from None
         raise
-    return Given(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), ROWS)
+    return Given(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), rows.shape[:1])
 
 
 def check_finite(argument: str, given: Given, columns: Any = None) -> None:
@@ -218,28 +207,19 @@ def check_finite(argument: str, given: Given, columns: Any = None) -> None:
     Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.
     """
     sequences = given.sequences
-    table, ids = sequences.table, sequences.ids
-    wrong = np.zeros(len(table), dtype=bool)
-    wrong[ids] = True
-    rows = np.flatnonzero(wrong)
-    # in blocks, because the table may be on disk
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        span = slice(block[0], block[-1] + 1)
-        # a slice makes no copy
-        wrong[block] = ~np.isfinite(table[span if span.stop - span.start == len(block) else block]).all(axis=1)
-    of_tokens = wrong[ids]
-    if not of_tokens.any():
+    of_vectors, ids = sequences.map_vectors(lambda vectors: np.isfinite(vectors).all(axis=1))
+    finite = of_vectors[ids]
+    if finite.all():
         return
-    token = int(np.argmax(of_tokens))
-    entries = table[ids[token : token + 1]][0]
+    token = int(np.argmin(finite))
+    entries = sequences.table[sequences.ids[token : token + 1]][0]
     entry = int(np.argmin(np.isfinite(entries)))
     number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
     row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
     name = number if given.names is None else given.names[number]
     found = "NaN" if np.isnan(entries[entry]) else "inf"
     place = f"row {row} of sequence {name}, column {entry if columns is None else columns[entry]}"
-    padding = "leave out padding or mark it in mask=, and " if columns is None else ""
+    padding = "leave out padding, as Sequences.from_padded does, and " if columns is None else ""
     raise ProblemError(
         f"{argument}: expected finite numbers, got {found} in {place}; {padding}fill missing values with "
         "token_net=make_pipeline(SimpleImputer(), StandardScaler())"

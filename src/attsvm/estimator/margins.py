@@ -106,8 +106,8 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
     """At most ``size`` of the sequences, with a table of their own tokens only."""
     if len(sequences) > size:
         sequences = sequences[np.sort(generator.choice(len(sequences), size, replace=False))]
-    rows, ids = np.unique(sequences.ids, return_inverse=True)
-    return Sequences(sequences.table[rows], ids, sequences.offsets)
+    table, ids = sequences.map_vectors(np.array)
+    return Sequences(table, ids, sequences.offsets)
 
 
 def margin_report(

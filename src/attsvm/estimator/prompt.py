@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
+from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
@@ -66,11 +66,9 @@ def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -
 
 
 def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
-    """⟨token, column⟩ of every token (N, k), each row of the table multiplied at most once."""
-    table, ids = sequences.table, sequences.ids
-    rows, ids = np.unique(ids, return_inverse=True) if len(ids) < len(table) else (np.arange(len(table)), ids)
-    blocks = [table[rows[start : start + ROWS_AT_ONCE]] @ columns for start in range(0, len(rows), ROWS_AT_ONCE)]
-    return np.asarray(np.concatenate(blocks)[ids])
+    """⟨token, column⟩ of every token (N, k)."""
+    products, ids = sequences.map_vectors(lambda vectors: vectors @ columns)
+    return np.asarray(products[ids])
 
 
 @dataclass(frozen=True)

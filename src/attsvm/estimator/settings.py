@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from numbers import Integral, Real
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from attsvm._utils.checks import MOST_STEPS, as_number, check_integer
+from attsvm._utils.checks import MOST_STEPS, as_number, check_integer, check_number
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
@@ -27,19 +26,6 @@ NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformat
 LEARNING_RATES = {name: rate for name, (rate, _) in NAMED.items()}
 """Default learning rate of each optimizer."""
 
-_AT_LEAST_ONE: tuple[Any, Callable[[Any], bool], str] = (Integral, lambda x: x >= 1, "an integer >= 1")
-_AT_LEAST_ZERO: tuple[Any, Callable[[Any], bool], str] = (Real, lambda x: 0 <= x < np.inf, "a number >= 0")
-_EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "alpha": _AT_LEAST_ZERO,
-    "batch_size": _AT_LEAST_ONE,
-    "max_steps": _AT_LEAST_ONE,
-    "validation_fraction": (Real, lambda x: 0 < x < 1, "a number between 0 and 1"),
-    "n_iter_no_change": _AT_LEAST_ONE,
-    "tol": _AT_LEAST_ZERO,
-    "p": (Real, lambda x: 1 < x < np.inf, "a number above 1"),
-    "scale": ((str, type(None)), lambda x: x in (None, "columns", "common"), "'columns', 'common' or None"),
-}
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -50,11 +36,8 @@ class Settings:
     alpha: float
     batch_size: int
     max_steps: int
-    tol: float
-    n_iter_no_change: int
     device: jax.Device
     callback: Callback | None = None
-    verbose: bool = False
 
 
 def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
@@ -62,38 +45,33 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
 
     Raises ProblemError if a parameter is out of range or of the wrong type.
     """
-    for name, (kind, fits, description) in _EXPECTED.items():
-        value = getattr(estimator, name)
-        if not isinstance(value, kind) or isinstance(value, bool) or not fits(value):
-            raise ProblemError(f"{name}: expected {description}, got {value!r}")
+    if estimator.scale not in (None, "columns", "common"):
+        raise ProblemError(f"scale: expected 'columns', 'common' or None, got {estimator.scale!r}")
     name, p = _geometry(estimator)
     optimizer, norm = _optimizer(name, _rate(name, estimator), p), getattr(estimator, "norm", None)
     return Settings(
         optimizer=optimizer,
         norm=(getattr(optimizer, "norm", None) or Lp(2.0)) if norm is None else parse_norm(norm),
-        alpha=float(estimator.alpha),
-        batch_size=int(estimator.batch_size),
+        alpha=check_number("alpha", estimator.alpha, "a number >= 0", lambda x: x >= 0),
+        batch_size=check_integer("batch_size", estimator.batch_size, 1),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
-        tol=float(estimator.tol),
-        n_iter_no_change=int(estimator.n_iter_no_change),
         device=find_device(estimator.device),
         callback=callback,
-        verbose=bool(estimator.verbose),
     )
 
 
 def _geometry(estimator: Any) -> tuple[Any, float]:
     """The optimizer and its p: those of ``norm``, if the estimator has one, otherwise its own."""
-    norm = getattr(estimator, "norm", None)
+    norm, p = getattr(estimator, "norm", None), check_number("p", estimator.p, "a number above 1", lambda x: x > 1)
     if norm is None:
-        return estimator.optimizer, float(estimator.p)
+        return estimator.optimizer, p
     parsed = parse_norm(norm)
     if not isinstance(parsed, Lp) or parsed.p == 1:
         raise ProblemError(f"norm: expected None, 'frobenius', or 'l<p>' with p > 1 up to 'linf', got {norm!r}")
     if estimator.optimizer != "adam":
         raise ProblemError(f"norm: expected None with optimizer={estimator.optimizer!r}, which has its own norm")
     if parsed.p == np.inf:
-        return "adam", float(estimator.p)
+        return "adam", p
     return ("gradient_descent" if parsed.p == 2 else "mirror_descent"), parsed.p
 
 

@@ -22,14 +22,9 @@ batch_size : int
     Sequences per step.
 max_steps : int
 early_stopping : bool
-    Hold out ``validation_fraction`` of each class, stop once their loss no longer decreases, and keep the parameters of
-    the smallest loss. It is on by default because longer training spoils the selection. If it is off, or no class can
-    spare a sequence, the training objective is monitored instead and the last parameters are kept.
-validation_fraction : float
-    In (0, 1).
-n_iter_no_change : int
-    Stop once the loss has not decreased by ``tol`` for this many steps.
-tol : float
+    Hold out a tenth of each class, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
+    parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off, or
+    no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
 class_weight : dict, "balanced" or None
     Weights of the classes in the loss.
 positive : label, optional
@@ -48,8 +43,6 @@ scale : {{"columns", "common"}}, optional
 device : str, optional
     Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
     Prediction is on the CPU.
-verbose : bool
-    Print each line of the history.
 """
 
 ATTRIBUTES = """\

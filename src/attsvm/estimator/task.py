@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.tables import shown
 from attsvm.errors import ProblemError
 
 
@@ -113,12 +114,12 @@ def read_task(
     """
     classes = before.classes
     if len(classes) < 2:
-        raise ProblemError(f"y: expected at least two classes, got one class ({listed(classes)})")
+        raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
     order = np.argsort(classes)
     numbers = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
     unknown = classes[numbers] != labels
     if unknown.any():
-        raise ProblemError(f"y: expected one of the labels {listed(classes)}, got {labels[unknown].tolist()[0]!r}")
+        raise ProblemError(f"y: expected one of the labels {shown(classes)}, got {labels[unknown].tolist()[0]!r}")
     weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():
         raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
@@ -140,11 +141,5 @@ def find_positive(classes: np.ndarray, positive: Any) -> Any:
     if len(found) > 2:
         raise ProblemError(f"positive: expected None for {len(found)} classes, got {positive!r}")
     if positive not in found:
-        raise ProblemError(f"positive: expected one of the labels {listed(classes)}, got {positive!r}")
+        raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")
     return positive
-
-
-def listed(classes: np.ndarray) -> str:
-    """The first labels, for error messages."""
-    shown = ", ".join(map(str, classes[:5]))
-    return shown if len(classes) <= 5 else f"{shown}, ... ({len(classes)} in all)"

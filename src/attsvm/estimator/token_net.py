@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
+from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 
 
@@ -27,14 +27,12 @@ def fit_token_net(token_net: Any, sequences: Sequences) -> Any:
 
 def through(token_net: Any, sequences: Sequences) -> Sequences:
     """Sequences of mapped tokens; each row of the table that occurs is mapped once."""
-    rows, ids = np.unique(sequences.ids, return_inverse=True)
-    blocks = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
     apply = _module_outputs if is_module(token_net) else type(token_net).transform
-    mapped = [np.asarray(apply(token_net, sequences.table[block])) for block in blocks]
-    table = np.concatenate(mapped).astype(sequences.table.dtype, copy=False)
-    if table.ndim != 2 or len(table) != len(rows):
-        raise ProblemError(f"token_net: expected one vector for each of {len(rows)} tokens, got shape {table.shape}")
-    return Sequences(table, ids, sequences.offsets)
+
+    table, ids = sequences.map_vectors(lambda vectors: np.asarray(apply(token_net, vectors)))
+    if table.ndim != 2 or len(table) != ids.max() + 1:
+        raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {table.shape}")
+    return Sequences(table.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)
 
 
 def is_module(token_net: Any) -> bool:

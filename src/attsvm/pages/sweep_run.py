@@ -1,15 +1,12 @@
-"""What ``attsvm sweep`` says: of a sweep that was run, of one that would be, and of those that there are."""
+"""What ``attsvm sweep`` says of a sweep that was run, and of those that there are."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm._utils.progress import counted, duration
+from attsvm._utils.progress import counted
 from attsvm.pages.page import Page, Table
-from attsvm.pages.schemas.sweeps import SweepEstimateResult, SweepResult
-from attsvm.sweeps import MEASURES, READY, SOURCES, Definition
-
-if TYPE_CHECKING:
-    from attsvm.sweeps.estimate import Estimate
+from attsvm.pages.schemas.sweeps import SweepResult
+from attsvm.sweeps import MEASURES, READY, SOURCES
 
 
 def store_page(found: Any, *, store: str, command: str) -> Page:
@@ -24,19 +21,6 @@ def store_page(found: Any, *, store: str, command: str) -> Page:
     said = f"{store}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(cells, 'cell')}: {measured}"
     given = {"store": store, "attributes": dict(found.attrs), "variables": variables}
     return Page(SweepResult.fill(given, command=command), terminal=[said])
-
-
-def estimate_page(definition: Definition, found: "Estimate", *, command: str) -> Page:
-    """The page of a sweep that was not run: its trials, and estimates of its time and its disk space."""
-    cells = f"{counted(definition.num_cells, 'cell')} × {definition.trials:,}"
-    blocks = counted(found.measured, "measured block")
-    said = [
-        f"{counted(found.trials, 'trial')}: {cells} in {counted(found.chunks, 'chunk')}",
-        f"about {duration(found.seconds)} on {counted(found.workers, 'worker')}, from {blocks}",
-        f"at most {duration(found.compile_seconds)} more to import and compile, and some seconds to start the workers",
-        f"at most {found.bytes / 1e6:,.1f} MB on disk",
-    ]
-    return Page(SweepEstimateResult.fill(found, command=command), terminal=said)
 
 
 def list_page() -> Page:

@@ -12,15 +12,13 @@ from attsvm.papers.figure import Arrays
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import solve_svm
+from attsvm.theory.kinds import SATURATED
 from attsvm.theory.ratios import margin_ratio
 from attsvm.training import Run
 
-SATURATED = 1e-6
-"""A run is decided if it drops every other token: no dropped probability is above this."""
-
 
 def undecided(probability: Float[np.ndarray, "..."], axes: int = 1) -> Bool[np.ndarray, "..."]:
-    """Whether the largest probability of a sequence is below 1 by more than :data:`SATURATED`.
+    """Whether the largest probability of a sequence is below 1 by more than :data:`attsvm.theory.kinds.SATURATED`.
 
     ``probability``: of :class:`attsvm.Run`. ``axes``: how many last axes belong to a run, 2 with several queries or
     attention heads.

@@ -92,8 +92,9 @@ class Outcome:
 
     @property
     def standing(self) -> str:
-        """The verdict in words. A run of other than the full sizes does not show that a claim holds."""
-        return standing_words(self.verdict.standing, self.kind)
+        """The verdict in words. A criterion is met or not; a claim is judged at full size."""
+        standing = self.verdict.standing
+        return standing.value if self.kind is SizeKind.FULL else f"{self.kind.prefix}: {_CRITERION[standing]}"
 
     @property
     def command(self) -> str:
@@ -105,11 +106,6 @@ class Outcome:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def standing_words(standing: Standing, kind: SizeKind) -> str:
-    """How the page and the terminal put a verdict. A criterion is met or not; a claim is judged at full size."""
-    return standing.value if kind is SizeKind.FULL else f"{kind.prefix}: {_CRITERION[standing]}"
 
 
 _CRITERION = {
@@ -160,7 +156,7 @@ def chosen(names: Iterable[str]) -> dict[str, Figure]:
     return ordered
 
 
-def claim(out: Path, figures: Iterable[Figure]) -> None:
+def prepare(out: Path, figures: Iterable[Figure]) -> None:
     """Create the folder of the results, or take one that is empty or holds pieces of an earlier run.
 
     Raises ProblemError if ``out`` is anything else, if one of the files cannot be replaced, or if it is not writable.
@@ -309,32 +305,9 @@ def write(outcome: Outcome, out: Path, command: str) -> None:
     contents = (
         style.to_png(outcome.drawing),
         style.to_svg_file(outcome.drawing),
-        (dumps(as_numbers(outcome, command)) + "\n").encode(),
+        (dumps(ReproduceResult.fill(outcome, command=command)) + "\n").encode(),
     )
     out.mkdir(parents=True, exist_ok=True)
     for ending, content in zip(ENDINGS, contents, strict=True):
         with atomic_write(out / f"{outcome.figure.name}.{ending}") as stream:
             stream.write(content)
-
-
-def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
-    """The outcome as JSON-able numbers."""
-    figure = outcome.figure
-    numbers = {
-        "name": figure.name,
-        "paper": str(figure.paper),
-        "title": figure.title,
-        "claim": figure.claim,
-        "criterion": figure.criterion,
-        "quick": outcome.quick,
-        "device": outcome.device,
-        "sizes": outcome.sizes,
-        "verdict": outcome.standing,
-        "why": outcome.verdict.why,
-        "table": [row._asdict() for row in outcome.rows],
-        "seconds": outcome.seconds,
-        "pieces": outcome.pieces,
-        "pieces_reused": outcome.reused,
-        "measured": outcome.arrays,
-    }
-    return ReproduceResult.fill(numbers, command=command)

@@ -12,7 +12,7 @@ from attsvm._utils.progress import Progress
 from attsvm._utils.workers import side_by_side
 from attsvm.papers.figure import Figure
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.page import Card, card
+from attsvm.papers.page import Claim, shown
 from attsvm.papers.run import run, write
 from attsvm.training.trials import num_threads
 
@@ -29,8 +29,8 @@ def run_several(
     sizes: Mapping[str, Any] | None = None,
     device: str | None = None,
     callback: Callable[[Progress], object] = lambda _: None,
-) -> Iterator[Card]:
-    """Run figures, write each one as :func:`write` does, and yield their cards in order.
+) -> Iterator[Claim]:
+    """Run figures, write each one as :func:`write` does, and yield what the page shows of them, in order.
 
     ``figures``: by what the command line calls them. ``command``: that is running. ``quick``, ``sizes``, ``device``: as
     for :func:`attsvm.papers.run`. ``callback``: receives a :class:`attsvm.Progress`, whose steps are figures.
@@ -50,7 +50,7 @@ def run_several(
     calls = ((Path.cwd(), spelling, command, options) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))
     for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
-        _report(callback, number, len(figures), finished.name, "done")
+        _report(callback, number, len(figures), finished.outcome.figure.name, "done")
         yield finished
 
 
@@ -58,7 +58,7 @@ def _report(callback: Callable[[Progress], object], done: int, figures: int, nam
     callback(Progress(done, figures, stage=f"{name}: {what}"))
 
 
-def _run_by_name(folder: Path, spelling: str, command: str, options: Mapping[str, Any]) -> Card:
+def _run_by_name(folder: Path, spelling: str, command: str, options: Mapping[str, Any]) -> Claim:
     keep_programs()
     os.chdir(folder)  # a worker of an earlier call may be in another one
     return _run(FIGURES.find(spelling), spelling, command, options, lambda _: None)
@@ -66,7 +66,7 @@ def _run_by_name(folder: Path, spelling: str, command: str, options: Mapping[str
 
 def _run(
     figure: Figure, spelling: str, command: str, options: Mapping[str, Any], report: Callable[[str], object]
-) -> Card:
+) -> Claim:
     outcome = run(figure, **options, spelling=spelling, progress=lambda piece, _: report(f"{piece} done"))
     write(outcome, options["out"], command)
-    return card(outcome, command)
+    return shown(outcome, command)

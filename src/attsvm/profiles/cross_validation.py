@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.splits import sequences, stack
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
@@ -71,14 +72,14 @@ def accuracies(
             if len(np.unique(labels[rest])) < 2:
                 raise ProblemError("labels: expected both labels outside of each fold, got one; use more sequences")
             classifier = AttentionClassifier(norm=norm.name, random_state=seed)
-            classifier.fit(problem.tokens[rest], labels[rest], mask=_rows(problem.mask, rest))
-            said = classifier.predict(problem.tokens[fold], mask=_rows(problem.mask, fold))
+            classifier.fit(_rows(problem, rest), labels[rest])
+            said = classifier.predict(_rows(problem, fold))
             right[i, fold, 0] = said == labels[fold]
     return right
 
 
-def _rows(mask: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if mask is None else mask[rows]
+def _rows(problem: Problem, rows: np.ndarray) -> Sequences:
+    return Sequences.from_padded(problem.tokens[rows], None if problem.mask is None else problem.mask[rows])
 
 
 def _of_equal_size(folds: Sequence[np.ndarray], numbers: int) -> Iterator[list[np.ndarray]]:

@@ -15,7 +15,7 @@ from attsvm.results import Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.sweeps.sources import Drawn
-from attsvm.sweeps.training import Trained, start, train_until_decided
+from attsvm.sweeps.training import first_decided, start, train_to_the_end
 from attsvm.theory.standing import norm_for, norms_at_any_length
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
@@ -51,8 +51,6 @@ class Block:
         One for each trial. They have drawn the problem, and draw the initial weights next.
     seed : int
         Of the mini-batches.
-    budget : int
-        The largest number of steps of a trial that is undecided before.
 
     See Also
     --------
@@ -73,15 +71,10 @@ class Block:
     """
 
     def __init__(
-        self,
-        drawn: Drawn,
-        arguments: Arguments,
-        generators: list[np.random.Generator],
-        seed: int = 0,
-        budget: int = 0,
+        self, drawn: Drawn, arguments: Arguments, generators: list[np.random.Generator], seed: int = 0
     ) -> None:
         self.drawn, self.arguments = drawn, arguments
-        self._generators, self._seed, self._budget = generators, seed, budget
+        self._generators, self._seed = generators, seed
         self._solutions: dict[tuple[str, bool], Solution] = {}
 
     @property
@@ -95,16 +88,16 @@ class Block:
         return self.drawn.test
 
     @cached_property
-    def trained(self) -> Trained:
-        """The run, and the steps at which its trials were decided."""
-        arguments = self.arguments.of_train()
-        arguments["init"] = start(self.drawn, arguments, self._generators)
-        return train_until_decided(self.problem, arguments, self._seed, self._budget)
-
-    @property
     def run(self) -> Run:
         """The training run of the block."""
-        return self.trained.run
+        arguments = self.arguments.of_train()
+        arguments["init"] = start(self.problem, arguments, self._generators)
+        return train_to_the_end(self.problem, arguments, self._seed)
+
+    @cached_property
+    def decided(self) -> np.ndarray:
+        """The first recorded step from which on every softmax of a trial is saturated; -1 for an undecided trial."""
+        return first_decided(self.problem, self.run)
 
     @cached_property
     def optimal(self) -> np.ndarray:
@@ -126,7 +119,7 @@ class Block:
         run = self.run
         ends = {name: run.parameters[name][None] for name in run.history if name in run.parameters}
         last = {name: array[-1:] for name, array in run.history.items()}
-        # the history may end before continued trials do
+        # the last record need not be that of the last step
         ended = replace(run, history={**last, **ends, "weights": run.weights[None]})
         part = trained_part(self.problem, ended)
         return part.problem, part.history[0]
@@ -160,7 +153,7 @@ class Block:
     def comparable(self, solution: Solution) -> np.ndarray:
         """Where a run can be compared with the Att-SVM of its tokens: the trial is decided, the Att-SVM solved."""
         optimal = np.asarray(np.asarray(solution.status) == Status.OPTIMAL)
-        decided: np.ndarray = self.trained.decided >= 0
+        decided: np.ndarray = self.decided >= 0
         found: np.ndarray = decided.reshape(-1, *(1,) * (optimal.ndim - 1)) & optimal
         return found
 

@@ -91,7 +91,7 @@ def block_outputs(definition: Definition, cell: int, first: int) -> dict[str, np
     arguments = definition.arguments(cell)
     generators = definition.generators(cell, first)
     drawn = drawn_block(find_source(definition.data)(generators, **arguments.data), definition.width)
-    block = Block(drawn, arguments, generators, definition.training_seed(cell, first), definition.budget)
+    block = Block(drawn, arguments, generators, definition.training_seed(cell, first))
     found: dict[str, np.ndarray] = {}
     for measure in definition.measures:
         declared = measure.declared()
@@ -195,16 +195,14 @@ def check_values(definition: Definition) -> None:
 
 def _refused(definition: Definition, place: list[int]) -> str:
     """Why a cell cannot be computed; "" if nothing is known against it."""
-    cell = 0
-    for i, length in zip(place, definition.shape, strict=True):
-        cell = cell * length + i
+    cell = int(np.ravel_multi_index(place, definition.shape))
     arguments = definition.arguments(cell)
     try:
         generators = [definition.generator(cell, 0)]
         drawn = drawn_block(find_source(definition.data)(generators, **arguments.data), 1)
         training = arguments.of_train()
         if {"attention", "rank", "init"} & set(training):
-            start(drawn, training, generators)
+            start(drawn.problem, training, generators)
         if "loss" in training:
             parse_loss(training["loss"], drawn.problem.num_classes)
         check_numbers(training.get("steps", 0), training.get("dtype", "float64"), training.get("penalty", 0.0), 0)

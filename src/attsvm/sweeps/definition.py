@@ -60,8 +60,6 @@ class Definition:
         Arguments that are the same in all cells.
     seed : int
         Trial t of cell c is drawn from ``np.random.SeedSequence(seed, spawn_key=(c, t))``.
-    budget : int
-        The largest number of steps of a trial: one that is undecided after its steps is continued up to this number.
     block : int, optional
         Trials that are computed in one batch, a multiple of 8. By default the trials, divided evenly into blocks of at
         most 256.
@@ -99,14 +97,12 @@ class Definition:
     data: str | Callable[..., Any] = "random"
     fixed: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
-    budget: int = 0
     block: int | None = None
     name: str = ""
     summary: str = ""
 
     def __post_init__(self) -> None:
         check_integer("trials", self.trials, 1)
-        check_integer("budget", self.budget, 0)
         check_seed(self.seed)
         block = self.block
         if block is None:
@@ -208,7 +204,6 @@ class Definition:
             "measures": [measure.described() for measure in self.measures],
             "trials": self.trials,
             "seed": self.seed,
-            "budget": self.budget,
             "block": self.width,
         }
 

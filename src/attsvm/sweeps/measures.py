@@ -74,7 +74,7 @@ class Steps(Measure):
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        return {"decision_step": block.trained.decided, "steps": np.asarray(block.run.step)}
+        return {"decision_step": block.decided, "steps": np.asarray(block.run.step)}
 
 
 KINDS = tuple(kind.value for kind in Kind)

@@ -56,7 +56,6 @@ READY: dict[str, Definition] = {
             fixed={"num_tokens": 5, "init": "uniform", "steps": 2000, "record": 20},
             measures=("kind", "decision_step", "loss"),
             trials=1000,
-            budget=32_000,
         ),
     )
 }

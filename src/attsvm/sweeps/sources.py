@@ -31,8 +31,6 @@ class Drawn:
         Test data, with the same batch axis.
     extras : mapping of str to ndarray
         Further arrays for measures, with the trials in front.
-    unpadded : Problem, optional
-        The problem without coordinates that are zero. Initial weights are drawn for it, and filled up with zeros.
 
     See Also
     --------
@@ -49,7 +47,6 @@ class Drawn:
     problem: Problem
     test: Problem | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
-    unpadded: Problem | None = None
 
 
 def draw_random(
@@ -60,15 +57,11 @@ def draw_random(
     dim: int = 10,
     prompt: bool = False,
     self_attention: bool = False,
-    pad_to: int | Sequence[int] = (),
-) -> Problem | Drawn:
+) -> Problem:
     """Draw Gaussian heads, tokens and queries, scaled to unit norm, and labels ±1 with equal probability.
 
     ``generators``: one for each trial. ``num_sequences``, ``num_tokens``, ``dim``: n, T and d. ``prompt``: leave out
-    the queries, for prompt attention. ``self_attention``: the query of a sequence is its first token. ``pad_to``: the
-    problem is filled up with zeros to the smallest of these dimensions that is not below ``dim``. Cells that are filled
-    up to one dimension share their compiled programs. Tokens and initial weights are those of ``dim`` dimensions, and
-    so is the training up to rounding.
+    the queries, for prompt attention. ``self_attention``: the query of a sequence is its first token.
     """
     n, T, d = (
         check_integer(name, size, 1)
@@ -82,26 +75,12 @@ def draw_random(
         np.stack([generator.standard_normal(ends[-1]) for generator in generators]), ends[:-1], axis=1
     )
     tokens = _unit(tokens.reshape(-1, n, T, d))
-    problem = Problem(
+    return Problem(
         tokens,
         labels=np.where(labels >= 0, 1.0, -1.0),
         head=_unit(head),
         queries=None if prompt else tokens[..., 0, :] if self_attention else _unit(queries.reshape(-1, n, d)),
     )
-    sizes = [check_integer("pad_to", size, 1) for size in ([pad_to] if isinstance(pad_to, int) else pad_to)]
-    space = min((size for size in sizes if size >= d), default=d)
-    return problem if space == d else Drawn(padded(problem, space), unpadded=problem)
-
-
-def padded(problem: Problem, dim: int) -> Problem:
-    """A problem in more dimensions, whose further coordinates are zero."""
-
-    def filled(array: np.ndarray) -> np.ndarray:
-        return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, dim - problem.dim)])
-
-    queries = None if problem.queries is None else filled(problem.queries)
-    head = None if problem.head is None else filled(problem.head)
-    return Problem(filled(problem.tokens), labels=problem.labels, queries=queries, head=head)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -19,7 +19,6 @@ import math
 import os
 import secrets
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,10 +118,8 @@ class Store:
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
-        Chunks whose files are damaged no longer count as committed, which is warned of.
-
-        Raises ProblemError if it is of another sweep or version, was begun on a device of another kind, or cannot be
-        written.
+        Raises ProblemError if it is of another sweep or version, was begun on a device of another kind, has a damaged
+        file, or cannot be written.
         """
         if not self.exists:
             with self._writing():
@@ -146,7 +143,7 @@ class Store:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
         with self._writing():
             (self.path / ERRORS).mkdir(exist_ok=True)
-            self._take_back_damaged()
+        self.check_readable()
         return int(header["chunk"])
 
     def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
@@ -170,37 +167,46 @@ class Store:
         (self.path / ERRORS).mkdir()
         os.rename(self.path / NEW, self.path / DATA)
 
-    def damaged(self) -> list[tuple[str, Task]]:
-        """The arrays with a missing or damaged file, and the chunk of trials that the file belongs to."""
-        group, found = self.group(), []
-        shape, done = group[DONE].shape[:-1], self.done()
-        for name, array in group.arrays():
-            if array.metadata.dimension_names == (name,):
-                continue  # a coordinate, which xarray reads
-            folder = self.path / DATA / name
-            found += [(name, task) for task in done if not (folder / _file(array, shape, task)).is_file()]
+    def check_readable(self) -> None:
+        """Read every array, for which zarr compares the checksums of its files.
+
+        Raises ProblemError that names a damaged file.
+        """
+        group = self.group()
+        for name, array in _measured(group).items():
             try:
                 array[...]
-            except Exception:  # it fails in any way
-                written = self._tasks() if name == DONE else done
-                found += [(name, task) for task in written if not _is_whole(array, shape, task)]
-        return found
+            except Exception as error:  # a damaged file fails in any way
+                file = next((self._file(array, task) for task in _tasks(group) if not _can_read(array, task)), name)
+                raise ProblemError(
+                    f"{file}: expected a chunk as the sweep wrote it, got a damaged file; delete it and run the sweep "
+                    "again, which computes the chunk again"
+                ) from error
 
-    def damage(self, damaged: list[tuple[str, Task]]) -> str:
-        """What is wrong with damaged chunks, in one line."""
-        name, task = min(damaged)
-        more = f" (and {len(damaged) - 1:,} more like it)" if len(damaged) > 1 else ""
-        file = Path(self.given) / DATA / name
-        return f"{file}: expected chunk {task.name} as the sweep wrote it, got a damaged or missing file{more}"
+    def check_complete(self) -> None:
+        """Check that all files of the committed chunks exist: zarr reads a missing one as missing values.
 
-    def _take_back_damaged(self) -> None:
-        damaged = self.damaged()
-        if not damaged:
-            return
-        warnings.warn(f"{self.damage(damaged)}; it is computed again", RuntimeWarning, stacklevel=5)
-        done = self.group("r+")[DONE]
-        for _, task in damaged:
-            done[_place(done.shape[:-1], task)] = False
+        Raises ProblemError that names one that does not.
+        """
+        for _, file in self._missing(self.group()):
+            raise ProblemError(
+                f"{file}: expected a chunk as the sweep wrote it, got no file; run the sweep again, which computes the "
+                "chunk again"
+            )
+
+    def _missing(self, group: Any) -> Iterator[tuple[Task, Path]]:
+        """The committed chunks that lack a file, and the file."""
+        arrays = _measured(group).values()
+        for task in sorted(_committed(group)):
+            files = [self._file(array, task) for array in arrays]
+            yield from ((task, file) for file in files if not file.is_file())
+
+    def _file(self, array: Any, task: Task) -> Path:
+        """The file of a chunk of an array, below the path that the user gave."""
+        *cell, trials = _place(array, task)
+        own_axes = array.ndim - len(cell) - 1
+        key = array.metadata.encode_chunk_key((*cell, trials.start // array.chunks[len(cell)], *(0,) * own_axes))
+        return Path(self.given, DATA, array.basename, key)
 
     def identity(self) -> str:
         """The random id that it was created with."""
@@ -216,14 +222,13 @@ class Store:
         group = self.group("r+")
         if group.attrs["id"] != identity:
             raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
-        at = _place(definition.shape, task)
         for name, array in arrays.items():
             if name not in group:  # an output that no measure declares
                 with contextlib.suppress(ValueError):  # another worker has created it since
                     create_array(self.path / DATA, name, undeclared(array), definition, chunk)
             # also a file of missing values alone, so that none is missing
-            group[name].with_config({"write_empty_chunks": True})[at] = array
-        group[DONE][at] = True
+            group[name].with_config({"write_empty_chunks": True})[_place(group[name], task)] = array
+        group[DONE][_place(group[DONE], task)] = True
         self._error(task).unlink(missing_ok=True)
 
     def _error(self, task: Task) -> Path:
@@ -245,19 +250,9 @@ class Store:
             stream.write(json.dumps(record, indent=1).encode())
 
     def done(self) -> set[Task]:
-        """The committed chunks. One whose commit cannot be read is none."""
-        done = self.group()[DONE]
-        shape = done.shape[:-1]
-        try:
-            committed = done[...]
-        except Exception:  # a damaged file fails in any way
-            readable = [task for task in self._tasks() if _is_whole(done, shape, task)]
-            return {task for task in readable if done[_place(shape, task)].all()}
-        return {task for task in self._tasks() if committed[_place(shape, task)].all()}
-
-    def _tasks(self) -> list[Task]:
+        """The committed chunks. One that lacks a file, as where a user has deleted a damaged one, is none."""
         group = self.group()
-        return tasks(math.prod(group[DONE].shape[:-1]), group.attrs["trials"], group.attrs["chunk"])
+        return _committed(group) - {task for task, _ in self._missing(group)}
 
     def errors(self) -> list[dict[str, Any]]:
         """The records of the failed chunks. That of a chunk that was committed later no longer counts."""
@@ -272,8 +267,8 @@ class Store:
 def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray.Dataset":
     """Open the result of a sweep, which may be finished, interrupted or running.
 
-    Every array is read, for which zarr compares the checksums of its files. Where a file is damaged or missing, the
-    same sweep again computes its chunk again.
+    Every array is read, for which zarr compares the checksums of its files. The same sweep again computes chunks whose
+    files are missing, as where a damaged one was deleted.
 
     Parameters
     ----------
@@ -290,7 +285,7 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
     Raises
     ------
     ProblemError
-        If there is no sweep at this path, or a file of it is damaged.
+        If there is no sweep at this path, or a file of it is damaged or missing.
 
     See Also
     --------
@@ -310,9 +305,9 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
 
     found = Store(store)
     header = found.group().attrs
-    damaged = found.damaged() if check_flag("verify", verify) else []
-    if damaged:
-        raise ProblemError(f"{found.damage(damaged)}; to compute them again, run the sweep again")
+    if check_flag("verify", verify):
+        found.check_readable()
+        found.check_complete()
     data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
     # zarr lists its arrays in any order
     declared = header["outputs"]
@@ -338,22 +333,31 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _place(shape: tuple[int, ...], task: Task) -> tuple[Any, ...]:
-    """Where the trials of a chunk are in an array, whose first axes are those of the grid."""
-    return (*map(int, np.unravel_index(task.cell, shape)), slice(task.first, task.stop))
+def _measured(group: Any) -> dict[str, Any]:
+    """The arrays of trials, which are not coordinates."""
+    return {name: array for name, array in group.arrays() if array.metadata.dimension_names != (name,)}
 
 
-def _file(array: Any, shape: tuple[int, ...], task: Task) -> str:
-    """The file of a chunk in the folder of an array."""
-    *cell, _ = _place(shape, task)
-    own_axes = array.ndim - len(shape) - 1
-    return str(array.metadata.encode_chunk_key((*cell, task.first // array.chunks[len(shape)], *(0,) * own_axes)))
+def _tasks(group: Any) -> list[Task]:
+    return tasks(math.prod(group[DONE].shape[:-1]), group.attrs["trials"], group.attrs["chunk"])
 
 
-def _is_whole(array: Any, shape: tuple[int, ...], task: Task) -> bool:
+def _committed(group: Any) -> set[Task]:
+    done = group[DONE]
+    values = done[...]
+    return {task for task in _tasks(group) if values[_place(done, task)].all()}
+
+
+def _place(array: Any, task: Task) -> tuple[Any, ...]:
+    """Where the trials of a chunk are in an array, whose axes are those of the grid, the trials and its own."""
+    axes = array.metadata.dimension_names.index("trial")
+    return (*map(int, np.unravel_index(task.cell, array.shape[:axes])), slice(task.first, task.stop))
+
+
+def _can_read(array: Any, task: Task) -> bool:
     """Whether the file of a chunk can be read."""
     try:
-        array[_place(shape, task)]
+        array[_place(array, task)]
     except Exception:  # a damaged file fails in any way
         return False
     return True

@@ -89,7 +89,7 @@ def sweep(
         The command that the result names.
     **options
         Of :class:`attsvm.sweeps.Definition`: ``trials``; ``data``, the name of a source or a function
-        ``draw(generators, *, ...)``, described there; ``fixed``, ``seed``, ``budget``, ``block``.
+        ``draw(generators, *, ...)``, described there; ``fixed``, ``seed``, ``block``.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Number, Result
+from attsvm.pages.schemas.model import Fields, Number, Result, at
 
 
 class Row(Fields):
@@ -12,21 +12,21 @@ class Row(Fields):
 
 
 class ReproduceResult(Result, schema="attsvm.reproduce/1"):
-    name: str  # name of the figure or table
-    paper: str  # the paper that it is from
-    title: str  # its title
-    claim: str  # what the paper claims
-    criterion: str  # when the measured numbers meet the claim
+    name: str = at("figure.name")  # name of the figure or table
+    paper: str = at("figure.paper")  # the paper that it is from
+    title: str = at("figure.title")  # its title
+    claim: str = at("figure.claim")  # what the paper claims
+    criterion: str = at("figure.criterion")  # when the measured numbers meet the claim
     quick: bool  # whether the sizes are those of --quick, by which no claim is judged
     sizes: dict[str, Any]  # the sizes of the measurement
-    verdict: str  # holds, holds in part, or does not hold
-    why: str  # the numbers that decide
-    table: list[Row]  # rows of the table: measured beside published numbers
+    verdict: str = at("standing")  # holds, holds in part, or does not hold
+    why: str = at("verdict.why")  # the numbers that decide
+    table: list[Row] = at("rows")  # rows of the table: measured beside published numbers
     seconds: Number  # wall time of the measurement, in seconds
     device: str  # device of the training
     pieces: int  # number of pieces of the measurement
-    pieces_reused: int  # number of them that an earlier run had finished
-    measured: dict[str, Any]  # the measured arrays, by name
+    pieces_reused: int = at("reused")  # number of them that an earlier run had finished
+    measured: dict[str, Any] = at("arrays")  # the measured arrays, by name
 
 
 class FiguresResult(Result, schema="attsvm.figures/1"):

@@ -17,16 +17,6 @@ class SweepResult(Result, schema="attsvm.sweep/1"):
     variables: dict[str, Variable]  # the arrays of the store, by name
 
 
-class SweepEstimateResult(Result, schema="attsvm.sweep_estimate/1"):
-    trials: int  # number of trials of the sweep
-    chunks: int  # number of its chunks
-    seconds: Number  # expected wall time on these workers, without starting them and compiling, in seconds
-    compile_seconds: Number  # the most that imports and compilation add to it, in seconds
-    bytes: int  # expected size on disk without compression, in bytes
-    workers: int  # number of workers
-    measured: int  # number of blocks that were computed to measure the time
-
-
 class Sweep(Fields):
     name: str  # name of a ready sweep; empty for another one
     version: str  # version of attsvm that made it

@@ -9,24 +9,16 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.papers.drawing import LINES, panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import numbers
+from attsvm.papers.judging import margin_ratios, numbers
 from attsvm.plot import style
-from attsvm.problem import Problem
-from attsvm.theory import constrained_limit, margin_ratio
+from attsvm.theory import constrained_limit
 from attsvm.training import train
 
 NORMS = {"frobenius": "Frobenius", "linf": r"$\ell_\infty$"}
 FIRST = 0.01
 """The first rate over the radius; the rates decrease linearly to zero."""
-
-
-def _ratios(problems: Problem, weights: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:
-    return {
-        norm: np.array([margin_ratio(problems[k], weights[k], selected[k], norm) for k in range(len(weights))])
-        for norm in NORMS
-    }
 
 
 def _one(epsilon: float, decay: float, sizes: Sizes) -> Arrays:
@@ -40,15 +32,14 @@ def _one(epsilon: float, decay: float, sizes: Sizes) -> Arrays:
     run = train(problems, optimizer=adamw, steps=steps, record=[steps])
     limit = constrained_limit(problems, decay=decay, norm="linf", epsilon=epsilon, start=run)
     return {
-        **_ratios(problems, run.weights, run.selected),
+        **dict(zip(NORMS, margin_ratios(problems, run, NORMS).T, strict=True)),
         "error": np.asarray(direction_error(run.weights, limit.weights, axis=(-2, -1))),
         "residual": np.asarray(limit.gap),
     }
 
 
 def _epsilon(epsilon: float, sizes: Sizes) -> Arrays:
-    found = [_one(epsilon, decay, sizes) for decay in sizes["decays"]]
-    return {key: np.stack([one[key] for one in found]) for key in found[0]}
+    return stacked(_one(epsilon, decay, sizes) for decay in sizes["decays"])
 
 
 class AdamWEpsilon(Figure):

@@ -9,7 +9,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
 from attsvm.papers.drawing import GRID_LINES, label, set_axes
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
@@ -58,8 +58,7 @@ class Feasibility(CrossAndSelf):
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         further = sizes["dims"], sizes["problems"], sizes["seed"], self_attention
-        found = [piece(f"n{n}-T{T}", _phase, n, T, *further) for n, T in sizes["shapes"]]
-        return {name: np.stack([each[name] for each in found]) for name in ("feasible", "undecided")}
+        return stacked(piece(f"n{n}-T{T}", _phase, n, T, *further) for n, T in sizes["shapes"])
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])

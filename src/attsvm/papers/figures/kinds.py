@@ -10,7 +10,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.pages.words import number
 from attsvm.papers.drawing import legend_over, set_axes, shape_lines
-from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes
+from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
@@ -37,12 +37,6 @@ MOST_SOLVED = 100
 
 SLICE = 64
 """Trials of a slice of training. All batches are multiples of it, so one program is compiled for each dimension."""
-
-PADDED_DIMS = (10,)
-"""The dimension that problems of fewer ones are trained in, with zeros in the further coordinates.
-
-Training 500 runs takes 0.5 s of CPU time in 10 dimensions, and 2 to 7 s in 20. Compiling a program takes 2 s.
-"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,6 @@ def _shares(attention: str, n: int, T: int, sizes: Sizes, self_attention: bool) 
         "steps": sizes["steps"],
         "record": 1,
         "svm.norm": NORMS[attention],
-        "pad_to": PADDED_DIMS,
     }
     definition = READY["phase-global"].changed(
         grid={"dim": sizes["dims"]},
@@ -90,7 +83,6 @@ def _shares(attention: str, n: int, T: int, sizes: Sizes, self_attention: bool) 
         measures=[KindAfterMore(sizes["further_steps"]) if combined else "kind"],
         trials=sizes["runs"],
         seed=sizes["seed"],
-        budget=0,
         block=-(-sizes["runs"] // SLICE) * SLICE,
     )
     found = measured(definition)
@@ -116,8 +108,8 @@ def _astray(sizes: Sizes, found: Arrays) -> tuple[np.ndarray, np.ndarray]:
 class Kinds(CrossAndSelf):
     """Kinds of convergence against the dimension.
 
-    Half of the time is compilation, of a program for each n, T, parametrisation and dimension of
-    :data:`PADDED_DIMS`. The runs of self-attention have shapes of cross-attention and take no further program.
+    Most of the time is compilation, of a program for each n, T, d and parametrisation. The runs of self-attention have
+    shapes of cross-attention and take no further program.
 
     The quick run has two dimensions, and 128 runs of each. At most one run in 50 may end at no local optimum, so with
     fewer than 50 runs a single one would decide; 128 are two slices of the full run.
@@ -127,7 +119,7 @@ class Kinds(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 4
     title = "Kinds of convergence against the dimension"
-    seconds = 105
+    seconds = 125
     claim = (
         "Gradient descent on W and on (K, Q) ends at a locally optimal selection, and more often at the global one "
         "in higher dimensions. (Top: shares of random problems, each with one random start. Bottom: share of "
@@ -173,19 +165,16 @@ class Kinds(CrossAndSelf):
         found: Arrays = {}
 
         def support(name: str, norm: str, dims: list[int], problems: int, block: int | None = None) -> np.ndarray:
-            each = [
-                piece(f"{name}-n{n}-T{T}", _all_support, norm, n, T, dims, problems, seed, self_attention, block)
-                for n, T in shapes
-            ]
-            return np.stack([arrays["all_support"] for arrays in each])
+            further = dims, problems, seed, self_attention, block
+            found = stacked(piece(f"{name}-n{n}-T{T}", _all_support, norm, n, T, *further) for n, T in shapes)
+            return found["all_support"]
 
         for attention, norm in NORMS.items():
-            parts = [
+            of_shapes = stacked(
                 piece(f"{attention}-n{n}-T{T}", _shares, attention, n, T, dict(sizes), self_attention)
                 for n, T in shapes
-            ]
-            for key in parts[0]:
-                found[f"{key} {attention}"] = np.stack([part[key] for part in parts])
+            )
+            found |= joined({attention: of_shapes})
             solved = min(sizes["runs"], MOST_SOLVED)
             found[f"all_support {attention}"] = support(f"support-{attention}", norm, dims, solved)
         # a few at a time: weights of high dimensions are large

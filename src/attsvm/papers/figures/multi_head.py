@@ -1,11 +1,13 @@
 """Several attention heads: the joint norm in which the optimiser of all keys and queries maximises the margin."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from attsvm.datasets.random import unit_vectors
 from attsvm.optimizers import Decaying, Optimizer, spectral_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
@@ -36,10 +38,7 @@ def problems(case: dict[str, int]) -> Problem:
     n, T, d, heads, number = (case[name] for name in ("n", "T", "d", "heads", "problems"))
     generator = np.random.default_rng(case["seed"])
 
-    def units(*shape: int) -> np.ndarray:
-        drawn = generator.standard_normal((number, *shape))
-        return np.asarray(drawn / np.linalg.norm(drawn, axis=-1, keepdims=True))
-
+    units = partial(unit_vectors, generator, number)
     tokens, queries = units(n, T, d), units(n, d)
     labels = generator.choice([-1.0, 1.0], size=(number, n))
     return Problem(tokens, labels, queries, units(heads, d), num_heads=heads)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
+from attsvm.datasets.random import unit_vectors
 from attsvm.heads import MLP
 from attsvm.measures import attention_of, direction_error
 from attsvm.papers.drawing import legend_over, set_axes
@@ -31,12 +32,6 @@ PREDICTIONS = {
 }
 LINES = ((style.BLUE, "-"), (style.GREEN, "-."), (style.VERMILLION, "--"))
 DIMENSION_MARKS = ((style.BLUE, "v"), (style.GREEN, "o"), (style.VERMILLION, "d"), (style.PURPLE, "^"))
-
-
-def unit_vectors(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Random vectors of length 1 along the last axis."""
-    draws = generator.standard_normal(shape)
-    return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
 
 
 def _candidates(

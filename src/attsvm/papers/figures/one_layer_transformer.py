@@ -5,12 +5,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from attsvm.datasets.random import unit_vectors
 from attsvm.heads import MLP, ValueMLP
 from attsvm.pages.words import number
 from attsvm.papers.drawing import legend_over, outer_axes, panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.nonlinear_head import PREDICTIONS, draw_errors, errors_of_runs_that_count, unit_vectors
+from attsvm.papers.figures.nonlinear_head import PREDICTIONS, draw_errors, errors_of_runs_that_count
 from attsvm.papers.judging import median_of, numbers
 from attsvm.papers.longer_steps import longer_steps
 from attsvm.problem import Problem

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
 from attsvm._utils.linear_algebra import softmax
+from attsvm.datasets.random import unit_vectors
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages.words import number
@@ -30,8 +31,7 @@ def orthonormal_problem(T: int, d: int, runs: int, seed: int, self_attention: bo
     """Problems of one sequence of orthonormal tokens, label 1, and a head of norm 1; a query of norm 1, or z = x_1."""
     generator = np.random.default_rng(seed)
     tokens = np.linalg.qr(generator.standard_normal((runs, 1, d, T)))[0].mT
-    head, query = generator.standard_normal((2, runs, d))
-    head, query = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (head, query))
+    head, query = unit_vectors(generator, 2, runs, d)
     queries = tokens[:, :, 0] if self_attention else query[:, None]
     return Problem(tokens, labels=np.ones((runs, 1)), queries=queries, head=head)
 

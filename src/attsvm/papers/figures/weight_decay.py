@@ -9,7 +9,7 @@ from attsvm.datasets import random_problem
 from attsvm.measures import direction_error, token_logits
 from attsvm.optimizers import steepest_descent
 from attsvm.papers.drawing import LINES, panels, set_axes
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled
 from attsvm.plot import style
@@ -51,8 +51,7 @@ def _one(norm: str, decay: float, sizes: Sizes) -> Arrays:
 
 
 def _norm(norm: str, sizes: Sizes) -> Arrays:
-    found = [_one(norm, decay, sizes) for decay in sizes["decays"]]
-    return {key: np.stack([one[key] for one in found]) for key in found[0]}
+    return stacked(_one(norm, decay, sizes) for decay in sizes["decays"])
 
 
 class WeightDecay(Figure):
@@ -114,11 +113,8 @@ class WeightDecay(Figure):
             gaps, ratios = (np.median(found[f"{key} {norm}"], axis=1) for key in ("gap", "ratio"))
             rows.append(Row(f"{norm}: logit gap at each decay", numbers(gaps)))
             rows.append(Row(f"{norm}: its cap R/V", numbers(ratios)))
-            rows.append(
-                Row(
-                    f"{norm}: error of the closed form at the smallest decay", numbers(_closed_errors(found, norm)[-1:])
-                )
-            )
+            closed = numbers(_closed_errors(found, norm)[-1:])
+            rows.append(Row(f"{norm}: error of the closed form at the smallest decay", closed))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
