@@ -442,7 +442,7 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
 
 def test_a_family_by_name_or_import_path(run, home):
     (home / "families.py").write_text(
-        "from attsvm.inspect.families.bert import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
+        "from attsvm.inspect.families.transformers import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
     )
     for family, name in (("bert", "BERT"), ("families:Mine", "mine")):
         status, out, err = run("bert", "--text", "text.txt", "--family", family, "--no-margins", "--no-twin", "--json")

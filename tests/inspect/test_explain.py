@@ -10,8 +10,8 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.families.gpt2 import Gpt2  # noqa: E402
 from attsvm.inspect.families.stream import Adds  # noqa: E402
+from attsvm.inspect.families.transformers import Gpt2  # noqa: E402
 from oracles.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 32}

@@ -14,11 +14,10 @@ from torch.nn import functional
 import attsvm
 import attsvm.torch
 from attsvm._utils.linear_algebra import softmax
-from attsvm.inspect.capture import capture
+from attsvm.inspect.capture import Sampler, capture
 from attsvm.inspect.families import Family
-from attsvm.inspect.families.gpt2 import Gpt2
+from attsvm.inspect.families.transformers import Gpt2
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.sampling import Sampler
 from attsvm.pretrained import tower
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
@@ -88,8 +87,8 @@ def of_pictures(name, **options):
     return getattr(transformers, f"{name}Model")(config)
 
 
-def deepseek():
-    ranks = {"q_lora_rank": 6, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 2, "v_head_dim": 6}
+def deepseek(rank=6):
+    ranks = {"q_lora_rank": rank, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 2, "v_head_dim": 6}
     experts = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 1}
     return like_bert(
         "DeepseekV3", num_key_value_heads=4, moe_intermediate_size=16, first_k_dense_replace=1, **ranks, **experts
@@ -177,7 +176,7 @@ CASES = {
     "smollm 3": (lambda: like_bert("SmolLM3", no_rope_layers=[1, 0], **SHARED), words()),
 }
 
-WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys", "deepseek v3"}
+WITHOUT_WEIGHTS = {"mpt, with clipped queries and keys"}
 """Models of which W is not known: queries and keys are more than rotated projections of tokens."""
 
 
@@ -429,6 +428,36 @@ def test_ctrl_c_keeps_what_was_measured():
         signal.signal(signal.SIGINT, before)
     assert inspection.interrupted
     assert [(head.layer, head.head, head.status) for head in inspection.heads] == [(0, k, "finished") for k in range(3)]
+
+
+@pytest.mark.parametrize("rank", [6, None], ids=["queries from latent vectors", "queries from tokens"])
+def test_w_of_latent_attention_is_that_of_the_coordinates_without_rotation(rank):
+    """Logits of DeepSeek-V3 by hand: W, the scales of both latent norms, and the rotated coordinates."""
+    model = spread_out(deepseek(rank))
+    batch = {"input_ids": words()["input_ids"]}
+    found = attsvm.inspect.inspect(model, batch, margins=False)
+    source, module = found.source, model.layers[0].self_attn
+    layer = source.captured(0)
+    assert found.available() == (
+        "of coordinates without rotation, without the norms", False, False, False
+    )  # fmt: skip
+    assert found.rebuilt_error.max() < CLOSE
+    tokens = torch.as_tensor(layer.tokens, dtype=torch.float32)
+    latent = module.kv_a_proj_with_mqa(tokens)[..., :6]
+    norms = [module.kv_a_layernorm] + ([] if rank is None else [module.q_a_layernorm])
+    latents = [latent] + ([] if rank is None else [module.q_a_proj(tokens)])
+    scales = [
+        (one.square().mean(-1) + norm.variance_epsilon).rsqrt().detach().numpy()
+        for one, norm in zip(latents, norms, strict=True)
+    ]
+    of_queries = 1.0 if rank is None else scales[1]
+    for head in range(4):
+        parts = layer.projections
+        W = parts.key[head] @ parts.query[head].T
+        ours = np.einsum("btd,de,bqe->bqt", layer.tokens, W, layer.tokens) * scales[0][:, None]
+        keys, queries = layer.given
+        theirs = queries[:, head, :, :2] @ keys[:, head, :, :2].mT
+        np.testing.assert_allclose(ours * np.broadcast_to(of_queries, scales[0].shape)[..., None], theirs, atol=1e-5)
 
 
 class Encoder(nn.Module):

@@ -11,8 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.masks import joined_masks
+from attsvm.inspect.families.call import AttentionCall, joined_masks
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """Of ``scaled_dot_product_attention``, in order."""

@@ -23,9 +23,12 @@ def available(source: Source, index: int) -> Available:
     layer, recipe = source.captured(index), source.layers[index].recipe
     if recipe is None:
         return Available("not known", factors=False, keys=False, reasons=False)
-    turned = "before the rotation" if recipe.query.rotated else ""
-    normed = "without the norms" if recipe.normed else ""
-    weights = ", ".join(part for part in (turned, normed) if part) or "acts on tokens"
+    parts = {
+        "before the rotation": recipe.query.rotated,
+        "of coordinates without rotation": not recipe.whole,
+        "without the norms": recipe.normed,
+    }
+    weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
     return Available(weights, layer.shares_tokens, layer.given is None, _describes(source, index))
 
 

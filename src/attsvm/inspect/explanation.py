@@ -13,7 +13,7 @@ from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
-from attsvm.inspect.families.matrices import as_array
+from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
 from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
 from attsvm.inspect.residual import Residual, residual_stream

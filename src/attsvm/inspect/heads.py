@@ -1,14 +1,18 @@
-"""One head of an inspection, and the arrays that hold all of them."""
+"""One head of an inspection, the arrays that hold all of them, and the progress after each."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.progress import Progress
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
+
+if TYPE_CHECKING:
+    from attsvm.inspect.result import Inspection
 
 COLUMNS = ("status", "layer", "head", "selected", "numbers", "margins", "rebuilt_error")
 """Attributes of an :class:`Inspection` that have an entry for each head."""
@@ -82,3 +86,23 @@ def _defined(value: Any) -> float | None:
 
 def _of_interval(name: str, value: Any) -> Any:
     return int(value) if name in COUNTS else _defined(value)
+
+
+@dataclass(frozen=True)
+class HeadProgress(Progress):
+    """What the callback of :func:`inspect` receives after each head: also which one, and what is known so far.
+
+    With margins, the heads are measured before the first step: after each layer there is a call with ``step`` 0.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    inspection : callable
+        Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
+        not solved yet have the status ``interrupted``.
+    """
+
+    layer: int = field(kw_only=True)
+    head: int = field(kw_only=True)
+    inspection: "Callable[[], Inspection]" = field(kw_only=True, repr=False, compare=False)

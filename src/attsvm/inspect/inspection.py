@@ -13,15 +13,14 @@ from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Sampler
 from attsvm.inspect.families.base import Family
-from attsvm.inspect.heads import Head
+from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.measures import attention_of
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
-from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.robustness import robustness
-from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView, view_head

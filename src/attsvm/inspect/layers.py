@@ -13,10 +13,9 @@ from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.attention_calls import AttentionCalls
-from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.base import FAMILIES, Family, find_family
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.projection_search import Recipe, Rotation, Sources, find_recipe
-from attsvm.inspect.families.registry import FAMILIES, find_family
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.weights import Projections
 
@@ -70,10 +69,8 @@ class AttentionLayer:
             is_self = Q == T and len({id(one) for one in tokens if one.shape[:2] == keys.shape[:2]}) < 2
             return LayerInputs(call, queries, keys, is_self, rotation=None, given=True)
         self.recipe, queries, keys, rotation = found
-        sides = self.recipe.query, self.recipe.key
-        given = sides[0].rotated != sides[1].rotated or any(side.norm is not None for side in sides)
-        turned = rotation if sides[0].rotated and not given else None
-        return LayerInputs(call, queries, keys, queries is keys, turned, given)
+        turned = rotation if self.recipe.linear and self.recipe.query.rotated else None
+        return LayerInputs(call, queries, keys, queries is keys, turned, not self.recipe.linear)
 
     def projections(self) -> Projections | None:
         """The present query and key weights of every head; None if no call was read, or they were not found."""

@@ -10,11 +10,10 @@ from torch import nn
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import capture
-from attsvm.inspect.families.matrices import as_array
+from attsvm.inspect.capture import Sampler, capture
+from attsvm.inspect.families.call import as_array
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, num_sequences, on_device_of, token_ids, without_special
-from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.weights import Layer, check_head
 
 KEPT_BYTES = 2**27

@@ -1,7 +1,7 @@
 """The attention of one layer: its tokens and queries, its mask, and the key-query matrix W of each head."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -214,10 +214,11 @@ def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> H
     return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
 
 
-def rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
-    size = cosine.shape[-1]
-    turning, rest = vectors[..., :size], vectors[..., size:]
-    first, second = turning[..., : size // 2], turning[..., size // 2 :]
-    turned = turning * cosine + np.concatenate([-second, first], axis=-1) * sine
-    return np.concatenate([turned, rest], axis=-1)
+def rotated(vectors: Any, cosine: Any, sine: Any) -> Any:
+    """Each pair of coordinates (i, i + d_r/2) of arrays or tensors rotated by its angle; the others are unchanged."""
+    half = cosine.shape[-1] // 2
+    first, second = vectors[..., :half], vectors[..., half : 2 * half]
+    turned = 1 * vectors
+    turned[..., :half] = first * cosine[..., :half] - second * sine[..., :half]
+    turned[..., half : 2 * half] = second * cosine[..., half:] + first * sine[..., half:]
+    return turned

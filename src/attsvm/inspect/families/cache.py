@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from attsvm._utils.checks import check_positive
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import Family
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.masks import joined_masks
-from attsvm.inspect.families.registry import FAMILIES
+from attsvm.inspect.families.base import FAMILIES, Family
+from attsvm.inspect.families.call import AttentionCall, joined_masks
 
 HOOKS = r"blocks\.(\d+)\.attn\.hook_{}"
 """Names of TransformerLens."""
