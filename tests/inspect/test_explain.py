@@ -109,7 +109,8 @@ def test_each_part_is_what_its_origin_wrote():
             queries = centred[query] @ weight[:, 12:18] + constant.get(query, 0) * bias[12:18]
             keys = centred[key] @ weight[:, 36:42] + constant.get(key, 0) * bias[36:42]
             theirs = (queries @ keys.mT / 6**0.5)[there].numpy()
-            np.testing.assert_allclose(split.logits(query, key)[there.numpy()], theirs, atol=1e-10)
+            ours = split.scale * (split.queries[split.origins.index(query)] @ split.keys[split.origins.index(key)].mT)
+            np.testing.assert_allclose(ours[there.numpy()], theirs, atol=1e-10)
 
 
 def test_constants_of_several_origins_that_cancel_are_no_reason():

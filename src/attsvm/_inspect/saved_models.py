@@ -148,7 +148,7 @@ class SavedModel:
 def _testable(held_out: Source, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
     """Run the head in detail on other text, and say what a test of its reasons can show."""
     layer, head = place
-    running = Running.of(held_out, layer, (head,), None, seed=seed)
+    running = Running.of(held_out, layer, (head,), None, seed)
     say(
         f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
         f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."

@@ -3,15 +3,16 @@
 from typing import NamedTuple
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.stream import AddsHeads
+from attsvm.inspect.explanation import check_split
 from attsvm.inspect.source import Source
 
 
 class Available(NamedTuple):
     """What is known of the heads of a layer."""
 
-    # W: "acts on tokens"; "before the rotation" by rotary positions; the same or "without the norms" of queries and
-    # keys, whose gains are a part of it; or "not known". With W there are directions, and changes between two models.
+    # W: "acts on tokens"; "before the rotation" by rotary positions, or "of coordinates without rotation"; "without the
+    # norms" of queries and keys, whose gains are a part of it; or "not known". With W there are directions, and changes
+    # between two models.
     weights: str
     factors: bool  # whether the smallest change of the key and query weights is bounded
     keys: bool  # whether the smallest change of the input of a key is known
@@ -29,15 +30,9 @@ def available(source: Source, index: int) -> Available:
         "without the norms": recipe.normed,
     }
     weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
-    return Available(weights, layer.shares_tokens, layer.given is None, _describes(source, index))
-
-
-def _describes(source: Source, index: int) -> bool:
-    """Whether the family describes the residual stream, and the layer reads it linearly."""
-    layer, module = source.captured(index), source.layers[index].module
     try:
-        steps = source.layers[index].family.stream(source.model)
+        check_split(source, index, layer)
+        reasons = True
     except ProblemError:
-        return False
-    there = any(isinstance(step, AddsHeads) and step.attention is module for step in steps)
-    return there and layer.given is None and layer.bias is None
+        reasons = False
+    return Available(weights, layer.shares_tokens, layer.given is None, reasons)

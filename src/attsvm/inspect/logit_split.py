@@ -1,6 +1,6 @@
 """The logits of a head split by origin in the residual stream, and the decisions that they make."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -29,20 +29,6 @@ class LogitSplit:
     runner_up: Int[np.ndarray, "n Q"]
     error: float  # largest difference between the sum of all parts and the logits of the head
 
-    def __repr__(self) -> str:
-        return f"LogitSplit(head {self.head}: {len(self.origins)} origins, sum of the parts to {self.error:.0e})"
-
-    def logits(self, query: str | None = None, key: str | None = None) -> Float[np.ndarray, "n Q T"]:
-        """The part of the logits with these origins; None means all origins.
-
-        Raises
-        ------
-        ProblemError
-            If there is no such origin.
-        """
-        logits: np.ndarray = self.scale * (self._of("query", query, self.queries) @ self._of("key", key, self.keys).mT)
-        return logits
-
     def margins(self) -> Float[np.ndarray, "origins origins queries"]:
         """The logit of the selected token minus that of the runner-up, by origin of the queries and of the keys.
 
@@ -53,13 +39,6 @@ class LogitSplit:
         differences = self.keys[:, i, self.selected[there]] - self.keys[:, i, self.runner_up[there]]
         margins: np.ndarray = self.scale * np.einsum("amd,bmd->abm", self.queries[:, i, q], differences)
         return margins
-
-    def _of(self, side: str, origin: str | None, parts: np.ndarray) -> np.ndarray:
-        if origin is None:
-            return np.asarray(parts.sum(axis=0))
-        if origin not in self.origins:
-            raise ProblemError(f"{side}: expected one of {', '.join(self.origins)}, got {origin!r}")
-        return np.asarray(parts[self.origins.index(origin)])
 
 
 def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
@@ -80,14 +59,12 @@ def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None)
     constant = layer.projected(
         head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
     )
-    keys, queries = zip(constant, *centred.values(), strict=True)
+    keys, queries = (np.stack(parts) for parts in zip(constant, *centred.values(), strict=True))
     logits = layer.logits(head)
-    selected, runner_up = decisions(logits, layer.allowed, follows)
-    split = LogitSplit(
-        head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.scale, selected, runner_up, 0.0
-    )
-    differences = np.where(layer.allowed, split.logits() - logits, 0.0)
-    return replace(split, error=float(np.abs(differences).max()))
+    rebuilt = layer.scale * queries.sum(axis=0) @ keys.sum(axis=0).mT
+    error = float(np.abs(np.where(layer.allowed, rebuilt - logits, 0.0)).max())
+    decided = decisions(logits, layer.allowed, follows)
+    return LogitSplit(head, [CONSTANT, *centred], queries, keys, layer.scale, *decided, error)
 
 
 def decisions(

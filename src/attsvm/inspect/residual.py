@@ -1,7 +1,7 @@
-"""The residual stream that enters a layer, split by origin, and runs of a model with other streams in its place."""
+"""The residual stream that enters a layer, split by origin, and streams with parts of other tokens in its place."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,11 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import SDPA_ARGUMENTS
 from attsvm.inspect.families.stream import AddsHeads, Norms, Parts, Step, joined, normed, watch, written
 from attsvm.inspect.layers import AttentionLayer
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
@@ -88,17 +85,24 @@ def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]
     return found
 
 
+def steps_to(model: nn.Module, layer: AttentionLayer) -> tuple[list[Step], AddsHeads]:
+    """What adds to the residual stream before a layer, and how the layer reads it.
+
+    Raises ProblemError if the family of the layer does not describe it.
+    """
+    steps = layer.family.stream(model)
+    for number, step in enumerate(steps):
+        if isinstance(step, AddsHeads) and step.attention is layer.module:
+            return steps[:number], step
+    raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
+
+
 def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
     """Run a model and record what every origin adds to its residual stream before a layer.
 
     Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
     """
-    steps = layer.family.stream(model)
-    readers = [step for step in steps if isinstance(step, AddsHeads)]
-    reader = next((one for one in readers if one.attention is layer.module), None)
-    if reader is None:
-        raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
-    before = steps[: steps.index(reader)]
+    before, reader = steps_to(model, layer)
     pieces: list[list[Parts]] = [[] for _ in before]
     with torch.no_grad(), evaluating(model):
         for piece in chunks(on_device_of(model, batch)):
@@ -145,49 +149,3 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
 
 def _together(pieces: list[Parts]) -> Parts:
     return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
-
-
-@contextlib.contextmanager
-def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: Tensor, keys: Tensor) -> Iterator[None]:
-    """Let a module call scaled_dot_product_attention with other queries and keys for some heads.
-
-    ``queries``, ``keys``: shape (b, heads, T, d_h).
-
-    Raises ProblemError if the module ran, and made no such call.
-    """
-    mode = _OtherCalls(list(heads), queries, keys)
-
-    def before(*_: Any) -> None:
-        running.enter_context(mode)
-
-    def after(*_: Any) -> None:
-        running.close()
-        if not mode.called:
-            raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
-
-    with contextlib.ExitStack() as stack, contextlib.ExitStack() as running:
-        stack.callback(module.register_forward_pre_hook(before).remove)
-        stack.callback(module.register_forward_hook(after).remove)
-        yield
-
-
-class _OtherCalls(TorchFunctionMode):
-    def __init__(self, heads: list[int], queries: Tensor, keys: Tensor) -> None:
-        super().__init__()
-        self.heads, self.given, self.called = heads, {"query": queries, "key": keys}, False
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is not functional.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
-        call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
-        repeats = call["query"].shape[1] // call["key"].shape[1]
-        for name in ("key", "value"):  # heads that share keys get their own
-            call[name] = call[name].repeat_interleave(repeats, 1)
-        call.pop("enable_gqa", None)
-        for name, other in self.given.items():
-            places = torch.tensor(self.heads, device=call[name].device)
-            call[name] = call[name].index_copy(1, places, other.to(call[name]))
-        self.called = True
-        return func(**call)
