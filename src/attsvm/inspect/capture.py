@@ -84,91 +84,78 @@ class _LastLayerDone(Exception):
     """Stops a pass of the model after the last layer that is recorded."""
 
 
-class _Recorder:
-    """What enters each layer in a pass of the model, in chunks of sequences."""
-
-    def __init__(self, layers: list[AttentionLayer], sampler: Sampler) -> None:
-        self.layers, self.sampler = layers, sampler
-        self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
-        self.left: set[str] = set()  # layers that have not run yet
-        self.stops = True  # whether the pass ends after the last layer that it records
-        self.first_sequence = 0
-
-    def read(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
-        """Record a call, and stop the pass once all layers have run, in whatever order."""
-        if layer.name not in self.left:
-            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
-        call, earlier = inputs(), self.parts[layer.name]
-        projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer.name, projections, call, self.sampler, self.first_sequence))
-        self.left.discard(layer.name)
-        if not self.left and self.stops:
-            raise _LastLayerDone
-
-    def run(self, model: nn.Module, piece: Any, stops: bool) -> None:
-        """Run the model on a chunk."""
-        self.left, self.stops = set(self.parts), stops
-        with contextlib.suppress(_LastLayerDone):
-            call_model(model, piece)
-        missing = next((layer.name for layer in self.layers if layer.name in self.left), None)
-        if missing is not None:
-            raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
-        self.first_sequence += len(self.parts[self.layers[0].name][-1].allowed)
-
-
 def _run(
     model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler, to_the_end: bool
 ) -> dict[str, list[Layer]]:
-    recorder = _Recorder(layers, sampler)
-    with torch.no_grad(), evaluating(model), reading(layers, recorder.read, with_attention=True):
-        for number, piece in enumerate(chunks(batch)):
-            # a module that several layers share is found where it runs again
-            recorder.run(model, piece, stops=not to_the_end or number > 0)
-    return recorder.parts
+    """What enters each layer in a pass of the model, in chunks of sequences."""
+    parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+    left: set[str] = set()  # layers that have not run yet
+    stops, first_sequence = not to_the_end, 0
+
+    def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
+        """Record a call, and stop the pass once all layers have run, in whatever order."""
+        if layer.name not in left:
+            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
+        call, earlier = inputs(), parts[layer.name]
+        projections = earlier[0].projections if earlier else layer.projections()
+        earlier.append(_recorded(layer.name, projections, call, sampler, first_sequence))
+        left.discard(layer.name)
+        if not left and stops:
+            raise _LastLayerDone
+
+    with torch.no_grad(), evaluating(model), reading(layers, read, with_attention=True):
+        for piece in chunks(batch):
+            left = set(parts)
+            with contextlib.suppress(_LastLayerDone):
+                call_model(model, piece)
+            missing = next((layer.name for layer in layers if layer.name in left), None)
+            if missing is not None:
+                raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
+            first_sequence += len(parts[layers[0].name][-1].allowed)
+            stops = True  # a module that several layers share is found in the first chunk, where it runs again
+    return parts
 
 
 def _recorded(
     name: str, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
 ) -> Layer:
     """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
-    call = inputs.call
+    call, found, is_self = inputs
     b, heads, Q, T = *call.query.shape[:3], call.key.shape[-2]
     own = call.attention()
     if own.shape != (b, heads, Q, T):
         raise ProblemError(f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(own.shape)}")
     allowed: np.ndarray = allowed_tokens(call.mask, b, Q, T).cpu().numpy()
     is_query = np.asarray(allowed.any(axis=-1))
-    if inputs.is_self:
+    if is_self:
         is_query &= allowed.any(axis=-2)  # a padded token is no query
     positions = sampler.positions(is_query, T, first_sequence)
     at = np.maximum(positions, 0)[..., None]
-    allowed = np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None]
-    rotation = given = bias = None
-    if inputs.rotation is not None:
-        cosine, sine = (as_array(part.expand(b, -1, -1)) for part in inputs.rotation)
+    linear = found is not None and found.recipe.linear
+    rotation = given = None
+    if found is not None and linear and found.rotation is not None and found.recipe.query.rotated:
+        cosine, sine = (as_array(part.expand(b, -1, -1)) for part in found.rotation)
         rotation = cosine, sine
-    if inputs.given:
+    if not linear:
         keys = as_array(call.key.repeat_interleave(heads // call.key.shape[1], 1))
         given = keys, np.take_along_axis(as_array(call.query), at[:, None], axis=2)
     biases = biases_of(call.mask, b, heads, Q, T)
-    if biases is not None:
-        bias = np.take_along_axis(as_array(biases), at[:, None], axis=2)
-        if call.softcap is not None:
-            raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases of positions, got both")
+    if biases is not None and call.softcap is not None:
+        raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases of positions, got both")
     part = Layer(
         name=name,
-        tokens=as_array(inputs.keys),
-        queries=np.take_along_axis(as_array(inputs.queries), at, axis=1),
-        allowed=allowed,
+        tokens=np.zeros((b, T, 0)) if found is None else as_array(found.keys),
+        queries=np.take_along_axis(np.zeros((b, Q, 0)) if found is None else as_array(found.queries), at, axis=1),
+        allowed=np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None],
         positions=positions,
         projections=projections,
         scale=call.scale,
         rotation=rotation,
         given=given,
-        bias=bias,
+        bias=None if biases is None else np.take_along_axis(as_array(biases), at[:, None], axis=2),
         softcap=call.softcap,
         sink=None if call.sink is None else as_array(call.sink),
-        is_self=inputs.is_self,
+        is_self=is_self,
         rebuilt_error=np.zeros(heads),
     )
     if not all(np.isfinite(array).all() for array in (part.tokens, part.queries, *(given or ()))):

@@ -17,7 +17,7 @@ from attsvm.inspect.capture import Sampler
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.measures import attention_of
+from attsvm.inspect.measures import attention_measures, selected_tokens
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.robustness import robustness
@@ -176,7 +176,9 @@ class _Work:
         """Measure all heads, examine the one in detail, solve for the margins. What takes longest comes last."""
         yield from self._measures()
         if self.view_of is not None:
-            self.view = self._viewed(*self.view_of)
+            self.view = view = view_head(self.inspection(), *self.view_of, self.solves)
+            if view.interval is not None:
+                self.supports[view.layer, view.head] = None if view.support is None else np.argwhere(view.support)
         if self.solves is not None:
             yield from self._solves(self.solves)
 
@@ -226,40 +228,29 @@ class _Work:
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""
-        special = self.special
         shape = layer.allowed.shape[::2]
-        if special is not None and special.shape != shape:
-            special = None  # it is of texts, and this layer sees pictures
+        # of texts, and other layers may see pictures
+        special, tokens = (
+            given if given is not None and given.shape == shape else None
+            for given in (self.special, self.source.tokens)
+        )
         if special is None and self.source.layers[index].class_token:
             special = np.zeros(shape, bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
-        tokens = self.source.tokens
-        if tokens is not None and tokens.shape != shape:
-            tokens = None  # other layers may see pictures
         ahead: dict[str, float | None] = {} if self.solves is None else {"margin_ratio": None}
         status = Status.FINISHED if self.solves is None else Status.INTERRUPTED
         for head in chosen:
             with threads_for(0):  # many small products
-                attention = attention_of(layer.probabilities(head), layer.allowed, special, own, tokens)
-                known = layer.projections is not None
-                rank = float(effective_rank(singular_values(layer.weights(), head))) if known else None
-                least = robustness(layer, head, attention.selected)
-                changes = {"query_robustness": least.query_share, "key_robustness": least.key_share}
-                numbers = {**attention.numbers, **changes, "effective_rank": rank, **ahead}
-            yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
-
-    def _viewed(self, index: int, head: int) -> HeadView:
-        layer, so_far = self.source.captured(index), self.inspection()
-        view = view_head(layer, index, head, self.solves)
-        if layer.projections is not None:
-            view = replace(view, directions=so_far.reading_directions(index, head))
-        if view.interval is not None:
-            self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
-        try:
-            return replace(view, explanation=so_far.explain(index, head))
-        except ProblemError as error:  # not every family describes its residual stream
-            return replace(view, unexplained=str(error))
+                probabilities = layer.probabilities(head)
+                selected = selected_tokens(probabilities, layer.allowed)
+                numbers = attention_measures(probabilities, layer.allowed, special, own, tokens)
+                least = robustness(layer, head, selected)
+                numbers |= {"query_robustness": least.query_share, "key_robustness": least.key_share}
+                known = layer.projections
+                rank = None if known is None else float(effective_rank(singular_values(known, head)))
+                numbers["effective_rank"] = rank
+            yield Head(index, head, status, selected, numbers | ahead, None, float(layer.rebuilt_error[head]))
 
     def _solves(self, settings: SolveSettings) -> Iterator[HeadProgress]:
         left = list(self.heads)

@@ -228,17 +228,6 @@ class Inspection(Result):
         -----
         The model runs twice more on the batch. It needs memory for d numbers for each token and earlier head. The parts
         are computed in float64; their sum is as precise as the model computes.
-
-        Examples
-        --------
-        >>> import torch, transformers
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
-        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
-        >>> list(inspection.explain(1, [0, 2]).groups)
-        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
         source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
@@ -265,18 +254,6 @@ class Inspection(Result):
         ------
         ProblemError
             If the inspection was loaded from a file, there is no such head, or W is not known.
-
-        Examples
-        --------
-        >>> import torch, transformers
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
-        >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
-        >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
-        ((5, 2), (5,))
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
@@ -301,14 +278,6 @@ class Inspection(Result):
         ------
         ProblemError
             If the inspection was loaded from a file, or there is no such layer.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
-        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
         """
         return available(self._source("available"), layer)
 
@@ -330,16 +299,6 @@ class Inspection(Result):
         ------
         ProblemError
             If the inspection was loaded from a file, or there is no such head.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
-        >>> found.robustness(0, 1).query.shape
-        (3, 4)
         """
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
@@ -407,9 +366,6 @@ class Inspection(Result):
         With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
         u_t = R_t'R_q q depend on the position of the token.
 
-        Examples
-        --------
-        See :class:`attsvm.inspect.Edit`.
         """
         request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
         source, kept = self._text("edit", keep)
@@ -448,17 +404,6 @@ class Inspection(Result):
         ------
         ProblemError
             As :meth:`edit`.
-
-        Examples
-        --------
-        >>> import attsvm.inspect, torch, transformers
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model, batch = transformers.GPT2Model(config).eval(), {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(model, batch, margins=False)
-        >>> scan = inspection.scan(lambda tokens: [(9, 3), (12, 3)], heads=[(0, 0), (0, 1), (1, 0)])
-        >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
-        (True, {'optimal'})
         """
         request = Request.checked(targets, forget, probability, change, keep, None, ridge)
         check_flag("leave_one_out", leave_one_out)

@@ -1,18 +1,23 @@
 """Details of one head: the singular values of its W, and its attention and support tokens in every sequence."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.errors import ProblemError
 from attsvm.inspect.directions import ReadingDirection
 from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.measures import attention_of
+from attsvm.inspect.measures import selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.solves import SolveSettings
-from attsvm.inspect.weights import Layer, singular_values
+from attsvm.inspect.weights import singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
+
+if TYPE_CHECKING:
+    from attsvm.inspect.result import Inspection
 
 VIEW_GAP = 1e-4
 """Required relative width of the interval here; it is small so that the support tokens are accurate."""
@@ -43,10 +48,10 @@ class HeadView:
     interval: MarginInterval | None
     # the smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
     # queries and keys, or biases of positions.
-    factor_change: FactorChange | None = None
-    explanation: Explanation | None = None  # the split of the head's logits by origin
-    unexplained: str = ""  # why there is no explanation
-    directions: list[ReadingDirection] = field(default_factory=list)  # the directions that the head reads
+    factor_change: FactorChange | None
+    explanation: Explanation | None  # the split of the head's logits by origin
+    unexplained: str  # why there is no explanation
+    directions: list[ReadingDirection]  # the directions that the head reads
 
     def __repr__(self) -> str:
         return f"HeadView(head {self.layer}.{self.head}: {self.interval})"
@@ -62,34 +67,44 @@ class HeadView:
         return float(self.singular_values.max())
 
 
-def view_head(layer: Layer, index: int, head: int, solves: SolveSettings | None) -> HeadView:
+def view_head(so_far: "Inspection", index: int, head: int, solves: SolveSettings | None) -> HeadView:
     """The details of one head.
 
-    ``index``, ``head``: number of the layer in its model, and of the head in its layer. ``solves``: how the other heads
-    are solved; None leaves out the solve for the best margin.
+    ``solves``: how the other heads are solved; None leaves out the solve for the best margin.
     """
-    problem = layer.head(head)
-    attention = attention_of(layer.probabilities(head), layer.allowed, None, None)
-    interval, solved = None, None
+    assert so_far.source is not None
+    layer = so_far.source.captured(index)
+    problem, known = layer.head(head), layer.projections
+    probabilities = layer.probabilities(head)
+    selected = selected_tokens(probabilities, layer.allowed)
+    interval = multipliers = explanation = None
     if solves is not None:
         gap = min(VIEW_GAP, solves.gap)
         grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
-        interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, solves.max_steps, grams)
+        interval, multipliers = margin_interval(problem, layer.allowed, selected, gap, solves.max_steps, grams)
+    unexplained = ""
+    try:
+        explanation = so_far.explain(index, head)
+    except ProblemError as error:  # not every family describes its residual stream
+        unexplained = str(error)
     return HeadView(
         layer=index,
         head=head,
         norm=float(np.linalg.norm(problem.weights)),
         singular_values=np.linalg.svd(problem.weights, compute_uv=False)
-        if layer.projections is None
-        else singular_values(layer.projections, head),
-        probabilities=attention.probabilities,
+        if known is None
+        else singular_values(known, head),
+        probabilities=probabilities,
         allowed=layer.allowed,
-        selected=attention.selected,
+        selected=selected,
         positions=layer.positions,
-        support=None if solved is None else solved > 0,
-        reasons=None if solved is None else reasons_of(problem, layer.allowed, attention.selected, solved),
+        support=None if multipliers is None else multipliers > 0,
+        reasons=None if multipliers is None else reasons_of(problem, layer.allowed, selected, multipliers),
         interval=interval,
-        factor_change=factor_change(*problem[:2], layer.weights(), head, layer.allowed, attention.selected)
+        factor_change=factor_change(*problem[:2], layer.weights(), head, layer.allowed, selected)
         if layer.shares_tokens
         else None,
+        explanation=explanation,
+        unexplained=unexplained,
+        directions=[] if known is None else so_far.reading_directions(index, head),
     )
