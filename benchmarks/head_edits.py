@@ -130,7 +130,7 @@ def solves() -> None:
 
 
 def _edit(source: Source, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
-    request = Request.checked(task.targets, None, None, change, None, None, 1.0)
+    request = Request.checked(task.targets, None, None, change=change)
     return make_edit(source, captured, layer, head, request, None, None)  # type: ignore[arg-type]
 
 
@@ -368,7 +368,6 @@ def compared() -> None:
             ways = {
                 "smallest": lambda: edited(),
                 "smallest, metric": lambda: edited(keep=keep),
-                "smallest, metric, ridge 0.1": lambda: edited(keep=keep, ridge=0.1),
                 "preserved": lambda: edited(keep=keep, preserve=0.0),
                 "queries": lambda: edited(change="queries"),
                 "queries, metric": lambda: edited(change="queries", keep=keep),

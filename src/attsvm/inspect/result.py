@@ -318,7 +318,6 @@ class Inspection(Result):
         change: str = "keys",
         keep: Any = None,
         preserve: float | None = None,
-        ridge: float = 1.0,
         probability: float | None = None,
     ) -> Edit:
         """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
@@ -342,8 +341,6 @@ class Inspection(Result):
         preserve : float, optional
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
-        ridge : float
-            Added to the second moments of ``keep``, relative to their mean diagonal.
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
@@ -367,7 +364,9 @@ class Inspection(Result):
         u_t = R_t'R_q q depend on the position of the token.
 
         """
-        request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
+        request = Request.checked(targets, forget, probability, change=change, preserve=preserve)
+        if preserve is not None and keep is None:
+            raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
         unrelated = None if kept is None else kept.captured(layer, head)
@@ -381,7 +380,6 @@ class Inspection(Result):
         heads: Collection[tuple[int, int]] | None = None,
         change: str = "keys",
         keep: Any = None,
-        ridge: float = 1.0,
         probability: float | None = None,
         leave_one_out: bool = False,
     ) -> Scan:
@@ -389,7 +387,7 @@ class Inspection(Result):
 
         Parameters
         ----------
-        targets, forget, change, keep, ridge, probability
+        targets, forget, change, keep, probability
             As in :meth:`edit`.
         heads : collection of (layer, head), optional
             By default all.
@@ -405,7 +403,7 @@ class Inspection(Result):
         ProblemError
             As :meth:`edit`.
         """
-        request = Request.checked(targets, forget, probability, change, keep, None, ridge)
+        request = Request.checked(targets, forget, probability, change=change)
         check_flag("leave_one_out", leave_one_out)
         source, kept = self._text("scan", keep)
         return scan_heads(source, request, kept, heads, leave_one_out)
@@ -414,7 +412,7 @@ class Inspection(Result):
         """The whole batch of the inspection, and the text to keep."""
         source = self._source(name)
         own = Source.whole(source.model, source.batch, source.layers)
-        return own, None if keep is None else Source.whole(source.model, keep, source.layers)
+        return own, None if keep is None else Source.whole(source.model, keep, source.layers, "keep")
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

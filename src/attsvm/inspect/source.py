@@ -1,5 +1,6 @@
 """The model and the batch of an inspection, kept to run them again."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,14 +33,18 @@ class Source:
     # layers that need not be captured again, because the model has not changed since
     kept: dict[int, Layer] = field(default_factory=dict)
 
+    name: str = "batch"  # of the argument, for error messages
+
     @classmethod
-    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer]) -> "Source":
+    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer], name: str = "batch") -> "Source":
         """A model on sequences, with all of their queries."""
-        batch = on_device_of(model, without_special(batch)[0])
-        count = num_sequences(batch)
+        with _named(name):
+            batch = on_device_of(model, without_special(batch)[0])
+            count = num_sequences(batch)
         if count is None:
-            raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
-        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch))
+            got = type(batch).__name__
+            raise ProblemError(f"{name}: expected a mapping with the arguments of the model, got {got}")
+        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch), name=name)
 
     def run(self) -> Any:
         """The output of the model for the batch, in one call."""
@@ -69,9 +74,22 @@ class Source:
         missing = [self.layers[index] for index in indices if index not in self.kept]
         captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler)
         for index in indices:
-            yield self.kept[index] if index in self.kept else next(captured)
+            with _named(self.name):
+                found = self.kept[index] if index in self.kept else next(captured)
+            yield found
 
     def keep(self, index: int, layer: Layer) -> None:
         """Keep a layer, if there is room for it."""
         if sum(one.nbytes for one in self.kept.values()) + layer.nbytes <= KEPT_BYTES:
             self.kept[index] = layer
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let errors about the batch name the argument that it was."""
+    try:
+        yield
+    except ProblemError as error:
+        if name != "batch" and str(error).startswith("batch:"):
+            raise ProblemError(name + str(error).removeprefix("batch")) from error
+        raise

@@ -184,8 +184,8 @@ class Edit:
         if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
             raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
         model, layers = self.source.model, self.source.layers
-        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers)
-        success = None if held_out is None else Source.whole(model, held_out, layers)
+        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers, "unrelated")
+        success = None if held_out is None else Source.whole(model, held_out, layers, "held_out")
         measured = measure_edit(lambda: self.apply(model), self.layer, self.head, request, success, damaged)
         own = {name: getattr(self, name) for name in ("norm", "relative_norm", "value", "gap", "violation")}
         return EditReport(leave_one_out=self.leave_one_out(), **measured, **own)
@@ -209,7 +209,7 @@ def make_edit(
     weights = find_weights(source.model, source.layers[index], head, request.change)
     edited = EditedHead(captured, head, request.change, weights.bias is not None)
     unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
-    metric = None if unrelated is None else unrelated.metric(request.ridge)
+    metric = None if unrelated is None else unrelated.metric()
     if request.targets is not None:
         targets = find_targets(request.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 from torch import Tensor, nn
@@ -90,15 +91,15 @@ class EditedHead:
         partners = np.stack([self._turned_to(sequence, query, chosen), self._turned_to(sequence, query, other)])
         return EditRows(np.stack([first, -second]), partners, wanted, number)
 
-    def metric(self, ridge: float, seed: int = 0) -> Metric:
-        """The second moments of x and u on the text of this layer, with a ridge relative to their mean diagonal.
+    def metric(self) -> Metric:
+        """The second moments of x and u on the text of this layer, with their mean diagonal as a ridge.
 
         Keys are centred in each sequence, because a logit matters only relative to those of other tokens; the factor 2
         is that of the difference of two tokens.
         """
         pairs = np.argwhere(self.layer.allowed)
         if len(pairs) > MOST_PAIRS:
-            pairs = pairs[np.random.default_rng(seed).choice(len(pairs), MOST_PAIRS, replace=False)]
+            pairs = pairs[np.random.default_rng(0).choice(len(pairs), MOST_PAIRS, replace=False)]
         sequence, query, token = pairs.T
         there = np.asarray(self.layer.allowed.any(axis=1))
         if self.change == "queries":
@@ -109,7 +110,7 @@ class EditedHead:
         else:
             inputs = np.sqrt(2) * _centred(self._inputs, there[..., None])[there]
             partners = self._turned_to(sequence, query, token)
-        return Metric(_moment(inputs, ridge), _moment(partners, ridge))
+        return Metric(_moment(inputs), _moment(partners))
 
     def changed(self, weights: Float[np.ndarray, "d d_h"]) -> "EditedHead":
         """The head with D added to its weights."""
@@ -173,11 +174,10 @@ class HeadWeights(NamedTuple):
 
     def add(self, change: Float[np.ndarray, "d d_h"]) -> None:
         """Add D to the weights, in place; its last row to the bias if the queries have one."""
-        own = self.weight.new_tensor(change / self.factor, dtype=self.weight.dtype)
-        d = self.weight.shape[1]
-        self.weight[self.rows] += own[:d].T
-        if len(own) > d and self.bias is not None:
-            self.bias[self.rows] += own[d]
+        own, d = torch.as_tensor(change / self.factor, device=self.weight.device), self.weight.shape[1]
+        for part, more in ((self.weight, own[:d].T), (self.bias, own[-1])):
+            if part is not None:  # the sum is rounded once
+                part[self.rows] = (part[self.rows].double() + more).to(part.dtype)
 
 
 def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str) -> HeadWeights:
@@ -212,13 +212,13 @@ def _centred(vectors: np.ndarray, there: np.ndarray) -> np.ndarray:
     return np.asarray(vectors - mean)
 
 
-def _moment(vectors: Float[np.ndarray, "m d"], ridge: float) -> Float[np.ndarray, "d d"]:
+def _moment(vectors: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "d d"]:
     """The Cholesky factor of the second moment with its ridge."""
     moment = vectors.T @ vectors / len(vectors)
     mean = float(np.trace(moment)) / len(moment)
     if not mean > 0:
         raise ProblemError("keep: expected text with at least two different tokens in a sequence")
-    return np.asarray(np.linalg.cholesky(moment + ridge * mean * np.eye(len(moment))))
+    return np.asarray(np.linalg.cholesky(moment + mean * np.eye(len(moment))))
 
 
 def _solved(factor: np.ndarray, vectors: Float[np.ndarray, "k m d"]) -> Float[np.ndarray, "k m d"]:
