@@ -368,6 +368,7 @@ def compared() -> None:
             ways = {
                 "smallest": lambda: edited(),
                 "smallest, metric": lambda: edited(keep=keep),
+                "smallest, metric, ridge 0.1": lambda: edited(keep=keep, ridge=0.1),
                 "preserved": lambda: edited(keep=keep, preserve=0.0),
                 "queries": lambda: edited(change="queries"),
                 "queries, metric": lambda: edited(change="queries", keep=keep),

@@ -182,7 +182,7 @@ def test_fused_projections_biases_of_positions_and_partly_rotary_heads_are_edite
 @pytest.mark.parametrize("change", ["keys", "queries"])
 def test_the_metric_is_the_mean_change_of_logits_on_other_text(change):
     model, keep = prepared(bert), words(40, seed=5)
-    edit = inspection(model).edit(LAYER, HEAD, TARGETS, change=change, keep=keep)
+    edit = inspection(model).edit(LAYER, HEAD, TARGETS, change=change, keep=keep, ridge=0.5)
     # second moments by hand, of tokens and of projected queries; keys are centred, twice for the difference of two
     with torch.no_grad():
         states = model(**keep, output_hidden_states=True).hidden_states[LAYER].numpy()
@@ -200,7 +200,7 @@ def test_the_metric_is_the_mean_change_of_logits_on_other_text(change):
     factors = []
     for vectors, weights in sides[change]:
         moment = np.einsum("it,itd,ite->de", weights, vectors, vectors) / weights.sum()
-        factors.append(np.linalg.cholesky(moment + np.trace(moment) / len(moment) * np.eye(len(moment))))
+        factors.append(np.linalg.cholesky(moment + 0.5 * np.trace(moment) / len(moment) * np.eye(len(moment))))
     rows, wanted, present = rows_of_model(model, TARGETS, change)
     whitened = np.linalg.solve(factors[0], rows) @ np.linalg.inv(factors[1]).T
     value, weights = least(whitened, wanted - present)

@@ -318,6 +318,7 @@ class Inspection(Result):
         change: str = "keys",
         keep: Any = None,
         preserve: float | None = None,
+        ridge: float = 1.0,
         probability: float | None = None,
     ) -> Edit:
         """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
@@ -341,6 +342,8 @@ class Inspection(Result):
         preserve : float, optional
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
+        ridge : float
+            Added to the second moments of ``keep``, relative to their mean diagonal; less of it does less damage.
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
@@ -364,7 +367,7 @@ class Inspection(Result):
         u_t = R_t'R_q q depend on the position of the token.
 
         """
-        request = Request.checked(targets, forget, probability, change=change, preserve=preserve)
+        request = Request.checked(targets, forget, probability, change=change, preserve=preserve, ridge=ridge)
         if preserve is not None and keep is None:
             raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
         source, kept = self._text("edit", keep)
@@ -380,6 +383,7 @@ class Inspection(Result):
         heads: Collection[tuple[int, int]] | None = None,
         change: str = "keys",
         keep: Any = None,
+        ridge: float = 1.0,
         probability: float | None = None,
         leave_one_out: bool = False,
     ) -> Scan:
@@ -387,7 +391,7 @@ class Inspection(Result):
 
         Parameters
         ----------
-        targets, forget, change, keep, probability
+        targets, forget, change, keep, ridge, probability
             As in :meth:`edit`.
         heads : collection of (layer, head), optional
             By default all.
@@ -403,7 +407,7 @@ class Inspection(Result):
         ProblemError
             As :meth:`edit`.
         """
-        request = Request.checked(targets, forget, probability, change=change)
+        request = Request.checked(targets, forget, probability, change=change, ridge=ridge)
         check_flag("leave_one_out", leave_one_out)
         source, kept = self._text("scan", keep)
         return scan_heads(source, request, kept, heads, leave_one_out)

@@ -209,7 +209,7 @@ def make_edit(
     weights = find_weights(source.model, source.layers[index], head, request.change)
     edited = EditedHead(captured, head, request.change, weights.bias is not None)
     unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
-    metric = None if unrelated is None else unrelated.metric()
+    metric = None if unrelated is None else unrelated.metric(request.ridge)
     if request.targets is not None:
         targets = find_targets(request.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])

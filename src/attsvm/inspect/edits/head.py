@@ -91,8 +91,8 @@ class EditedHead:
         partners = np.stack([self._turned_to(sequence, query, chosen), self._turned_to(sequence, query, other)])
         return EditRows(np.stack([first, -second]), partners, wanted, number)
 
-    def metric(self) -> Metric:
-        """The second moments of x and u on the text of this layer, with their mean diagonal as a ridge.
+    def metric(self, ridge: float) -> Metric:
+        """The second moments of x and u on the text of this layer, with a ridge relative to their mean diagonal.
 
         Keys are centred in each sequence, because a logit matters only relative to those of other tokens; the factor 2
         is that of the difference of two tokens.
@@ -110,7 +110,7 @@ class EditedHead:
         else:
             inputs = np.sqrt(2) * _centred(self._inputs, there[..., None])[there]
             partners = self._turned_to(sequence, query, token)
-        return Metric(_moment(inputs), _moment(partners))
+        return Metric(_moment(inputs, ridge), _moment(partners, ridge))
 
     def changed(self, weights: Float[np.ndarray, "d d_h"]) -> "EditedHead":
         """The head with D added to its weights."""
@@ -212,13 +212,13 @@ def _centred(vectors: np.ndarray, there: np.ndarray) -> np.ndarray:
     return np.asarray(vectors - mean)
 
 
-def _moment(vectors: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "d d"]:
+def _moment(vectors: Float[np.ndarray, "m d"], ridge: float) -> Float[np.ndarray, "d d"]:
     """The Cholesky factor of the second moment with its ridge."""
     moment = vectors.T @ vectors / len(vectors)
     mean = float(np.trace(moment)) / len(moment)
     if not mean > 0:
         raise ProblemError("keep: expected text with at least two different tokens in a sequence")
-    return np.asarray(np.linalg.cholesky(moment + mean * np.eye(len(moment))))
+    return np.asarray(np.linalg.cholesky(moment + ridge * mean * np.eye(len(moment))))
 
 
 def _solved(factor: np.ndarray, vectors: Float[np.ndarray, "k m d"]) -> Float[np.ndarray, "k m d"]:

@@ -29,6 +29,7 @@ class Request(NamedTuple):
     forget: Forgotten | None
     change: str = "keys"
     preserve: float | None = None
+    ridge: float = 1.0
     probability: float = 0.9
 
     @classmethod
@@ -45,6 +46,7 @@ class Request(NamedTuple):
         request = cls(kept_targets(targets), forget, probability=probability, **other)
         if request.change not in ("keys", "queries"):
             raise ProblemError(f"change: expected 'keys' or 'queries', got {request.change!r}")
+        check_number("ridge", request.ridge, "a number > 0", lambda x: x > 0)
         if request.preserve is not None:
             check_number("preserve", request.preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
         return request
