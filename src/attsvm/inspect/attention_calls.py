@@ -90,11 +90,8 @@ def read_call(
 ) -> AttentionCall:
     """The call of an attention function of ``transformers``.
 
-    ``module``: its ``is_causal`` counts if the options have none. ``query``: shape (b, H, Q, d_h). ``key``: shape (b,
-    G, T, d_h). ``mask``: of padding, shape (b, T), where 0 is padding; or of all pairs, shape (b, 1 or H, Q, T), which
-    leaves nothing to the options. ``options``: among them ``is_causal``, ``sliding_window``, ``scaling``, ``softcap``,
-    ``s_aux``, ``position_bias``, and ``position_ids`` of packed sequences. ``eager``: whether the mask is all that
-    excludes tokens.
+    ``mask``: of padding, shape (b, T), where 0 is padding; or of all pairs, shape (b, 1 or H, Q, T), which leaves
+    nothing to the options. ``eager``: whether the mask is all that excludes tokens.
 
     Raises ProblemError if the mask or an option cannot be read.
     """

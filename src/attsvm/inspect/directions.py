@@ -5,7 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm.inspect.measures import TokenIds
 from attsvm.inspect.weights import Layer
+
+Ends = tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
 
 
 class ReadingDirection(NamedTuple):
@@ -22,8 +25,8 @@ class ReadingDirection(NamedTuple):
     query: Float[np.ndarray, " d_q_1"]  # v, of unit length; the last coordinate belongs to the constant one
     # key_ends, query_ends: sequence and place of the tokens, and of the queries, with the largest coordinates, and of
     # those with the smallest, one for each different token where tokens are known
-    key_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
-    query_ends: tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
+    key_ends: Ends
+    query_ends: Ends
     # tokens of the vocabulary whose embeddings have the largest and the smallest coordinates along u. The embeddings
     # are those of the table, before positions and norms are applied. None if there is no table.
     vocabulary_ends: tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]] | None
@@ -34,7 +37,7 @@ def reading_directions(
     head: int,
     count: int,
     ends: int,
-    tokens: Int[np.ndarray, "n T"] | None,
+    tokens: TokenIds | None,
     embeddings: Float[np.ndarray, "vocabulary d"] | None,
 ) -> list[ReadingDirection]:
     """The ``count`` pairs with the largest singular values, with ``ends`` tokens at each end.
@@ -47,15 +50,13 @@ def reading_directions(
     # W = Q_l (R_l R_r') Q_r', so its singular directions are those of the small product, moved by Q_l and Q_r
     inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
     total = float((values**2).sum())
-    there = layer.allowed.any(axis=1)
-    places = layer.positions
+    there, asks = layer.allowed.any(axis=1), layer.positions >= 0
+    at_keys = np.argwhere(there)
+    at_queries = np.stack([np.nonzero(asks)[0], layer.positions[asks]], axis=1)
     found = []
     for k in range(min(count, len(values))):
         u, v = left @ inner_left[:, k], right @ inner_right[k]
-        along_u, along_v = layer.tokens @ u, layer.queries @ v[:-1] + v[-1]
-        at_keys = np.argwhere(there)
-        asks = np.argwhere(places >= 0)
-        at_queries = np.stack([asks[:, 0], places[asks[:, 0], asks[:, 1]]], axis=1)
+        along_v = layer.queries @ v[:-1] + v[-1]
         table = None if embeddings is None else np.argsort(embeddings @ u, kind="stable")
         found.append(
             ReadingDirection(
@@ -63,17 +64,15 @@ def reading_directions(
                 share=float(values[k] ** 2 / total) if total else 0.0,
                 key=u,
                 query=v,
-                key_ends=_ends(along_u[there], at_keys, ends, tokens),
-                query_ends=_ends(along_v[places >= 0], at_queries, ends, tokens),
+                key_ends=_ends((layer.tokens @ u)[there], at_keys, ends, tokens),
+                query_ends=_ends(along_v[asks], at_queries, ends, tokens),
                 vocabulary_ends=None if table is None else (table[::-1][:ends], table[:ends]),
             )
         )
     return found
 
 
-def _ends(
-    values: Float[np.ndarray, " m"], places: Int[np.ndarray, "m 2"], count: int, tokens: Int[np.ndarray, "n T"] | None
-) -> tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]:
+def _ends(values: Float[np.ndarray, " m"], places: Int[np.ndarray, "m 2"], count: int, tokens: TokenIds | None) -> Ends:
     """The places with the largest and the smallest values, with each token once."""
     order = np.argsort(values, kind="stable")
 

@@ -39,19 +39,18 @@ class Head:
     @classmethod
     def of_columns(cls, index: tuple[int, ...], **columns: Any) -> "Head":
         """The head at an index of the arrays of an :class:`Inspection`; without a head axis the index is ()."""
-        status, margin = Status(str(np.asarray(columns["status"])[index])), None
+
+        def at(column: Any) -> Any:
+            return np.asarray(column)[index]
+
+        status, margin = Status(str(at(columns["status"]))), None
         if columns["margins"] is not None and status != Status.INTERRUPTED:
-            found = {name: np.asarray(values)[index] for name, values in columns["margins"].items()}
-            margin = MarginInterval(status, **{name: _of_interval(name, value) for name, value in found.items()})
-        return cls(
-            layer=int(np.asarray(columns["layer"])[index]),
-            head=int(np.asarray(columns["head"])[index]),
-            status=status,
-            selected=np.asarray(columns["selected"])[index],
-            numbers={name: _defined(np.asarray(values)[index]) for name, values in columns["numbers"].items()},
-            margin=margin,
-            rebuilt_error=float(np.asarray(columns["rebuilt_error"])[index]),
-        )
+            found = {name: _defined(at(values)) for name, values in columns["margins"].items()}
+            counts = {name: int(found[name]) for name in COUNTS}
+            margin = MarginInterval(status, **found | counts)
+        numbers = {name: _defined(at(values)) for name, values in columns["numbers"].items()}
+        places = int(at(columns["layer"])), int(at(columns["head"]))
+        return cls(*places, status, at(columns["selected"]), numbers, margin, float(at(columns["rebuilt_error"])))
 
 
 def head_columns(heads: list[Head]) -> dict[str, Any]:
@@ -64,7 +63,12 @@ def head_columns(heads: list[Head]) -> dict[str, Any]:
         np.array([str(head.status) for head in heads]),
         np.array([head.layer for head in heads]),
         np.array([head.head for head in heads]),
-        np.stack([_widened(head.selected, width) for head in heads]),
+        np.stack(
+            [
+                np.pad(head.selected, ((0, 0), (0, width - head.selected.shape[-1])), constant_values=-1)
+                for head in heads
+            ]
+        ),
         {name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
         {name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
         np.array([head.rebuilt_error for head in heads]),
@@ -76,16 +80,8 @@ def _column(values: Iterable[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _widened(selected: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
-
-
 def _defined(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _of_interval(name: str, value: Any) -> Any:
-    return int(value) if name in COUNTS else _defined(value)
 
 
 @dataclass(frozen=True)

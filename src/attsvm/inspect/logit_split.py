@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.measures import PATTERNS, Pattern
-from attsvm.inspect.weights import Layer
+from attsvm.inspect.measures import PATTERNS, TokenIds
+from attsvm.inspect.weights import Layer, Mask, Scores, Selected
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,8 +25,8 @@ class LogitSplit:
     scale: float  # factor of the logits
     # selected, runner_up: the token with the largest logit, and the one with the largest logit among the others; −1
     # where the query does not count
-    selected: Int[np.ndarray, "n Q"]
-    runner_up: Int[np.ndarray, "n Q"]
+    selected: Selected
+    runner_up: Selected
     error: float  # largest difference between the sum of all parts and the logits of the head
 
     def margins(self) -> Float[np.ndarray, "origins origins queries"]:
@@ -41,7 +41,7 @@ class LogitSplit:
         return margins
 
 
-def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
+def split_logits(parts: Parts, layer: Layer, head: int, follows: Mask | None) -> LogitSplit:
     """Split the logits of one head by origin; ``follows``: the pattern of the decisions that count."""
     # queries and keys are sums over the origins, q = Σ q_o and k = Σ k_o, so that q'k = Σ_o Σ_p q_o'k_p; with every
     # origin centred, all means together are one more origin, "constant"
@@ -67,9 +67,7 @@ def split_logits(parts: Parts, layer: Layer, head: int, follows: Pattern | None)
     return LogitSplit(head, [CONSTANT, *centred], queries, keys, layer.scale, *decided, error)
 
 
-def decisions(
-    logits: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"], follows: Pattern | None
-) -> tuple[Int[np.ndarray, "n Q"], Int[np.ndarray, "n Q"]]:
+def decisions(logits: Scores, allowed: Mask, follows: Mask | None) -> tuple[Selected, Selected]:
     """Selected token and runner-up of each query, −1 for both where the query does not count."""
     logits = np.where(allowed, logits, -np.inf)
     selected = logits.argmax(axis=-1)
@@ -83,7 +81,7 @@ def decisions(
     return np.where(counts, selected, -1), np.where(counts, runner_up, -1)
 
 
-def pattern_of(name: str | None, layer: Layer, tokens: Int[np.ndarray, "n T"] | None) -> Pattern | None:
+def pattern_of(name: str | None, layer: Layer, tokens: TokenIds | None) -> Mask | None:
     """The tokens (n, Q, T) that follow a pattern from each query.
 
     Raises ProblemError if there is no such pattern, or the tokens are not known.
@@ -94,5 +92,5 @@ def pattern_of(name: str | None, layer: Layer, tokens: Int[np.ndarray, "n T"] | 
         raise ProblemError(f"pattern: expected one of {', '.join(PATTERNS)}, got {name!r}")
     if tokens is None:
         raise ProblemError("pattern: expected a batch with input_ids, so that tokens are known, got one without")
-    follows: Pattern = PATTERNS[name](layer.positions, tokens) & layer.allowed
+    follows: Mask = PATTERNS[name](layer.positions, tokens) & layer.allowed
     return follows

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
-Pattern = Bool[np.ndarray, "n Q T"]
+from attsvm.inspect.weights import Mask, Scores, Selected
+
+TokenIds = Int[np.ndarray, "n T"]
+"""Which token of the vocabulary each is."""
 
 
 class Measure(NamedTuple):
@@ -93,18 +96,18 @@ HEAD_SETS = {
 """Names of sets of heads, and the measure by which a head belongs to them."""
 
 
-def previous_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
+def previous_tokens(own: Selected, tokens: TokenIds) -> Mask:
     """The token before the query's own place."""
     return np.asarray(np.arange(tokens.shape[1]) == own[..., None] - 1)
 
 
-def duplicate_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
+def duplicate_tokens(own: Selected, tokens: TokenIds) -> Mask:
     """Earlier places that hold the same token as the query's own place."""
     of_query = np.take_along_axis(tokens, np.maximum(own, 0), axis=1)
     return np.asarray((tokens[:, None, :] == of_query[..., None]) & (np.arange(tokens.shape[1]) < own[..., None]))
 
 
-def induction_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
+def induction_tokens(own: Selected, tokens: TokenIds) -> Mask:
     """Tokens that follow an earlier occurrence of the query's token, for all earlier occurrences.
 
     References: Olsson et al. (2022), *In-context Learning and Induction Heads*.
@@ -115,7 +118,7 @@ def induction_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]
     return np.asarray(following & (np.arange(tokens.shape[1]) < own[..., None]))
 
 
-PATTERNS: dict[str, Callable[[Int[np.ndarray, "n Q"], Int[np.ndarray, "n T"]], Pattern]] = {
+PATTERNS: dict[str, Callable[[Selected, TokenIds], Mask]] = {
     "previous token": previous_tokens,
     "duplicate token": duplicate_tokens,
     "induction": induction_tokens,
@@ -123,19 +126,17 @@ PATTERNS: dict[str, Callable[[Int[np.ndarray, "n Q"], Int[np.ndarray, "n T"]], P
 """Patterns by the name of the set of heads that follow them."""
 
 
-def selected_tokens(
-    probabilities: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"]
-) -> Int[np.ndarray, "n Q"]:
+def selected_tokens(probabilities: Scores, allowed: Mask) -> Selected:
     """The token with the largest probability, −1 where there is no query."""
     return np.where(allowed.any(axis=-1), probabilities.argmax(axis=-1), -1)
 
 
 def attention_measures(
-    probabilities: Float[np.ndarray, "n Q T"],
-    allowed: Bool[np.ndarray, "n Q T"],
+    probabilities: Scores,
+    allowed: Mask,
     special: Bool[np.ndarray, "n T"] | None,
-    own: Int[np.ndarray, "n Q"] | None,
-    tokens: Int[np.ndarray, "n T"] | None = None,
+    own: Selected | None,
+    tokens: TokenIds | None = None,
 ) -> dict[str, float | None]:
     """The measures of a head's attention, means over the queries that may attend to several tokens; None for no such.
 
@@ -169,9 +170,7 @@ def attention_measures(
     return {measure.name: numbers[measure.name] for measure in MEASURES if measure.name in numbers}
 
 
-def pattern_share(
-    probabilities: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"], pattern: Pattern
-) -> float | None:
+def pattern_share(probabilities: Scores, allowed: Mask, pattern: Mask) -> float | None:
     """Mean attention to the tokens of a pattern, over the queries with a choice that may attend to such a token.
 
     None if there is no such query.

@@ -84,6 +84,11 @@ class Inspection(Result):
     --------
     attsvm.inspect.inspect : Makes one.
 
+    Notes
+    -----
+    ``explain``, ``reading_directions``, ``available``, ``robustness``, ``edit`` and ``scan`` run the model again. They
+    raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there is not.
+
     Examples
     --------
     >>> import torch
@@ -212,17 +217,13 @@ class Inspection(Result):
             of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
             it and belongs to them; the sum remains the same.
 
-        Returns
-        -------
-        Explanation
-
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, the family of the model does not describe its residual stream
-            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
-            their W is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query decides for
-            a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in bfloat16.
+            If the family of the model does not describe its residual stream (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its
+            layers have biases of positions or norms of queries and keys, their W is not known, the vectors of
+            ``origins`` do not fit or are linearly dependent, no query decides for a token of the pattern, or the model
+            rounds the stream by more than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----
@@ -246,14 +247,10 @@ class Inspection(Result):
         ends : int
             Number of tokens at each end.
 
-        Returns
-        -------
-        list of ReadingDirection
-
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, there is no such head, or W is not known.
+            If W is not known.
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
@@ -263,42 +260,13 @@ class Inspection(Result):
         return reading_directions(captured, head, count, ends, source.tokens, table)
 
     def available(self, layer: int = 0) -> Available:
-        """What is known of a layer beside selections, concentration and margins.
-
-        Parameters
-        ----------
-        layer : int
-            Counted from 0.
-
-        Returns
-        -------
-        Available
-
-        Raises
-        ------
-        ProblemError
-            If the inspection was loaded from a file, or there is no such layer.
-        """
+        """What is known of a layer, counted from 0, beside selections, concentration and margins."""
         return available(self._source("available"), layer)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.
 
         The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
-
-        Parameters
-        ----------
-        layer, head : int
-            Counted from 0.
-
-        Returns
-        -------
-        Robustness
-
-        Raises
-        ------
-        ProblemError
-            If the inspection was loaded from a file, or there is no such head.
         """
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
@@ -356,8 +324,8 @@ class Inspection(Result):
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, a target is not in the batch, the weights of the head are not
-            known, or its logits are not linear in them: norms of queries and keys, a soft cap, or a sink.
+            If a target is not in the batch, the weights of the head are not known, or its logits are not linear in
+            them: norms of queries and keys, a soft cap, or a sink.
 
         Notes
         -----
@@ -397,15 +365,6 @@ class Inspection(Result):
             By default all.
         leave_one_out : bool
             Whether to compute :meth:`Edit.leave_one_out` for each head, which takes several times longer.
-
-        Returns
-        -------
-        Scan
-
-        Raises
-        ------
-        ProblemError
-            As :meth:`edit`.
         """
         request = Request.checked(targets, forget, probability, change=change, ridge=ridge)
         check_flag("leave_one_out", leave_one_out)

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.capture import Sampler, capture
 from attsvm.inspect.families.call import as_array
 from attsvm.inspect.layers import AttentionLayer
-from attsvm.inspect.model_calls import call_model, num_sequences, on_device_of, token_ids, without_special
+from attsvm.inspect.model_calls import num_sequences, on_device_of, token_ids, without_special
 from attsvm.inspect.weights import Layer, check_head
 
 KEPT_BYTES = 2**27
@@ -45,10 +45,6 @@ class Source:
             got = type(batch).__name__
             raise ProblemError(f"{name}: expected a mapping with the arguments of the model, got {got}")
         return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch), name=name)
-
-    def run(self) -> Any:
-        """The output of the model for the batch, in one call."""
-        return call_model(self.model, self.batch)
 
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
         """The table of embeddings of the tokens, if the model is known to have one of this width."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.directions import ReadingDirection
@@ -12,7 +12,7 @@ from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.measures import selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.solves import SolveSettings
-from attsvm.inspect.weights import singular_values
+from attsvm.inspect.weights import Mask, Scores, Selected, singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 
@@ -32,15 +32,15 @@ class HeadView:
     norm: float  # ‖W‖_F
     # singular values of W; with rotary positions those before the rotation, and of I/√d_h if W is not known
     singular_values: Float[np.ndarray, " d_h"]
-    probabilities: Float[np.ndarray, "n Q T"]  # the attention of every query
-    allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to
+    probabilities: Scores  # the attention of every query
+    allowed: Mask  # which tokens each query may attend to
     # selected, positions: the token with the largest probability, and the position of the query. −1 where there is no
     # query.
-    selected: Int[np.ndarray, "n Q"]
-    positions: Int[np.ndarray, "n Q"]
+    selected: Selected
+    positions: Selected
     # support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier. None
     # if there is no Att-SVM, or margins were not requested.
-    support: Bool[np.ndarray, "n Q T"] | None
+    support: Mask | None
     # why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
     # without ``support``.
     reasons: Reasons | None
