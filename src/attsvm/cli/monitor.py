@@ -26,9 +26,7 @@ Examples:
 
 
 def monitor(
-    record: Annotated[
-        Path, typer.Argument(metavar="RECORD", help="CSV file or TensorBoard folder of a monitor.")
-    ],
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="CSV file or TensorBoard folder of a monitor.")],
     out: OutFolder = None,
     json: Json = False,
     force: ForceFolder = False,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -10,9 +10,6 @@ from jaxtyping import Int
 from attsvm._utils.progress import Progress
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
-
-if TYPE_CHECKING:
-    from attsvm.inspect.result import Inspection
 
 COLUMNS = ("status", "layer", "head", "selected", "numbers", "margins", "rebuilt_error")
 """Attributes of an :class:`Inspection` that have an entry for each head."""
@@ -45,9 +42,8 @@ class Head:
 
         status, margin = Status(str(at(columns["status"]))), None
         if columns["margins"] is not None and status != Status.INTERRUPTED:
-            found = {name: _defined(at(values)) for name, values in columns["margins"].items()}
-            counts = {name: int(found[name]) for name in COUNTS}
-            margin = MarginInterval(status, **found | counts)
+            found: dict[str, Any] = {name: _defined(at(values)) for name, values in columns["margins"].items()}
+            margin = MarginInterval(status, **found | {name: int(found[name]) for name in COUNTS})
         numbers = {name: _defined(at(values)) for name, values in columns["numbers"].items()}
         places = int(at(columns["layer"])), int(at(columns["head"]))
         return cls(*places, status, at(columns["selected"]), numbers, margin, float(at(columns["rebuilt_error"])))
@@ -101,4 +97,4 @@ class HeadProgress(Progress):
 
     layer: int = field(kw_only=True)
     head: int = field(kw_only=True)
-    inspection: "Callable[[], Inspection]" = field(kw_only=True, repr=False, compare=False)
+    inspection: Callable[[], Any] = field(kw_only=True, repr=False, compare=False)

@@ -154,33 +154,19 @@ class AttentionMonitor:
         """A callback for ``transformers.Trainer``, which calls :meth:`step` after each step."""
         from transformers import TrainerCallback
 
-        monitor = self
-
-        class MonitorCallback(TrainerCallback):
-            def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-                monitor.step()
-
-            def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-                monitor.close()
-
-        return MonitorCallback()
+        ends = {"on_step_end": lambda *_, **__: self.step(), "on_train_end": lambda *_, **__: self.close()}
+        return type("MonitorCallback", (TrainerCallback,), ends)()
 
     def lightning_callback(self) -> Any:
         """A callback for a Trainer of Lightning, which calls :meth:`step` after each step of the optimiser."""
         from lightning.pytorch import Callback
 
-        monitor = self
+        def count(_: Any, trainer: Any, *__: Any, **___: Any) -> None:
+            while self.steps < trainer.global_step:  # with accumulated gradients not every batch has a step
+                self.step()
 
-        class MonitorCallback(Callback):
-            def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-                # with accumulated gradients not every batch has a step
-                while monitor.steps < trainer.global_step:
-                    monitor.step()
-
-            def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-                monitor.close()
-
-        return MonitorCallback()
+        ends = {"on_train_batch_end": count, "on_train_end": lambda *_, **__: self.close()}
+        return type("MonitorCallback", (Callback,), ends)()
 
     def page(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.

@@ -1,7 +1,7 @@
 """Details of one head: the singular values of its W, and its attention and support tokens in every sequence."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,12 +12,9 @@ from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.measures import selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.solves import SolveSettings
-from attsvm.inspect.weights import Mask, Scores, Selected, singular_values
+from attsvm.inspect.weights import Layer, Mask, Scores, Selected, singular_values
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
-
-if TYPE_CHECKING:
-    from attsvm.inspect.result import Inspection
 
 VIEW_GAP = 1e-4
 """Required relative width of the interval here; it is small so that the support tokens are accurate."""
@@ -67,13 +64,12 @@ class HeadView:
         return float(self.singular_values.max())
 
 
-def view_head(so_far: "Inspection", index: int, head: int, solves: SolveSettings | None) -> HeadView:
-    """The details of one head.
+def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) -> HeadView:
+    """The details of one head of an :class:`Inspection`.
 
     ``solves``: how the other heads are solved; None leaves out the solve for the best margin.
     """
-    assert so_far.source is not None
-    layer = so_far.source.captured(index)
+    layer: Layer = so_far.source.captured(index)
     problem, known = layer.head(head), layer.projections
     probabilities = layer.probabilities(head)
     selected = selected_tokens(probabilities, layer.allowed)

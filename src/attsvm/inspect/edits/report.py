@@ -79,7 +79,7 @@ class Measured(NamedTuple):
             done = request.measure(held_out.tokens, held_out.captured(layer, head), head)
         return cls(rows, real.double().cpu().numpy(), *done)
 
-    def numbers(self, after: "Measured") -> dict[str, float | None]:
+    def numbers(self, after: "Measured") -> dict[str, Any]:
         """The numbers of a report that are measured."""
         return {
             "success_before": self.success,

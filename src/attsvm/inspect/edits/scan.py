@@ -72,7 +72,7 @@ def scan_heads(
     unknown = [layer for layer in indices if not 0 <= layer < len(source.layers)]
     if unknown:
         raise ProblemError(f"heads: expected layers below {len(source.layers)}, got {unknown[0]}")
-    kept = iter([None] * len(indices)) if keep is None else keep.layers_at(indices)
+    kept = [None] * len(indices) if keep is None else keep.layers_at(indices)
     columns: dict[str, list[Any]] = {entry.name: [] for entry in fields(Scan)}
     for index, captured, unrelated in zip(indices, source.layers_at(indices), kept, strict=True):
         chosen = range(captured.num_heads) if heads is None else sorted(h for layer, h in heads if layer == index)

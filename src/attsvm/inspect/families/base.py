@@ -47,20 +47,8 @@ class Family(ABC):
     def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
         """The queries, keys and mask of one call of a module.
 
-        Parameters
-        ----------
-        module : Module
-        arguments : dict
-            Of the call, by name.
-        output
-            What the module returned.
-        seen : AttentionCall or None
-            What the module passed to an attention function; None if it called none.
-
-        Raises
-        ------
-        ProblemError
-            By default if it called none.
+        ``arguments`` are those of the call, by name, and ``output`` is what the module returned. ``seen`` is what it
+        passed to an attention function; None if it called none, which is an error by default.
         """
         if seen is None:
             raise ProblemError(
@@ -104,12 +92,7 @@ class Family(ABC):
         """What adds to the residual stream of a model, in order; :meth:`attsvm.inspect.Inspection.explain` needs it.
 
         Each attention layer is a step ``AddsHeads``; embeddings and MLPs are steps ``Adds``; norms of the
-        stream itself are steps ``Norms``.
-
-        Raises
-        ------
-        ProblemError
-            By default: the stream of this family is not described.
+        stream itself are steps ``Norms``. By default a ProblemError says that the stream is not described.
         """
         raise ProblemError(
             f"family: the residual stream of {type(model).__name__}, which explain needs, is not described by a method"

@@ -42,7 +42,7 @@ class Side(NamedTuple):
             vectors = rotated(vectors, *(part[:, None] for part in rotation))
         return self.factor * vectors
 
-    def weights(self, linears: dict[str, Linear]) -> Linear:
+    def weights(self, linears: dict[str, Linear]) -> tuple[Tensor, Tensor]:
         """Weight and bias of its rows, with the factor and the gains of the norm, from tokens on."""
         weight, bias = _double(linears[self.linear], self.rows)
         gain = torch.ones((), dtype=torch.float64, device=weight.device)
@@ -79,12 +79,13 @@ class Recipe:
 
     def projections(self, linears: dict[str, Linear]) -> Projections:
         """The present weights."""
-        parts = []
+        parts: list[np.ndarray] = []
         for side in (self.query, self.key):
-            weight, bias = (as_array(part) for part in side.weights(linears) if part is not None)
+            weight, bias = (as_array(part) for part in side.weights(linears))
             of_heads = weight.reshape(side.heads, -1, weight.shape[1]).mT, bias.reshape(side.heads, -1)
-            parts += [np.repeat(part, self.query.heads // side.heads, axis=0) for part in of_heads]
-        return Projections(*parts, self.scale)
+            parts += (np.repeat(part, self.query.heads // side.heads, axis=0) for part in of_heads)
+        query, query_bias, key, key_bias = parts
+        return Projections(query, query_bias, key, key_bias, self.scale)
 
 
 class Sources(NamedTuple):
