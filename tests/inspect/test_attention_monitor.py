@@ -311,8 +311,10 @@ def test_every_row_of_a_record_is_given_to_a_function():
         if not np.isnan(value)
     ]
     assert rows == expected
-    assert [row[1:] for row in rows if row[2] == "margin"] == [("0.0", "margin", 0.5), ("1.0", "margin", 0.25)] + [
-        ("1.1", "margin", 1.0)
+    assert [row for row in rows if row[2] == "margin"] == [
+        (2, "0.0", "margin", 0.5),
+        (2, "1.0", "margin", 0.25),
+        (2, "1.1", "margin", 1.0),
     ]
 
 
