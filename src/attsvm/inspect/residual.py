@@ -97,31 +97,17 @@ def steps_to(model: nn.Module, layer: AttentionLayer) -> tuple[list[Step], AddsH
     raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
 
 
+class _Reached(Exception):
+    """Stops a pass of the model at the layer whose stream is recorded."""
+
+
 def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
     """Run a model and record what every origin adds to its residual stream before a layer.
 
     Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
     """
     before, reader = steps_to(model, layer)
-    pieces: list[list[Parts]] = [[] for _ in before]
-    with torch.no_grad(), evaluating(model):
-        for piece in chunks(on_device_of(model, batch)):
-            kept = _kept(model, piece, before, reader.attention)
-            size = max(len(tensor) for tensor in kept if tensor is not None)
-            number = 0
-            for step, tensor, into in zip(before, kept, pieces, strict=True):
-                into.append(written(step, None if tensor is None else tensor.expand(size, -1, -1), number))
-                number += isinstance(step, AddsHeads)
-    return Residual(reader, before, [_together(of_step) for of_step in pieces])
-
-
-class _Reached(Exception):
-    """Stops a pass of the model at the layer whose stream is recorded."""
-
-
-def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[Tensor | None]:
-    """What is kept for each step of one call of a model, which ends before a module."""
-    kept: list[list[Tensor]] = [[] for _ in steps]
+    kept: list[list[Tensor]] = [[] for _ in before]
 
     def keep(into: list[Tensor], tensor: Tensor) -> None:
         tensor = tensor.detach().cpu().double()
@@ -130,22 +116,24 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
     def stop(*_: Any) -> None:
         raise _Reached
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(until.register_forward_pre_hook(stop).remove)
-        hooks = [watch(step, partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
-        for hook in hooks:
-            if hook is not None:
-                stack.callback(hook.remove)
-        with contextlib.suppress(_Reached):
-            call_model(model, batch)
-    for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
-        if hook is not None and len(tensors) != 1:
-            raise ProblemError(
-                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected one call of its"
-                f" module in a pass, got {len(tensors)}"
-            )
-    return [tensors[0] if tensors else None for tensors in kept]
-
-
-def _together(pieces: list[Parts]) -> Parts:
-    return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
+    with torch.no_grad(), evaluating(model), contextlib.ExitStack() as stack:
+        stack.callback(reader.attention.register_forward_pre_hook(stop).remove)
+        hooks = [watch(step, partial(keep, into)) for step, into in zip(before, kept, strict=True)]
+        for hook in filter(None, hooks):
+            stack.callback(hook.remove)
+        for count, piece in enumerate(chunks(on_device_of(model, batch)), start=1):
+            with contextlib.suppress(_Reached):
+                call_model(model, piece)
+            size = max(len(tensors[-1]) for tensors in kept if tensors)
+            for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
+                if hook is not None and len(tensors) != count:
+                    raise ProblemError(
+                        f"model: step {number} of the residual stream, {type(before[number]).__name__}, expected one"
+                        f" call of its module in a pass, got {len(tensors) - count + 1}"
+                    )
+                tensors[-1:] = [tensor.expand(size, -1, -1) for tensor in tensors[-1:]]
+    found, layers = [], 0
+    for step, tensors in zip(before, kept, strict=True):
+        found.append(written(step, torch.cat(tensors) if tensors else None, layers))
+        layers += isinstance(step, AddsHeads)
+    return Residual(reader, before, found)

@@ -2,19 +2,18 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
-from attsvm.inspect.availability import Available, available
 from attsvm.inspect.directions import ReadingDirection, reading_directions
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
-from attsvm.inspect.explanation import Explanation, explained
+from attsvm.inspect.explanation import Explanation, check_split, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.inspect.robustness import Robustness, robustness
@@ -25,6 +24,18 @@ from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
 """Heads of a set that the summary in notebooks names."""
+
+
+class Available(NamedTuple):
+    """What is known of the heads of a layer."""
+
+    # W: "acts on tokens"; "before the rotation" by rotary positions, or "of coordinates without rotation"; "without the
+    # norms" of queries and keys, whose gains are a part of it; or "not known". With W there are directions, and changes
+    # between two models.
+    weights: str
+    factors: bool  # whether the smallest change of the key and query weights is bounded
+    keys: bool  # whether the smallest change of the input of a key is known
+    reasons: bool  # whether logits are split by origin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -261,7 +272,22 @@ class Inspection(Result):
 
     def available(self, layer: int = 0) -> Available:
         """What is known of a layer, counted from 0, beside selections, concentration and margins."""
-        return available(self._source("available"), layer)
+        source = self._source("available")
+        captured, recipe = source.captured(layer), source.layers[layer].recipe
+        if recipe is None:
+            return Available("not known", factors=False, keys=False, reasons=False)
+        parts = {
+            "before the rotation": recipe.query.rotated,
+            "of coordinates without rotation": not recipe.whole,
+            "without the norms": recipe.normed,
+        }
+        weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
+        try:
+            check_split(source, layer, captured)
+            reasons = True
+        except ProblemError:
+            reasons = False
+        return Available(weights, captured.shares_tokens, captured.given is None, reasons)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.

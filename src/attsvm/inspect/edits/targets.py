@@ -100,15 +100,15 @@ def find_columns(targets: Int[np.ndarray, "m 3"], layer: Layer) -> Int[np.ndarra
     """
     n, _, T = layer.allowed.shape
     columns = []
-    for sequence, query, token in targets:
+    for sequence, query, token in targets.tolist():
         if not (0 <= sequence < n and 0 <= token < T):
             raise ProblemError(f"targets: ({sequence}, {query}, {token}) is outside of {n} sequences of {T} tokens")
-        at = np.flatnonzero(layer.positions[sequence] == query)
-        if len(at) == 0 or query < 0:
+        places = layer.positions[sequence].tolist()
+        if query < 0 or query not in places:
             raise ProblemError(f"targets: sequence {sequence} has no query at position {query}")
-        if not layer.allowed[sequence, at[0], token]:
+        columns.append(places.index(query))
+        if not layer.allowed[sequence, columns[-1], token]:
             raise ProblemError(f"targets: query {query} of sequence {sequence} may not attend to token {token}")
-        columns.append(at[0])
     return np.array(columns)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -167,23 +168,22 @@ def _find(
     """The first way to make queries or keys (b, heads, T, d_h), and the tokens it starts from."""
     heads, size = target.shape[1], target.shape[-1]
     norms = [None, *(norm for norm in sources.norms if _size(norm) in (size, heads * size))]
-    rotation, target_of_first = _first(rotation), target[:1, ..., order.to(target.device)].detach()
-    for tokens in sources.tokens:
-        for name, (weight, _) in sources.linears.items():
-            fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
-            if not fits or tokens.device != weight.device:  # weights may be offloaded
-                continue
-            for rows in layouts(len(weight)):
-                for norm in norms:
-                    for turned in (False, True)[: 1 + (rotation is not None)]:
-                        in_order = rows.view(heads, size)[:, order].reshape(-1)
-                        side = Side(name, in_order, heads, norm, turned, 1.0)
-                        made = side.made(sources.linears, tokens[:1].detach(), rotation)
-                        square = made.double().square().sum()
-                        factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0
-                        factor = 1.0 if abs(factor - 1) < 1e-3 else factor
-                        if _equal(factor * made, target_of_first):
-                            return side._replace(factor=factor), tokens
+    rotation = None if rotation is None else (rotation[0][:1], rotation[1][:1])
+    target_of_first = target[:1, ..., order.to(target.device)].detach()
+    for tokens, (name, (weight, _)) in product(sources.tokens, sources.linears.items()):
+        fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
+        if not fits or tokens.device != weight.device:  # weights may be offloaded
+            continue
+        turns = (False,) if rotation is None else (False, True)
+        for rows, norm, turned in product(layouts(len(weight)), norms, turns):
+            in_order = rows.view(heads, size)[:, order].reshape(-1)
+            side = Side(name, in_order, heads, norm, turned, 1.0)
+            made = side.made(sources.linears, tokens[:1].detach(), rotation)
+            square = made.double().square().sum()
+            factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0
+            factor = 1.0 if abs(factor - 1) < 1e-3 else factor
+            if _equal(factor * made, target_of_first):
+                return side._replace(factor=factor), tokens
     return None
 
 
@@ -199,17 +199,14 @@ def _find_latent(target: Tensor, sources: Sources) -> tuple[Side, Tensor] | None
     direct = _find(target, layouts, plain, None, order)
     if direct is not None:
         return direct
-    for tokens in sources.tokens:
-        for name, linear in sources.linears.items():
-            for norm in sources.norms:
-                width = _size(norm)
-                fits = tokens.shape[-1] == linear[0].shape[1] and len(linear[0]) >= width
-                if not fits or tokens.device != linear[0].device:
-                    continue
-                latent = norm(_applied(linear, torch.arange(width), tokens))
-                found = _find(target, layouts, plain._replace(tokens=[latent]), None, order)
-                if found is not None:
-                    return found[0]._replace(norm=norm, latent=name), tokens
+    for tokens, (name, linear), norm in product(sources.tokens, sources.linears.items(), sources.norms):
+        width = _size(norm)
+        fits = tokens.shape[-1] == linear[0].shape[1] and len(linear[0]) >= width
+        if fits and tokens.device == linear[0].device:
+            latent = norm(_applied(linear, torch.arange(width), tokens))
+            found = _find(target, layouts, plain._replace(tokens=[latent]), None, order)
+            if found is not None:
+                return found[0]._replace(norm=norm, latent=name), tokens
     return None
 
 
@@ -258,10 +255,6 @@ def _repeats(key: Tensor) -> int:
     first, count = key[:1], key.shape[1]
     divisors = (r for r in range(count, 1, -1) if count % r == 0)
     return next((r for r in divisors if torch.equal(first, first[:, ::r].repeat_interleave(r, 1))), 1)
-
-
-def _first(rotation: Rotation | None) -> Rotation | None:
-    return None if rotation is None else (rotation[0][:1], rotation[1][:1])
 
 
 def _size(norm: nn.Module) -> int:
