@@ -23,11 +23,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, logging
 
 import attsvm.torch
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.head import EditedHead
 from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()

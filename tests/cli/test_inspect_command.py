@@ -521,7 +521,7 @@ def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):
     model = transformers.RobertaModel(config)
     given = tokenized(str(tmp_path), ["the " * 12], model)
     assert inspect(model, given.batch, margins=False).num_tokens == 14
-    with pytest.raises(ProblemError, match="text 1: expected at most 14 tokens for .*, got 15"):
+    with pytest.raises(ProblemError, match=r"text 1: expected at most 14 tokens for .*, got 15"):
         tokenized(str(tmp_path), ["the " * 13], model)
 
 

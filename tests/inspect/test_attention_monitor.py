@@ -13,8 +13,8 @@ import torch  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
-from attsvm.inspect.attention_calls import read_call  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
+from attsvm.inspect.families.call import read_call  # noqa: E402
 from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402

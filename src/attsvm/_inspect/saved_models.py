@@ -11,13 +11,13 @@ from torch import nn
 from attsvm._inspect import Shown
 from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
 from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
 
 TWIN_GAP = 0.1

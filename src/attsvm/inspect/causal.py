@@ -11,10 +11,9 @@ from jaxtyping import Bool, Float
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.families.stream import BIASES, CONSTANT
-from attsvm.inspect.logit_split import decisions, pattern_of
-from attsvm.inspect.residual import Residual, residual_stream
-from attsvm.inspect.source import Source
+from attsvm.inspect.residual import Residual, decisions, pattern_of, residual_stream
 from attsvm.inspect.weights import Layer
 
 CONTROLS = 20

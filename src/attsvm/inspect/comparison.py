@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.heads import Head
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Projections, triangular_product
 
 

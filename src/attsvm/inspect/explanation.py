@@ -12,12 +12,11 @@ from torch import Tensor
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
-from attsvm.inspect.residual import Residual, residual_stream, steps_to
-from attsvm.inspect.source import Source
+from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_stream, split_logits, steps_to
 from attsvm.inspect.weights import Layer
 
 STREAM_ERROR = 1e-3

@@ -13,7 +13,7 @@ from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Sampler
+from attsvm.inspect.capture import Sampler, Source
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
@@ -22,7 +22,6 @@ from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.robustness import robustness
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
-from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView, view_head
 from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status

@@ -12,9 +12,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import AttentionCalls
 from attsvm.inspect.families.base import FAMILIES, Family, find_family
-from attsvm.inspect.families.call import AttentionCall
+from attsvm.inspect.families.call import AttentionCall, AttentionCalls
 from attsvm.inspect.families.projection_search import Found, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.weights import Projections

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
-from attsvm.inspect.directions import ReadingDirection, reading_directions
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
@@ -18,8 +18,7 @@ from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
-from attsvm.inspect.source import Source
-from attsvm.inspect.view import HeadView
+from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8

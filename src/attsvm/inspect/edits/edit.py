@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
 from attsvm.inspect.edits.report import EditReport, Measured
 from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
 from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets, kept_targets
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
 

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.model_calls import call_model, evaluating
-from attsvm.inspect.source import Source
 
 
 @dataclass(frozen=True)

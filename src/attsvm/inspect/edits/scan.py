@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import make_edit
 from attsvm.inspect.edits.targets import Request
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import check_head
 
 SHOWN = 10
