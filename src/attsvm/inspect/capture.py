@@ -36,18 +36,16 @@ LARGEST_ERROR = 1e-2
 """Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
 
 
+@dataclass
 class Sampler:
-    """A choice of queries, which is the same for every layer.
+    """A choice of queries, which is the same for every layer."""
 
-    ``most``: queries over all sequences, spread evenly, at least one for each sequence. None: :data:`MOST_QUERIES`, and
-    at most :data:`MOST_PAIRS` pairs of a query and a token. ``num_sequences``: None if all sequences come in one piece.
-
-    ``sampled``: whether a query was left out so far.
-    """
-
-    def __init__(self, most: int | None, num_sequences: int | None, seed: int) -> None:
-        self.most, self.num_sequences, self.seed = most, num_sequences, seed
-        self.sampled = False
+    # queries over all sequences, spread evenly, at least one for each sequence. None: :data:`MOST_QUERIES`, and at most
+    # :data:`MOST_PAIRS` pairs of a query and a token
+    most: int | None
+    num_sequences: int | None  # None if all sequences come in one piece
+    seed: int
+    sampled: bool = False  # whether a query was left out so far
 
     def positions(
         self, is_query: Bool[np.ndarray, "b Q"], num_tokens: int, first_sequence: int

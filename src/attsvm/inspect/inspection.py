@@ -40,7 +40,6 @@ def inspect(
     margins: bool = True,
     queries: int | None = None,
     gap: float = 1e-2,
-    max_steps: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     device: str | None = None,
@@ -73,8 +72,6 @@ def inspect(
         but at most 4,096 and at most 2^18 pairs of a query and a token (512 queries of 512 tokens each).
     gap : float
         Required relative width of each margin ratio's interval.
-    max_steps : int, optional
-        Limit for the steps of each solve. An interval may stay wider than ``gap`` then.
     seed : int
         Of the sample of queries.
     workers : int, optional
@@ -110,17 +107,13 @@ def inspect(
     Notes
     -----
     W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
-    with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
-    satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
-    Frobenius norm measures how close W is to the direction that training to the limit, on these tokens alone, converges
-    to.
+    with a constant coordinate 1. With rotary positions, with norms of queries and keys, or if the weights are not
+    known, the tokens are the keys of a head, the queries are its queries, and W = I/√d_h. Biases of pairs of positions,
+    as in T5 and ALiBi, are a part of W, which reads them from additional coordinates of tokens and queries.
 
-    With rotary positions, with norms of queries and keys, or if the weights of queries and keys are not known, the
-    tokens are the keys of a head, the queries are its queries, and W = I/√d_h.
-
-    Biases that are added to the logits for each pair of positions, as in T5 and ALiBi, are written as a part of W: each
-    token has its position as additional one-hot coordinates, each query has the biases of its row, and the block of W
-    between them is the identity. The best matrix may use these coordinates, too.
+    For every token that a query drops there is one constraint: a margin of 1 over it. W satisfies the constraints of
+    its own selection up to scale. The ratio of its margin to the best one at the same Frobenius norm measures how close
+    W is to the direction that training to the limit, on these tokens alone, converges to.
 
     References
     ----------
@@ -143,7 +136,7 @@ def inspect(
     layers = attention_layers(model, family)
     batch, special = without_special(getattr(model, "batch", None) if batch is None else batch)
     source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
-    solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
+    solves = SolveSettings(gap, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
     with placed(model, device), interruptions() as requested:
         for at in work.stages():

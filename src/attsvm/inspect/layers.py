@@ -118,9 +118,11 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
         if one is not None:
             pictures = getattr(getattr(module, "config", None), "patch_size", None) is not None
             found.append(AttentionLayer(name or type(module).__name__, module, one, class_token and pictures))
+    unread = sorted({type(module).__name__ for module in _unread(model, found)})
     if family is not None and not found:
-        raise ProblemError(_nothing_found(model, families[0]))
-    known, unread = ", ".join(FAMILIES.names()), sorted({type(module).__name__ for module in _unread(model, found)})
+        has = f"; it has {', '.join(unread)}" if unread else ""
+        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {families[0]} matches{has}")
+    known = ", ".join(FAMILIES.names())
     if unread and family is None:
         raise ProblemError(
             f"model: expected attention of a known family ({known}), got {', '.join(unread)} in {type(model).__name__};"
@@ -138,10 +140,3 @@ def _unread(model: nn.Module, found: list[AttentionLayer]) -> Iterator[nn.Module
         named = "attention" in type(module).__name__.lower() and next(module.parameters(), None) is not None
         if named and not any(id(part) in read for part in module.modules()):
             yield module
-
-
-def _nothing_found(model: nn.Module, family: Family) -> str:
-    name = type(model).__name__
-    similar = sorted({type(module).__name__ for module in _unread(model, [])})
-    has = f"; it has {', '.join(similar)}" if similar else ""
-    return f"family: {name} has no attention layer that {family} matches{has}"

@@ -1,12 +1,12 @@
 """``attsvm.inspect.AttentionMonitor``: measures of every head during training."""
 
+import contextlib
 import csv
 import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ Rows = list[tuple[int, str, str, float]]
 """Step, head, measure and value, where it is defined."""
 
 
-class AttentionMonitor:
+class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
     """Records measures of every attention head while a model is trained.
 
     In the first forward pass of every so many steps that raises no error it reads the calls of
@@ -194,12 +194,7 @@ class AttentionMonitor:
         if self._file is not None:
             self._file.close()
 
-    def __enter__(self) -> "AttentionMonitor":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _record(self, more: Mapping[str, Any]) -> None:

@@ -1,13 +1,12 @@
 """Intervals for the margin ratios of several heads, solved side by side in processes."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._utils.workers import side_by_side
+from attsvm._utils.workers import processors, side_by_side
 from attsvm.inspect.weights import Layer, Selected
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
@@ -33,7 +32,6 @@ class SolveSettings:
     """How the solves for best margins are made."""
 
     gap: float  # required relative width of each interval
-    max_steps: int | None  # of each solve
     workers: int  # processes
 
 
@@ -53,7 +51,7 @@ def margin_intervals(
     pairs = layer.allowed.size
     workers = 1 if pairs < LEAST_PAIRS else max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // pairs))
     calls = (
-        (layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
+        (layer.head(head), layer.allowed, of_head, settings.gap, None, grams)
         for head, of_head in zip(heads, selected, strict=True)
     )
     for interval, multipliers in side_by_side(margin_interval, calls, workers):
@@ -62,5 +60,4 @@ def margin_intervals(
 
 def default_workers() -> int:
     """As many processes as this process may use processors, up to :data:`MOST_WORKERS`."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return min(available, MOST_WORKERS)
+    return min(processors(), MOST_WORKERS)

@@ -153,7 +153,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
     if solves is not None:
         gap = min(VIEW_GAP, solves.gap)
         grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
-        interval, multipliers = margin_interval(problem, layer.allowed, selected, gap, solves.max_steps, grams)
+        interval, multipliers = margin_interval(problem, layer.allowed, selected, gap, None, grams)
     unexplained = ""
     try:
         explanation = so_far.explain(index, head)
