@@ -121,8 +121,8 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     with torch.no_grad(), evaluating(model), contextlib.ExitStack() as stack:
         stack.callback(reader.attention.register_forward_pre_hook(stop).remove)
         hooks = [watch(step, partial(keep, into)) for step, into in zip(before, kept, strict=True)]
-        for hook in filter(None, hooks):
-            stack.callback(hook.remove)
+        for attached in filter(None, hooks):
+            stack.callback(attached.remove)
         for count, piece in enumerate(chunks(on_device_of(model, batch)), start=1):
             with contextlib.suppress(_Reached):
                 call_model(model, piece)
