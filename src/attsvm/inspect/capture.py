@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
@@ -31,6 +31,9 @@ STATES_BYTES = 2**29
 
 MOST_QUERIES, MOST_PAIRS = 4096, 2**18
 """Default limits for one layer: queries over all sequences, and pairs of a query and a token."""
+
+KEPT_BYTES = 2**27
+"""Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
 
 LARGEST_ERROR = 1e-2
 """Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
@@ -168,27 +171,16 @@ def _recorded(
     if not all(np.isfinite(array).all() for array in (part.tokens, part.queries, *(given or ()))):
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")
     with threads_for(0):  # many small products
-        part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
+        for head in range(heads):
+            theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
+            differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
+            part.rebuilt_error[head] = np.abs(differences).max(initial=0.0)
     if not part.rebuilt_error.max() <= max(LARGEST_ERROR, 16 * torch.finfo(own.dtype).eps):
         raise ProblemError(
             f"model: {name}: its attention differs from that of its queries, keys and mask by"
             f" {part.rebuilt_error.max():.1g}; it depends on something that cannot be read"
         )
     return part
-
-
-def _rebuilt_error(part: Layer, own: Tensor, at: np.ndarray) -> np.ndarray:
-    """Largest difference, for each head, between the model's own attention and the one from tokens and W."""
-    errors = np.zeros(part.num_heads)
-    for head in range(part.num_heads):
-        theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
-        differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
-        errors[head] = np.abs(differences).max(initial=0.0)
-    return errors
-
-
-KEPT_BYTES = 2**27
-"""Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -145,7 +145,16 @@ class Layer:
             parts, constant = self.weights(), np.ones((*self.queries.shape[:-1], 1), self.queries.dtype)
             weights = parts.scale * (parts.key[head] @ parts.biased_query(head).T)
             problem = HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)
-        return problem if self.bias is None else _with_positions(problem, self.bias[:, head])
+        if self.bias is None:
+            return problem
+        # the bias as a part of W: each key has its position, one-hot, and each query has its biases
+        keys, queries, weights = problem
+        n, T = keys.shape[:2]
+        (rows, columns), eye = weights.shape, np.eye(T, dtype=keys.dtype)
+        extended = np.zeros((rows + T, columns + T))
+        extended[:rows, :columns], extended[rows:, columns:] = weights, eye
+        keys = np.concatenate([keys, np.broadcast_to(eye, (n, T, T))], axis=-1)
+        return HeadProblem(keys, np.concatenate([queries, self.bias[:, head]], axis=-1), extended)
 
     def projected(
         self, head: int, tokens: Tokens, queries: Float[np.ndarray, "n Q d_q"], biases: bool = True
@@ -196,17 +205,6 @@ def effective_rank(values: Float[np.ndarray, "*heads d_h"]) -> Float[np.ndarray,
     share = np.where(values > 0, values / np.where(total > 0, total, 1.0), 1.0)
     ranks: np.ndarray = np.where(total[..., 0] > 0, np.exp(-(share * np.log(share)).sum(axis=-1)), 0.0)
     return ranks
-
-
-def _with_positions(problem: HeadProblem, bias: Scores) -> HeadProblem:
-    """The problem with the bias as a part of W: each key has its position, one-hot, and each query has its biases."""
-    keys, queries, weights = problem
-    n, T = keys.shape[:2]
-    (rows, columns), eye = weights.shape, np.eye(T, dtype=keys.dtype)
-    extended = np.zeros((rows + T, columns + T))
-    extended[:rows, :columns], extended[rows:, columns:] = weights, eye
-    positions = np.broadcast_to(eye, (n, T, T))
-    return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
 
 
 def rotated(vectors: Any, cosine: Any, sine: Any) -> Any:
