@@ -336,6 +336,18 @@ def test_weights_are_restored_and_found_in_a_model_around_the_inspected_one():
     assert sum(not torch.equal(changed[name], before[name]) for name in before) == 2
 
 
+@pytest.mark.parametrize("change", ["keys", "queries"])
+def test_edited_weights_in_single_precision_are_rounded_once(change):
+    model = prepared(bert).float()
+    edit = inspection(model).edit(LAYER, HEAD, TARGETS, change=change)
+    parts = [part.detach()[at].double().numpy().copy() for part, at in weight(model, change)]
+    with edit.apply(model):
+        edited = [part.detach()[at].numpy().copy() for part, at in weight(model, change)]
+    exact = [part + more for part, more in zip(parts, (edit.weights[:24].T, edit.weights[-1]), strict=False)]
+    for part, sum_of_both in zip(edited, exact, strict=True):
+        np.testing.assert_array_equal(part, sum_of_both.astype(np.float32))
+
+
 def test_a_scan_orders_heads_by_the_norms_of_their_edits():
     model = prepared(llama)
     found = inspection(model)
