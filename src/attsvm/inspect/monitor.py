@@ -115,8 +115,7 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
         self._seconds = 0.0  # without those of the reader
         self.steps = 0
         self._warned = False
-        self._file: Any = None
-        self.log = log if callable(log) else self._opened(log)
+        self.log = log if log is None or callable(log) else _csv_log(log)
         self._passes = PassReader(model, self.layers, lambda: self.steps % self.every == 0)
 
     def __repr__(self) -> str:
@@ -189,10 +188,8 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
         write(folder, force, self.heads, self.records, command)
 
     def close(self) -> None:
-        """Leave the model as it was, and close the log."""
+        """Leave the model as it was."""
         self._passes.close()
-        if self._file is not None:
-            self._file.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -249,23 +246,21 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
                 stacklevel=4,
             )
 
-    def _opened(self, path: str | Path | None) -> Callable[[Rows], object] | None:
-        """What writes rows to a CSV file and to the disk; None without a path, and in processes of other ranks."""
-        if path is None:
-            return None
-        if not isinstance(path, str | Path) or Path(path).suffix != ".csv":
-            raise ProblemError(f"log: expected a path that ends with .csv, or a function, got {path!r}")
-        if _rank() != 0:
-            return None
-        self._file = Path(path).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - close() closes it
-        writer = csv.writer(self._file)
 
-        def write(rows: Rows) -> None:
-            writer.writerows(rows)
-            self._file.flush()
+def _csv_log(path: str | Path) -> Callable[[Rows], object] | None:
+    """What appends rows to a CSV file, which replaces an existing one; None in processes of other ranks."""
+    if not isinstance(path, str | Path) or Path(path).suffix != ".csv":
+        raise ProblemError(f"log: expected a path that ends with .csv, or a function, got {path!r}")
+    if _rank() != 0:
+        return None
+    place = Path(path).absolute()
 
-        writer.writerow(("step", "head", "measure", "value"))
-        return write
+    def write(rows: Rows) -> None:
+        with place.open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+
+    place.write_text("step,head,measure,value\n", encoding="utf-8")
+    return write
 
 
 def _rank() -> int:
