@@ -264,10 +264,7 @@ class Inspection(Result):
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
-        source = self._source("reading_directions")
-        captured = source.captured(layer, head)
-        table = source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, source.tokens, table)
+        return reading_directions(self._source("reading_directions"), layer, head, count, ends)
 
     def available(self, layer: int = 0) -> Available:
         """What is known of a layer, counted from 0, beside selections, concentration and margins."""
@@ -358,7 +355,6 @@ class Inspection(Result):
         lead is linear in the change D, so that the least ‖D‖_F is a quadratic program, whose multipliers prove it.
         With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
         u_t = R_t'R_q q depend on the position of the token.
-
         """
         request = Request.checked(targets, forget, probability, change=change, preserve=preserve, ridge=ridge)
         if preserve is not None and keep is None:

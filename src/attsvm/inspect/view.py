@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.measures import TokenIds, selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
@@ -39,18 +40,10 @@ class ReadingDirection(NamedTuple):
     vocabulary_ends: tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]] | None
 
 
-def reading_directions(
-    layer: Layer,
-    head: int,
-    count: int,
-    ends: int,
-    tokens: TokenIds | None,
-    embeddings: Float[np.ndarray, "vocabulary d"] | None,
-) -> list[ReadingDirection]:
-    """The ``count`` pairs with the largest singular values, with ``ends`` tokens at each end.
-
-    See :meth:`attsvm.inspect.Inspection.reading_directions`.
-    """
+def reading_directions(source: Source, index: int, head: int, count: int, ends: int) -> list[ReadingDirection]:
+    """The directions that a head reads; see :meth:`attsvm.inspect.Inspection.reading_directions`."""
+    layer, tokens = source.captured(index, head), source.tokens
+    embeddings = source.embeddings(layer.tokens.shape[-1])
     parts = layer.weights()
     left, triangle = np.linalg.qr(parts.key[head])
     right, other = np.linalg.qr(parts.biased_query(head))
