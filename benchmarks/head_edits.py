@@ -23,11 +23,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, logging
 
 import attsvm.torch
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.head import EditedHead
 from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -130,7 +130,7 @@ def solves() -> None:
 
 
 def _edit(source: Source, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
-    request = Request.checked(task.targets, None, None, change, None, None, 1.0)
+    request = Request.checked(task.targets, None, None, change=change)
     return make_edit(source, captured, layer, head, request, None, None)  # type: ignore[arg-type]
 
 

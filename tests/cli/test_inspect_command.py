@@ -442,7 +442,7 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
 
 def test_a_family_by_name_or_import_path(run, home):
     (home / "families.py").write_text(
-        "from attsvm.inspect.families.bert import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
+        "from attsvm.inspect.families.transformers import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
     )
     for family, name in (("bert", "BERT"), ("families:Mine", "mine")):
         status, out, err = run("bert", "--text", "text.txt", "--family", family, "--no-margins", "--no-twin", "--json")
@@ -450,7 +450,7 @@ def test_a_family_by_name_or_import_path(run, home):
         assert json.loads(out)["model"]["family"] == name
     status, out, _ = run("--help")
     assert status == 0
-    assert all(name in out for name in FAMILIES.names())
+    assert all(name in " ".join(out.split()) for name in FAMILIES.names())
 
 
 REFUSED = {
@@ -507,6 +507,22 @@ def test_what_cannot_be_inspected_is_one_line(refused, monkeypatch, home, case):
     monkeypatch.chdir(home)
     arguments, message = REFUSED[case]
     refused(re.escape(message), "inspect", *arguments)
+
+
+def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):
+    """RoBERTa's positions are 2, 3, ...: of 16 rows of its table 14 are used, by [CLS], 12 words and [SEP]."""
+    from attsvm.errors import ProblemError
+    from attsvm.inspect import inspect
+    from attsvm.pretrained import tokenized
+
+    (tmp_path / "words.txt").write_text(WORDS.replace(" ", "\n"))
+    transformers.BertTokenizer(str(tmp_path / "words.txt"), model_max_length=16).save_pretrained(tmp_path)
+    config = transformers.RobertaConfig(vocab_size=17, max_position_embeddings=16, pad_token_id=1, **SMALL)
+    model = transformers.RobertaModel(config)
+    given = tokenized(str(tmp_path), ["the " * 12], model)
+    assert inspect(model, given.batch, margins=False).num_tokens == 14
+    with pytest.raises(ProblemError, match=r"text 1: expected at most 14 tokens for .*, got 15"):
+        tokenized(str(tmp_path), ["the " * 13], model)
 
 
 def test_two_heads_of_a_trained_model():

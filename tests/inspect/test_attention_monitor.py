@@ -13,10 +13,9 @@ import torch  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
-from attsvm.inspect.attention_calls import read_call  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
-from attsvm.inspect.monitoring import CsvLog, Margins  # noqa: E402
-from attsvm.inspect.monitoring.passes import OF_WEIGHTS, of_call  # noqa: E402
+from attsvm.inspect.families.call import read_call  # noqa: E402
+from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages.records import joined, read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
 
@@ -26,13 +25,13 @@ NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spec
 }
 
 
-def trained(monitor, model, steps, size=16):
+def trained(monitor, model, steps, size=16, measures=lambda step: None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randint(size, (3, 6))).square().mean().backward()
         optimizer.step()
-        monitor.step()
+        monitor.step(measures(monitor.steps))
 
 
 def small_model():
@@ -258,14 +257,20 @@ def test_packed_sequences_and_other_masks_of_attention_functions():
 
 def test_a_loop_is_recorded_and_trained_as_without_a_monitor(tmp_path):
     held = {"input_ids": torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))}
-    models = []
+    models, model = [], None
+
+    def margins(step):
+        if step % 6 == 0:
+            found = attsvm.inspect.inspect(model, held, gap=0.1, workers=1).margins
+            return {f"margin_{end}": found[end] for end in ("lower", "upper")}
+
     for watched in (True, False):
         model = small_model()
         torch.manual_seed(2)
-        monitor = AttentionMonitor(model, every=3, log=tmp_path / f"{watched}.csv", margins=Margins(held, every=6))
+        monitor = AttentionMonitor(model, every=3, log=tmp_path / f"{watched}.csv")
         if not watched:
             monitor.close()
-        trained(monitor, model, 8)
+        trained(monitor, model, 8, measures=margins)
         monitor.close()
         models.append(model)
         if watched:
@@ -294,35 +299,26 @@ def test_a_loop_is_recorded_and_trained_as_without_a_monitor(tmp_path):
     assert len(rows) == 4 * (3 * len(NAMES) + 2 * 2)
 
 
-def test_records_are_written_to_zarr_and_tensorboard(tmp_path):
-    zarr = pytest.importorskip("zarr")
-    held = {"input_ids": torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))}
-    model = small_model()
-    with AttentionMonitor(model, every=2, log=tmp_path / "run.zarr", margins=Margins(held, every=4)) as monitor:
-        trained(monitor, model, 5)
-    group = zarr.open_group(str(tmp_path / "run.zarr"), mode="r")
-    assert group.attrs["heads"] == monitor.heads
-    np.testing.assert_array_equal(group["step"][:], [0, 2, 4])
-    for at, (_, record) in enumerate(monitor.records):
-        np.testing.assert_array_equal(group["entropy"][at], record["entropy"])
-    np.testing.assert_array_equal(np.isnan(group["margin_upper"][:]).all(axis=1), [False, True, False])
-
-    class Writer:
-        scalars = {}
-
-        def add_scalar(self, name, value, step):
-            self.scalars[name, step] = value
-
-    with AttentionMonitor(small_model(), every=1, log=Writer()) as monitor:
-        trained(monitor, monitor.model, 1)
-    assert Writer.scalars["entropy/1.0", 0] == pytest.approx(monitor.records[0][1]["entropy"][2])
+def test_every_row_of_a_record_is_given_to_a_function():
+    rows, model = [], small_model()
+    with AttentionMonitor(model, every=2, log=rows.extend) as monitor:
+        trained(monitor, model, 3, measures=lambda step: {"margin": [0.5, np.nan, 0.25, 1]} if step else None)
+    expected = [
+        (step, head, name, value)
+        for step, record in monitor.records
+        for name, values in record.items()
+        for head, value in zip(monitor.heads, values.tolist(), strict=True)
+        if not np.isnan(value)
+    ]
+    assert rows == expected
+    assert [row for row in rows if row[2] == "margin"] == [
+        (2, "0.0", "margin", 0.5),
+        (2, "1.0", "margin", 0.25),
+        (2, "1.1", "margin", 1.0),
+    ]
 
 
-@pytest.mark.parametrize("kind", ["csv", "zarr"])
-def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, kind, recwarn):
-    if kind == "zarr":
-        pytest.importorskip("zarr")
-
+def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, recwarn):
     class Dropping(AttentionOnly):
         left_out = None
 
@@ -334,7 +330,7 @@ def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, kin
             return self.unembedding(states)
 
     torch.manual_seed(0)
-    model, path = Dropping(vocabulary=16, length=6, size=8, heads=2), tmp_path / f"heads.{kind}"
+    model, path = Dropping(vocabulary=16, length=6, size=8, heads=2), tmp_path / "heads.csv"
     with AttentionMonitor(model, every=1, log=path) as monitor:
         for model.left_out in (0, None, 1, None):
             model(torch.zeros(1, 6, dtype=torch.long))
@@ -419,8 +415,7 @@ def test_a_path_is_opened_by_the_process_of_rank_0_alone(monkeypatch, tmp_path):
         with monkeypatch.context() as launched:
             launched.setenv(variable, "1")
             assert AttentionMonitor(small_model(), log=path).log is None
-            own = CsvLog(tmp_path / "heads1.csv")
-            assert AttentionMonitor(small_model(), log=own).log is own
+            assert AttentionMonitor(small_model(), log=print).log is print
     assert not path.exists()
 
 
@@ -467,11 +462,14 @@ def test_what_cannot_be_monitored_is_refused_by_name():
     model = small_model()
     for options, words in (
         ({"every": 0}, "every: expected an integer >= 1, got 0"),
-        ({"margins": Margins({}, every=150)}, "margins.every: expected a multiple of every = 100, got 150"),
-        ({"log": "run.txt"}, "log: expected a path that ends with .csv or .zarr"),
+        ({"log": "run.txt"}, "log: expected a path that ends with .csv, or a function, got 'run.txt'"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             AttentionMonitor(model, **options)
+
+    said = r"measures\['margin'\]: expected 4 values, one for each head, got shape \(3,\)"
+    with AttentionMonitor(model, every=1) as monitor, pytest.raises(attsvm.ProblemError, match=said):
+        trained(monitor, model, 1, measures=lambda _: {"margin": [1, 2, 3]})
 
     class ByHand(torch.nn.Module):
         def __init__(self):

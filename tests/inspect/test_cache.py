@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 import torch  # noqa: E402
-from test_families import CASES, spread_out, words  # noqa: E402
+from small_models import CASES, spread_out, words  # noqa: E402
 
 import attsvm.torch  # noqa: E402
 from attsvm.inspect import Cache  # noqa: E402
@@ -34,6 +34,22 @@ def compare(cache, model, batch, lengths):
     return inspection, own
 
 
+class ActivationCache:
+    """As TransformerLens returns it: neither a dict nor a Mapping, and it has the entries by their full names."""
+
+    def __init__(self, entries):
+        self.cache_dict = entries
+
+    def keys(self):
+        return self.cache_dict.keys()
+
+    def __iter__(self):
+        return iter(self.cache_dict)
+
+    def __getitem__(self, name):
+        return self.cache_dict[name]
+
+
 @pytest.mark.parametrize("case", ["gpt2", "llama"])
 def test_a_cache_of_transformer_lens_is_inspected_as_its_model(case):
     model, batch = spread_out(CASES[case][0]()), words()
@@ -46,6 +62,10 @@ def test_a_cache_of_transformer_lens_is_inspected_as_its_model(case):
             if rotated:
                 entries[f"blocks.{number}.attn.hook_{rotated}{name}"] = part.transpose(1, 2)
     lengths = batch["attention_mask"].sum(1)
+    heads = {"hook_q": 4, "hook_k": 2 if case == "llama" else 4}  # keys of groups have fewer heads
+    for name, count in heads.items():
+        assert entries[f"blocks.0.attn.{name}"].shape == (3, 7, count, 6), "sequences, places, heads, coordinates"
+    entries = ActivationCache(entries)
     cache = Cache(entries, lengths=lengths, tokens=batch["input_ids"], scale=None if case == "llama" else 6**-0.5)
     if case == "gpt2":  # its second layer divides its logits by 2
         cache.layer_1.scale /= 2

@@ -13,21 +13,21 @@ from oracles.attention_only import AttentionOnly
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
-SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
+from small_models import NEOX, SMALL, small, spread_out  # noqa: E402
+
 LAYER, HEAD = 1, 2
 
 
 def bert():
-    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SIZES), add_pooling_layer=False)
+    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL), add_pooling_layer=False)
 
 
 def gpt2():
-    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=50, n_embd=24, n_head=4, n_layer=2))
+    return small("GPT2", n_embd=24, n_head=4, n_layer=2)
 
 
 def llama(biased=False):
-    config = transformers.LlamaConfig(vocab_size=50, num_key_value_heads=2, attention_bias=biased, **SIZES)
-    return transformers.LlamaModel(config)
+    return small("Llama", num_key_value_heads=2, attention_bias=biased, **SMALL)
 
 
 def weight(model, change):
@@ -46,16 +46,11 @@ def weight(model, change):
     return [(part.weight, (rows,))] + [(part.bias, (rows,))] * (change == "queries" and part.bias is not None)
 
 
-def prepared(make, seed=0):
+def prepared(make):
     """A model in double precision whose attention is far from even."""
-    generator = torch.Generator().manual_seed(seed)
-    model = make()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" not in name.lower() and "ln_" not in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 3)
+    model = spread_out(make())
     model.set_attn_implementation("eager")
-    return model.double().eval()
+    return model.double()
 
 
 def words(count=6, seed=1):
@@ -159,12 +154,11 @@ def test_the_edited_model_may_be_a_layer_with_cross_attention(change):
 
 
 def bloom():
-    return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
+    return small("Bloom", hidden_size=24, n_head=4, n_layer=2)
 
 
 def gpt_neox():
-    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}  # rotates 4 of 6 coordinates
-    return transformers.GPTNeoXModel(transformers.GPTNeoXConfig(vocab_size=50, rope_parameters=rotary, **SIZES))
+    return small("GPTNeoX", rope_parameters=NEOX, **SMALL)
 
 
 @pytest.mark.parametrize("change", ["keys", "queries"])
@@ -342,6 +336,18 @@ def test_weights_are_restored_and_found_in_a_model_around_the_inspected_one():
     assert sum(not torch.equal(changed[name], before[name]) for name in before) == 2
 
 
+@pytest.mark.parametrize("change", ["keys", "queries"])
+def test_edited_weights_in_single_precision_are_rounded_once(change):
+    model = prepared(bert).float()
+    edit = inspection(model).edit(LAYER, HEAD, TARGETS, change=change)
+    parts = [part.detach()[at].double().numpy().copy() for part, at in weight(model, change)]
+    with edit.apply(model):
+        edited = [part.detach()[at].numpy().copy() for part, at in weight(model, change)]
+    exact = [part + more for part, more in zip(parts, (edit.weights[:24].T, edit.weights[-1]), strict=False)]
+    for part, sum_of_both in zip(edited, exact, strict=True):
+        np.testing.assert_array_equal(part, sum_of_both.astype(np.float32))
+
+
 def test_a_scan_orders_heads_by_the_norms_of_their_edits():
     model = prepared(llama)
     found = inspection(model)
@@ -383,6 +389,11 @@ def test_a_satisfied_request_needs_no_change():
         ({"targets": TARGETS, "preserve": 0.5}, "preserve: expected keep"),
         ({"targets": TARGETS, "probability": 1.0}, "probability: expected a number between 0 and 1"),
         ({"forget": [2]}, "forget: expected some of the tokens"),
+        ({"forget": lambda ids: [7]}, "forget: position: expected an integer from 0 to 6, got 7"),
+        ({"forget": lambda ids: [-1]}, "forget: position: expected an integer >= 0, got -1"),
+        ({"targets": TARGETS, "keep": torch.ones(2, 3)}, "keep: expected a mapping with the arguments of the model"),
+        ({"targets": TARGETS, "keep": {}}, "keep: expected the arguments of the model, got dict without tensors"),
+        ({"targets": TARGETS, "keep": {"words": torch.ones(2, 3)}}, "keep: the model does not accept it"),
     ],
 )
 def test_bad_requests_have_clear_errors(options, message):
@@ -391,11 +402,11 @@ def test_bad_requests_have_clear_errors(options, message):
 
 
 def test_models_whose_logits_are_not_linear_in_the_weights_are_refused():
-    config = transformers.Qwen3Config(vocab_size=50, num_key_value_heads=2, head_dim=6, **SIZES)
+    config = transformers.Qwen3Config(vocab_size=50, num_key_value_heads=2, head_dim=6, **SMALL)
     with pytest.raises(ProblemError, match="norms of queries and keys"):
         inspection(transformers.Qwen3Model(config)).edit(0, 0, TARGETS)
     with pytest.raises(ProblemError, match="expected one module"), torch.no_grad():
         inspection(prepared(bert)).edit(LAYER, HEAD, TARGETS).edited(AttentionOnly())
-    wider = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SIZES | {"hidden_size": 48}))
+    wider = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL | {"hidden_size": 48}))
     with pytest.raises(ProblemError, match=r"expected weights \(24, 24\) in .*, got \(48, 48\)"), torch.no_grad():
         inspection(prepared(bert)).edit(LAYER, HEAD, TARGETS).edited(wider)

@@ -10,8 +10,8 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.inspect.families.gpt2 import Gpt2  # noqa: E402
 from attsvm.inspect.families.stream import Adds  # noqa: E402
+from attsvm.inspect.families.transformers import Gpt2  # noqa: E402
 from oracles.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 32}
@@ -109,7 +109,8 @@ def test_each_part_is_what_its_origin_wrote():
             queries = centred[query] @ weight[:, 12:18] + constant.get(query, 0) * bias[12:18]
             keys = centred[key] @ weight[:, 36:42] + constant.get(key, 0) * bias[36:42]
             theirs = (queries @ keys.mT / 6**0.5)[there].numpy()
-            np.testing.assert_allclose(split.logits(query, key)[there.numpy()], theirs, atol=1e-10)
+            ours = split.scale * (split.queries[split.origins.index(query)] @ split.keys[split.origins.index(key)].mT)
+            np.testing.assert_allclose(ours[there.numpy()], theirs, atol=1e-10)
 
 
 def test_constants_of_several_origins_that_cancel_are_no_reason():

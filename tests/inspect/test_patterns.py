@@ -10,7 +10,7 @@ import torch  # noqa: E402
 
 import attsvm.torch  # noqa: E402
 from attsvm._utils.linear_algebra import softmax  # noqa: E402
-from attsvm.inspect.measures import attention_of  # noqa: E402
+from attsvm.inspect.measures import attention_measures  # noqa: E402
 from attsvm.svm.margin_interval import HeadProblem  # noqa: E402
 
 
@@ -47,12 +47,13 @@ def test_shares_are_those_of_a_loop(seed, causal):
     allowed[2, :, :2] = False  # padding on the left
     if causal:
         allowed &= np.arange(T) <= own[..., None]
-    found = attention_of(softmax(problem.logits(), allowed), allowed, None, own, tokens)
-    for name, value in by_hand(found.probabilities, allowed, own, tokens).items():
-        assert found.numbers[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
-    without = attention_of(softmax(problem.logits(), allowed), allowed, None, own)
-    assert without.numbers["previous_share"] == found.numbers["previous_share"]
-    assert without.numbers["duplicate_share"] is without.numbers["induction_share"] is None
+    probabilities = softmax(problem.logits(), allowed)
+    found = attention_measures(probabilities, allowed, None, own, tokens)
+    for name, value in by_hand(probabilities, allowed, own, tokens).items():
+        assert found[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
+    without = attention_measures(probabilities, allowed, None, own)
+    assert without["previous_share"] == found["previous_share"]
+    assert without["duplicate_share"] is without["induction_share"] is None
 
 
 def previous_token_model():

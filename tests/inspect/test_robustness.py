@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 import torch  # noqa: E402
-from test_families import CASES, spread_out  # noqa: E402
+from small_models import CASES, spread_out  # noqa: E402
 
 import attsvm.torch  # noqa: E402
 from attsvm.inspect.robustness import robustness  # noqa: E402

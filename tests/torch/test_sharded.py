@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.inspect import AttentionMonitor  # noqa: E402
-from attsvm.inspect.monitoring import Margins  # noqa: E402
+from attsvm.inspect import AttentionMonitor, inspect  # noqa: E402
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
 
@@ -95,11 +94,11 @@ def records_of_halves(rank, log):
         network = AttentionOnly(vocabulary=16, length=6, size=8, heads=2)
         for part in (*network.layers, network) if sharded else ():
             fully_shard(part)
-        margins = Margins({"input_ids": tokens}, every=1)
-        with AttentionMonitor(network, every=1, margins=margins, log=log if sharded else None) as monitor:
+        with AttentionMonitor(network, every=1, log=log if sharded else None) as monitor:
             for _ in range(2):
                 network(tokens).square().mean().backward()
-                monitor.step()
+                margins = inspect(network, {"input_ids": tokens}, gap=0.1, workers=1).margins
+                monitor.step({f"margin_{end}": margins[end] for end in ("lower", "upper")})
         records.append(monitor.records)
     for (_, whole), (_, halves) in zip(*records, strict=True):
         for name, values in whole.items():

@@ -11,13 +11,13 @@ from torch import nn
 from attsvm._inspect import Shown
 from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
+from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
 
 TWIN_GAP = 0.1
@@ -148,7 +148,7 @@ class SavedModel:
 def _testable(held_out: Source, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
     """Run the head in detail on other text, and say what a test of its reasons can show."""
     layer, head = place
-    running = Running.of(held_out, layer, (head,), None, seed=seed)
+    running = Running.of(held_out, layer, (head,), None, seed)
     say(
         f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
         f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."

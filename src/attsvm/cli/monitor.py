@@ -9,7 +9,7 @@ from attsvm.cli.options import ForceFolder, Json, OutFolder
 from attsvm.cli.shared import command_line, finish, written
 
 HELP = """
-RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.inspect.AttentionMonitor` wrote;
+RECORD is a file `*.csv` that `attsvm.inspect.AttentionMonitor` wrote, or a folder of TensorBoard with its numbers;
 the training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
 largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
 maps of all heads, and a table of their last values, which is printed, too. The effective rank of W says how many of its
@@ -19,16 +19,14 @@ Examples:
 
     attsvm monitor heads.csv --out demo/heads
 
-    attsvm monitor heads.zarr --json > result.json
+    attsvm monitor heads.csv --json > result.json
 
     attsvm monitor runs/first --out demo/heads
 """
 
 
 def monitor(
-    record: Annotated[
-        Path, typer.Argument(metavar="RECORD", help="CSV file, zarr group or TensorBoard folder of a monitor.")
-    ],
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="CSV file or TensorBoard folder of a monitor.")],
     out: OutFolder = None,
     json: Json = False,
     force: ForceFolder = False,

@@ -18,7 +18,7 @@ from attsvm.inspect.edits import Edit, EditReport, Scan
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.families import FAMILIES, Cache, Family, Layout
 from attsvm.inspect.inspection import inspect
-from attsvm.inspect.monitoring import AttentionMonitor
+from attsvm.inspect.monitor import AttentionMonitor
 from attsvm.inspect.result import Inspection
 
 __all__ = [

@@ -2,27 +2,74 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from jaxtyping import Bool, Float, Int
+from torch import nn
 
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.masks import allowed_tokens, biases_of
-from attsvm.inspect.families.matrices import as_array
+from attsvm.inspect.families.call import allowed_tokens, as_array, biases_of
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
-from attsvm.inspect.model_calls import call_model, chunks, evaluating
-from attsvm.inspect.sampling import Sampler
-from attsvm.inspect.weights import Layer, Projections
+from attsvm.inspect.model_calls import (
+    call_model,
+    chunks,
+    evaluating,
+    num_sequences,
+    on_device_of,
+    token_ids,
+    without_special,
+)
+from attsvm.inspect.weights import Layer, Projections, check_head
 from attsvm.svm.threads import threads_for
 
 STATES_BYTES = 2**29
 """Largest size of the tokens of the layers that are recorded in one pass of the model."""
 
+MOST_QUERIES, MOST_PAIRS = 4096, 2**18
+"""Default limits for one layer: queries over all sequences, and pairs of a query and a token."""
+
+KEPT_BYTES = 2**27
+"""Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
+
 LARGEST_ERROR = 1e-2
 """Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
+
+
+@dataclass
+class Sampler:
+    """A choice of queries, which is the same for every layer."""
+
+    # queries over all sequences, spread evenly, at least one for each sequence. None: :data:`MOST_QUERIES`, and at most
+    # :data:`MOST_PAIRS` pairs of a query and a token
+    most: int | None
+    num_sequences: int | None  # None if all sequences come in one piece
+    seed: int
+    sampled: bool = False  # whether a query was left out so far
+
+    def positions(
+        self, is_query: Bool[np.ndarray, "b Q"], num_tokens: int, first_sequence: int
+    ) -> Int[np.ndarray, "b q"]:
+        """Positions of the chosen queries, and −1 elsewhere.
+
+        If all Q columns fit, a query is in the column of its position; a sample fills columns from the first.
+
+        ``is_query``: False at padding. ``first_sequence``: number of the first of these b sequences in the batch.
+        """
+        most = self.most or min(MOST_QUERIES, MOST_PAIRS // num_tokens)
+        width = min(max(1, most // (self.num_sequences or len(is_query))), is_query.shape[1])
+        positions = np.full((len(is_query), width), -1)
+        for i, row in enumerate(is_query):
+            at = np.flatnonzero(row)
+            if len(at) > width:
+                self.sampled = True
+                generator = np.random.default_rng([self.seed, first_sequence + i])
+                at = np.sort(generator.choice(at, width, replace=False))
+            positions[i, at if width == len(row) else slice(len(at))] = at
+        return positions
 
 
 def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler) -> Iterator[Layer]:
@@ -47,97 +94,87 @@ class _LastLayerDone(Exception):
     """Stops a pass of the model after the last layer that is recorded."""
 
 
-class _Recorder:
-    """What enters each layer in a pass of the model, in chunks of sequences."""
-
-    def __init__(self, layers: list[AttentionLayer], sampler: Sampler) -> None:
-        self.layers, self.sampler = layers, sampler
-        self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
-        self.left: set[str] = set()  # layers that have not run yet
-        self.stops = True  # whether the pass ends after the last layer that it records
-        self.first_sequence = 0
-
-    def read(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
-        """Record a call, and stop the pass once all layers have run, in whatever order."""
-        if layer.name not in self.left:
-            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
-        call, earlier = inputs(), self.parts[layer.name]
-        projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer.name, projections, call, self.sampler, self.first_sequence))
-        self.left.discard(layer.name)
-        if not self.left and self.stops:
-            raise _LastLayerDone
-
-    def run(self, model: nn.Module, piece: Any, stops: bool) -> None:
-        """Run the model on a chunk."""
-        self.left, self.stops = set(self.parts), stops
-        with contextlib.suppress(_LastLayerDone):
-            call_model(model, piece)
-        missing = next((layer.name for layer in self.layers if layer.name in self.left), None)
-        if missing is not None:
-            raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
-        self.first_sequence += len(self.parts[self.layers[0].name][-1].allowed)
-
-
 def _run(
     model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler, to_the_end: bool
 ) -> dict[str, list[Layer]]:
-    recorder = _Recorder(layers, sampler)
-    with torch.no_grad(), evaluating(model), reading(layers, recorder.read, with_attention=True):
-        for number, piece in enumerate(chunks(batch)):
-            # a module that several layers share is found where it runs again
-            recorder.run(model, piece, stops=not to_the_end or number > 0)
-    return recorder.parts
+    """What enters each layer in a pass of the model, in chunks of sequences."""
+    parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+    left: set[str] = set()  # layers that have not run yet
+    stops, first_sequence = not to_the_end, 0
+
+    def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
+        """Record a call, and stop the pass once all layers have run, in whatever order."""
+        if layer.name not in left:
+            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
+        call, earlier = inputs(), parts[layer.name]
+        projections = earlier[0].projections if earlier else layer.projections()
+        earlier.append(_recorded(layer.name, projections, call, sampler, first_sequence))
+        left.discard(layer.name)
+        if not left and stops:
+            raise _LastLayerDone
+
+    with torch.no_grad(), evaluating(model), reading(layers, read, with_attention=True):
+        for piece in chunks(batch):
+            left = set(parts)
+            with contextlib.suppress(_LastLayerDone):
+                call_model(model, piece)
+            missing = next((layer.name for layer in layers if layer.name in left), None)
+            if missing is not None:
+                raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
+            first_sequence += len(parts[layers[0].name][-1].allowed)
+            stops = True  # a module that several layers share is found in the first chunk, where it runs again
+    return parts
 
 
 def _recorded(
     name: str, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
 ) -> Layer:
     """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
-    call = inputs.call
+    call, found, is_self = inputs
     b, heads, Q, T = *call.query.shape[:3], call.key.shape[-2]
     own = call.attention()
     if own.shape != (b, heads, Q, T):
         raise ProblemError(f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(own.shape)}")
     allowed: np.ndarray = allowed_tokens(call.mask, b, Q, T).cpu().numpy()
     is_query = np.asarray(allowed.any(axis=-1))
-    if inputs.is_self:
+    if is_self:
         is_query &= allowed.any(axis=-2)  # a padded token is no query
     positions = sampler.positions(is_query, T, first_sequence)
     at = np.maximum(positions, 0)[..., None]
-    allowed = np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None]
-    rotation = given = bias = None
-    if inputs.rotation is not None:
-        cosine, sine = (as_array(part.expand(b, -1, -1)) for part in inputs.rotation)
+    linear = found is not None and found.recipe.linear
+    rotation = given = None
+    if found is not None and linear and found.rotation is not None and found.recipe.query.rotated:
+        cosine, sine = (as_array(part.expand(b, -1, -1)) for part in found.rotation)
         rotation = cosine, sine
-    if inputs.given:
+    if not linear:
         keys = as_array(call.key.repeat_interleave(heads // call.key.shape[1], 1))
         given = keys, np.take_along_axis(as_array(call.query), at[:, None], axis=2)
     biases = biases_of(call.mask, b, heads, Q, T)
-    if biases is not None:
-        bias = np.take_along_axis(as_array(biases), at[:, None], axis=2)
-        if call.softcap is not None:
-            raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases of positions, got both")
+    if biases is not None and call.softcap is not None:
+        raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases of positions, got both")
     part = Layer(
         name=name,
-        tokens=as_array(inputs.keys),
-        queries=np.take_along_axis(as_array(inputs.queries), at, axis=1),
-        allowed=allowed,
+        tokens=np.zeros((b, T, 0)) if found is None else as_array(found.keys),
+        queries=np.take_along_axis(np.zeros((b, Q, 0)) if found is None else as_array(found.queries), at, axis=1),
+        allowed=np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None],
         positions=positions,
         projections=projections,
         scale=call.scale,
         rotation=rotation,
         given=given,
-        bias=bias,
+        bias=None if biases is None else np.take_along_axis(as_array(biases), at[:, None], axis=2),
         softcap=call.softcap,
         sink=None if call.sink is None else as_array(call.sink),
-        is_self=inputs.is_self,
+        is_self=is_self,
         rebuilt_error=np.zeros(heads),
     )
     if not all(np.isfinite(array).all() for array in (part.tokens, part.queries, *(given or ()))):
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")
     with threads_for(0):  # many small products
-        part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
+        for head in range(heads):
+            theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
+            differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
+            part.rebuilt_error[head] = np.abs(differences).max(initial=0.0)
     if not part.rebuilt_error.max() <= max(LARGEST_ERROR, 16 * torch.finfo(own.dtype).eps):
         raise ProblemError(
             f"model: {name}: its attention differs from that of its queries, keys and mask by"
@@ -146,11 +183,71 @@ def _recorded(
     return part
 
 
-def _rebuilt_error(part: Layer, own: Tensor, at: np.ndarray) -> np.ndarray:
-    """Largest difference, for each head, between the model's own attention and the one from tokens and W."""
-    errors = np.zeros(part.num_heads)
-    for head in range(part.num_heads):
-        theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
-        differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
-        errors[head] = np.abs(differences).max(initial=0.0)
-    return errors
+@dataclass(frozen=True, eq=False, repr=False)
+class Source:
+    """The model and the batch of an inspection."""
+
+    model: nn.Module
+    batch: Any  # the arguments of the model, without the mask of special tokens
+    layers: list[AttentionLayer]  # all of the model
+    sampler: Sampler  # which queries are inspected
+    tokens: Int[np.ndarray, "n T"] | None  # which token of the vocabulary each is, if it is known
+    # layers that need not be captured again, because the model has not changed since
+    kept: dict[int, Layer] = field(default_factory=dict)
+
+    name: str = "batch"  # of the argument, for error messages
+
+    @classmethod
+    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer], name: str = "batch") -> "Source":
+        """A model on sequences, with all of their queries."""
+        with _named(name):
+            batch = on_device_of(model, without_special(batch)[0])
+            count = num_sequences(batch)
+        if count is None:
+            got = type(batch).__name__
+            raise ProblemError(f"{name}: expected a mapping with the arguments of the model, got {got}")
+        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch), name=name)
+
+    def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
+        """The table of embeddings of the tokens, if the model is known to have one of this width."""
+        ask: Any = getattr(self.model, "get_input_embeddings", lambda: None)
+        table = ask()
+        if not isinstance(table, nn.Embedding) or table.embedding_dim != size:
+            return None
+        return as_array(table.weight)
+
+    def captured(self, layer: int, *heads: int) -> Layer:
+        """What enters a layer, at the inspected queries.
+
+        Raises ProblemError if there is no such layer, or it does not have these heads.
+        """
+        check_integer("layer", layer, 0, len(self.layers) - 1)
+        found = next(self.layers_at([layer]))
+        for head in heads:
+            check_head(layer, head, found)
+        return found
+
+    def layers_at(self, indices: list[int]) -> Iterator[Layer]:
+        """What enters each of some layers, in ascending order, at the inspected queries."""
+        missing = [self.layers[index] for index in indices if index not in self.kept]
+        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler)
+        for index in indices:
+            with _named(self.name):
+                found = self.kept[index] if index in self.kept else next(captured)
+            yield found
+
+    def keep(self, index: int, layer: Layer) -> None:
+        """Keep a layer, if there is room for it."""
+        if sum(one.nbytes for one in self.kept.values()) + layer.nbytes <= KEPT_BYTES:
+            self.kept[index] = layer
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let errors about the batch name the argument that it was."""
+    try:
+        yield
+    except ProblemError as error:
+        if name != "batch" and str(error).startswith("batch:"):
+            raise ProblemError(name + str(error).removeprefix("batch")) from error
+        raise

@@ -1,22 +1,19 @@
 """A causal test of a reason: parts of the residual stream are taken from random tokens."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_seed
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.families.stream import BIASES, CONSTANT
-from attsvm.inspect.logit_split import decisions, pattern_of
-from attsvm.inspect.model_calls import evaluating
-from attsvm.inspect.residual import Residual, other_queries_and_keys, residual_stream
-from attsvm.inspect.source import Source
+from attsvm.inspect.residual import Residual, decisions, pattern_of, residual_stream
 from attsvm.inspect.weights import Layer
 
 CONTROLS = 20
@@ -55,7 +52,7 @@ class CausalTest:
     query, key : list of str
         Origins of the reason.
     score : float
-        As the model is: the mean attention to the decided tokens, or what ``measure`` returns.
+        As the model is: the mean attention to the decided tokens.
     resampled : float
         The score when every origin of queries and keys is resampled.
     alone : float
@@ -109,36 +106,23 @@ class CausalTest:
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
+    """The attention of some heads of a layer on sequences that they were not explained on."""
 
-    source: Source
-    index: int  # of the layer
     heads: tuple[int, ...]
     residual: Residual
     layer: Layer  # with all queries, so that column q is the query at place q
     targets: Bool[np.ndarray, "n heads T T"]  # the tokens that the heads decide for
-    measure: Callable[[Any], float] | None
     score: float = 0.0  # score, resampled: as those of :class:`CausalTest`
     resampled: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        source: Source,
-        index: int,
-        heads: tuple[int, ...],
-        pattern: str | None,
-        *,
-        measure: Callable[[Any], float] | None = None,
-        seed: int,
-    ) -> "Running":
+    def of(cls, source: Source, index: int, heads: tuple[int, ...], pattern: str | None, seed: int) -> "Running":
         """Run a model as it is, and with every origin resampled; ``pattern``: of the decisions that count.
 
         Raises ProblemError if that makes no difference, so that there is no reason to test.
         """
         layer, targets = _decided(source, index, heads, pattern)
-        residual = residual_stream(source.model, source.batch, source.layers[index])
-        running = cls(source, index, heads, residual, layer, targets, measure)
+        running = cls(heads, residual_stream(source.model, source.batch, source.layers[index]), layer, targets)
         score = running.scored(None, None)
         nothing, generator = frozenset[str](), np.random.default_rng(seed)
         resampled = running.scored(*(running._stream(side, nothing, generator) for side in (0, 1)))
@@ -201,18 +185,8 @@ class Running:
             queries=self.layer.queries if queries is None else queries,
             tokens=self.layer.tokens if keys is None else keys,
         )
-        if self.measure is None:
-            attention = np.stack([layer.probabilities(head) for head in self.heads], axis=1)
-            shares = (attention * self.targets).sum(axis=-1)[self.targets.any(axis=-1)]
-            return float(shares.mean())
-        model = self.source.model
-        with torch.no_grad(), evaluating(model, "sdpa"), contextlib.ExitStack() as stack:
-            if not (queries is None and keys is None):
-                made = zip(*(layer.projected(head, layer.tokens, layer.queries) for head in self.heads), strict=True)
-                other_keys, other_queries = (torch.as_tensor(np.stack(of_heads, axis=1)) for of_heads in made)
-                module = self.source.layers[self.index].module
-                stack.enter_context(other_queries_and_keys(module, self.heads, other_queries, other_keys))
-            return check_number("measure", self.measure(self.source.run()), "a finite number")
+        attention = np.stack([layer.probabilities(head) for head in self.heads], axis=1)
+        return float((attention * self.targets).sum(axis=-1)[self.targets.any(axis=-1)].mean())
 
 
 def _decided(

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.heads import Head
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Projections, triangular_product
 
 
@@ -103,10 +103,6 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
     --------
     attsvm.inspect.inspect
 
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
-
     Examples
     --------
     >>> import torch
@@ -133,16 +129,9 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
 def _change(head: Head, other: Head) -> HeadChange:
     asks = (head.selected >= 0) & (other.selected >= 0)
     differs = asks & (head.selected != other.selected)
-    numbers = {}
-    for name, before in head.numbers.items():
-        after = other.numbers.get(name)
-        if before is not None and after is not None:
-            numbers[name] = before, after
-    intervals = [one.margin for one in (head, other)]
-    ends = [(one.lower, one.upper) for one in intervals if one is not None]
-    margin = None
-    if len(ends) == 2 and all(end is not None for pair in ends for end in pair):
-        margin = ((float(ends[0][0]), float(ends[0][1])), (float(ends[1][0]), float(ends[1][1])))  # type: ignore[arg-type]
+    pairs = {name: (before, other.numbers.get(name)) for name, before in head.numbers.items()}
+    ends = [None if one.margin is None else (one.margin.lower, one.margin.upper) for one in (head, other)]
+    known = all(pair is not None and None not in pair for pair in ends)
     return HeadChange(
         head.layer,
         head.head,
@@ -150,8 +139,8 @@ def _change(head: Head, other: Head) -> HeadChange:
         np.argwhere(differs),
         head.selected[differs],
         other.selected[differs],
-        numbers,
-        margin,
+        {name: pair for name, pair in pairs.items() if None not in pair},  # type: ignore[misc]
+        (ends[0], ends[1]) if known else None,  # type: ignore[arg-type]
     )
 
 

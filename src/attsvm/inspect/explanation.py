@@ -1,6 +1,6 @@
 """Why heads attend where they do: their logits split by origin in the residual stream."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,12 +12,11 @@ from torch import Tensor
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
-from attsvm.inspect.families.matrices import as_array
+from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.logit_split import LogitSplit, pattern_of, split_logits
-from attsvm.inspect.residual import Residual, residual_stream
-from attsvm.inspect.source import Source
+from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_stream, split_logits, steps_to
 from attsvm.inspect.weights import Layer
 
 STREAM_ERROR = 1e-3
@@ -176,7 +175,6 @@ class Explanation:
         key: str | None = None,
         *,
         controls: int = CONTROLS,
-        measure: Callable[[Any], float] | None = None,
         seed: int = 0,
         progress: bool = False,
     ) -> CausalTest:
@@ -185,7 +183,8 @@ class Explanation:
         The queries of the heads are made from the origins ``query`` and their keys from the origins ``key`` of each
         token itself, and from all other origins of random tokens of the batch (sufficiency); or these origins are of
         random tokens, first in the queries and then in the keys (necessity). All norms are computed again. Both are
-        divided by the effect of taking all origins from random tokens.
+        divided by the effect of taking all origins from random tokens. The score is the mean attention to the selected
+        token; with a pattern, to the tokens of the pattern, for the queries that select one.
 
         Parameters
         ----------
@@ -197,10 +196,6 @@ class Explanation:
         controls : int
             Number of random reasons of equal size that share no origin with this one on the same side. Each has a
             resampling of its own. Where few origins are left, some occur several times, or are smaller.
-        measure : callable, optional
-            A number that decreases if the heads fail, from the output of the model. The model then runs with the
-            changed queries and keys, by ``scaled_dot_product_attention``. By default the mean attention to the
-            selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
         seed : int
             Of the resampling and the controls.
         progress : bool
@@ -215,18 +210,6 @@ class Explanation:
         ProblemError
             If there are no such groups, the explanation has origins that were given by vectors, or resampling
             everything lowers the score by less than 5 %, as for heads that attend evenly, or by rotary positions alone.
-
-        Examples
-        --------
-        >>> import torch, transformers
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.5)
-        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (16, 16))
-        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens[:8]}, margins=False)
-        >>> test = inspection.explain(1, 0).test({"input_ids": tokens[8:]}, controls=2)
-        >>> len(test.control_necessity)
-        2
         """
         if self.features:
             raise ProblemError(
@@ -239,7 +222,7 @@ class Explanation:
         check_flag("progress", progress)
         reason = reason_of(self, query, key)
         source = Source.whole(self.source.model, batch, self.source.layers)
-        running = Running.of(source, self.layer, self.heads, self.pattern, measure=measure, seed=seed)
+        running = Running.of(source, self.layer, self.heads, self.pattern, seed)
         with shown(progress, "causal test") as callback:
             return running.test(reason, controls, seed, callback)
 
@@ -265,10 +248,7 @@ def explained(
     captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
-    captured.weights()  # refuses layers whose W is not known
-    what = "norms of queries and keys" if captured.given is not None else "biases of positions"
-    if captured.given is not None or captured.bias is not None:
-        raise ProblemError(f"model: {captured.name} has {what}, which are not split by origin")
+    check_split(source, layer, captured)
     follows = pattern_of(pattern, captured, source.tokens)
     residual = residual_stream(source.model, source.batch, source.layers[layer])
     features = _features(origins or {}, residual)
@@ -279,6 +259,15 @@ def explained(
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
     return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, tuple(features))
+
+
+def check_split(source: Source, index: int, layer: Layer) -> None:
+    """Raise a ProblemError if logits of a layer cannot be split by origin."""
+    layer.weights()
+    if layer.given is not None or layer.bias is not None:
+        what = "biases of positions" if layer.given is None else "norms of queries and keys"
+        raise ProblemError(f"model: {layer.name} has {what}, which are not split by origin")
+    steps_to(source.model, source.layers[index])
 
 
 def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float[np.ndarray, "k d"]]:

@@ -1,12 +1,13 @@
-"""One head of an inspection, and the arrays that hold all of them."""
+"""One head of an inspection, the arrays that hold all of them, and the progress after each."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.progress import Progress
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 
@@ -35,19 +36,17 @@ class Head:
     @classmethod
     def of_columns(cls, index: tuple[int, ...], **columns: Any) -> "Head":
         """The head at an index of the arrays of an :class:`Inspection`; without a head axis the index is ()."""
-        status, margin = Status(str(np.asarray(columns["status"])[index])), None
+
+        def at(column: Any) -> Any:
+            return np.asarray(column)[index]
+
+        status, margin = Status(str(at(columns["status"]))), None
         if columns["margins"] is not None and status != Status.INTERRUPTED:
-            found = {name: np.asarray(values)[index] for name, values in columns["margins"].items()}
-            margin = MarginInterval(status, **{name: _of_interval(name, value) for name, value in found.items()})
-        return cls(
-            layer=int(np.asarray(columns["layer"])[index]),
-            head=int(np.asarray(columns["head"])[index]),
-            status=status,
-            selected=np.asarray(columns["selected"])[index],
-            numbers={name: _defined(np.asarray(values)[index]) for name, values in columns["numbers"].items()},
-            margin=margin,
-            rebuilt_error=float(np.asarray(columns["rebuilt_error"])[index]),
-        )
+            found: dict[str, Any] = {name: _defined(at(values)) for name, values in columns["margins"].items()}
+            margin = MarginInterval(status, **found | {name: int(found[name]) for name in COUNTS})
+        numbers = {name: _defined(at(values)) for name, values in columns["numbers"].items()}
+        places = int(at(columns["layer"])), int(at(columns["head"]))
+        return cls(*places, status, at(columns["selected"]), numbers, margin, float(at(columns["rebuilt_error"])))
 
 
 def head_columns(heads: list[Head]) -> dict[str, Any]:
@@ -60,7 +59,12 @@ def head_columns(heads: list[Head]) -> dict[str, Any]:
         np.array([str(head.status) for head in heads]),
         np.array([head.layer for head in heads]),
         np.array([head.head for head in heads]),
-        np.stack([_widened(head.selected, width) for head in heads]),
+        np.stack(
+            [
+                np.pad(head.selected, ((0, 0), (0, width - head.selected.shape[-1])), constant_values=-1)
+                for head in heads
+            ]
+        ),
         {name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
         {name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
         np.array([head.rebuilt_error for head in heads]),
@@ -72,13 +76,25 @@ def _column(values: Iterable[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _widened(selected: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
-
-
 def _defined(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _of_interval(name: str, value: Any) -> Any:
-    return int(value) if name in COUNTS else _defined(value)
+@dataclass(frozen=True)
+class HeadProgress(Progress):
+    """What the callback of :func:`inspect` receives after each head: also which one, and what is known so far.
+
+    With margins, the heads are measured before the first step: after each layer there is a call with ``step`` 0.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    inspection : callable
+        Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
+        not solved yet have the status ``interrupted``.
+    """
+
+    layer: int = field(kw_only=True)
+    head: int = field(kw_only=True)
+    inspection: Callable[[], Any] = field(kw_only=True, repr=False, compare=False)

@@ -13,17 +13,15 @@ from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Sampler, Source
 from attsvm.inspect.families.base import Family
-from attsvm.inspect.heads import Head
+from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.measures import attention_of
+from attsvm.inspect.measures import attention_measures, selected_tokens
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
-from attsvm.inspect.progress import HeadProgress
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.robustness import robustness
-from attsvm.inspect.sampling import Sampler
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
-from attsvm.inspect.source import Source
 from attsvm.inspect.view import HeadView, view_head
 from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status
@@ -42,7 +40,6 @@ def inspect(
     margins: bool = True,
     queries: int | None = None,
     gap: float = 1e-2,
-    max_steps: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     device: str | None = None,
@@ -75,8 +72,6 @@ def inspect(
         but at most 4,096 and at most 2^18 pairs of a query and a token (512 queries of 512 tokens each).
     gap : float
         Required relative width of each margin ratio's interval.
-    max_steps : int, optional
-        Limit for the steps of each solve. An interval may stay wider than ``gap`` then.
     seed : int
         Of the sample of queries.
     workers : int, optional
@@ -112,17 +107,13 @@ def inspect(
     Notes
     -----
     W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
-    with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
-    satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
-    Frobenius norm measures how close W is to the direction that training to the limit, on these tokens alone, converges
-    to.
+    with a constant coordinate 1. With rotary positions, with norms of queries and keys, or if the weights are not
+    known, the tokens are the keys of a head, the queries are its queries, and W = I/√d_h. Biases of pairs of positions,
+    as in T5 and ALiBi, are a part of W, which reads them from additional coordinates of tokens and queries.
 
-    With rotary positions, with norms of queries and keys, or if the weights of queries and keys are not known, the
-    tokens are the keys of a head, the queries are its queries, and W = I/√d_h.
-
-    Biases that are added to the logits for each pair of positions, as in T5 and ALiBi, are written as a part of W: each
-    token has its position as additional one-hot coordinates, each query has the biases of its row, and the block of W
-    between them is the identity. The best matrix may use these coordinates, too.
+    For every token that a query drops there is one constraint: a margin of 1 over it. W satisfies the constraints of
+    its own selection up to scale. The ratio of its margin to the best one at the same Frobenius norm measures how close
+    W is to the direction that training to the limit, on these tokens alone, converges to.
 
     References
     ----------
@@ -145,7 +136,7 @@ def inspect(
     layers = attention_layers(model, family)
     batch, special = without_special(getattr(model, "batch", None) if batch is None else batch)
     source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
-    solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
+    solves = SolveSettings(gap, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
     with placed(model, device), interruptions() as requested:
         for at in work.stages():
@@ -177,7 +168,9 @@ class _Work:
         """Measure all heads, examine the one in detail, solve for the margins. What takes longest comes last."""
         yield from self._measures()
         if self.view_of is not None:
-            self.view = self._viewed(*self.view_of)
+            self.view = view = view_head(self.inspection(), *self.view_of, self.solves)
+            if view.interval is not None:
+                self.supports[view.layer, view.head] = None if view.support is None else np.argwhere(view.support)
         if self.solves is not None:
             yield from self._solves(self.solves)
 
@@ -227,40 +220,29 @@ class _Work:
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""
-        special = self.special
         shape = layer.allowed.shape[::2]
-        if special is not None and special.shape != shape:
-            special = None  # it is of texts, and this layer sees pictures
+        # of texts, and other layers may see pictures
+        special, tokens = (
+            given if given is not None and given.shape == shape else None
+            for given in (self.special, self.source.tokens)
+        )
         if special is None and self.source.layers[index].class_token:
             special = np.zeros(shape, bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
-        tokens = self.source.tokens
-        if tokens is not None and tokens.shape != shape:
-            tokens = None  # other layers may see pictures
         ahead: dict[str, float | None] = {} if self.solves is None else {"margin_ratio": None}
         status = Status.FINISHED if self.solves is None else Status.INTERRUPTED
         for head in chosen:
             with threads_for(0):  # many small products
-                attention = attention_of(layer.probabilities(head), layer.allowed, special, own, tokens)
-                known = layer.projections is not None
-                rank = float(effective_rank(singular_values(layer.weights(), head))) if known else None
-                least = robustness(layer, head, attention.selected)
-                changes = {"query_robustness": least.query_share, "key_robustness": least.key_share}
-                numbers = {**attention.numbers, **changes, "effective_rank": rank, **ahead}
-            yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
-
-    def _viewed(self, index: int, head: int) -> HeadView:
-        layer, so_far = self.source.captured(index), self.inspection()
-        view = view_head(layer, index, head, self.solves)
-        if layer.projections is not None:
-            view = replace(view, directions=so_far.reading_directions(index, head))
-        if view.interval is not None:
-            self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
-        try:
-            return replace(view, explanation=so_far.explain(index, head))
-        except ProblemError as error:  # not every family describes its residual stream
-            return replace(view, unexplained=str(error))
+                probabilities = layer.probabilities(head)
+                selected = selected_tokens(probabilities, layer.allowed)
+                numbers = attention_measures(probabilities, layer.allowed, special, own, tokens)
+                least = robustness(layer, head, selected)
+                numbers |= {"query_robustness": least.query_share, "key_robustness": least.key_share}
+                known = layer.projections
+                rank = None if known is None else float(effective_rank(singular_values(known, head)))
+                numbers["effective_rank"] = rank
+            yield Head(index, head, status, selected, numbers | ahead, None, float(layer.rebuilt_error[head]))
 
     def _solves(self, settings: SolveSettings) -> Iterator[HeadProgress]:
         left = list(self.heads)

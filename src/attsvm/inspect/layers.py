@@ -5,18 +5,16 @@ import inspect as signatures
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import AttentionCalls
-from attsvm.inspect.families.base import Family
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.projection_search import Recipe, Rotation, Sources, find_recipe
-from attsvm.inspect.families.registry import FAMILIES, find_family
+from attsvm.inspect.families.base import FAMILIES, Family, find_family
+from attsvm.inspect.families.call import AttentionCall, AttentionCalls
+from attsvm.inspect.families.projection_search import Found, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.weights import Projections
 
@@ -24,18 +22,12 @@ CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
 """Names of the parameter that models of pictures put before the patches."""
 
 
-@dataclass(frozen=True)
-class LayerInputs:
+class LayerInputs(NamedTuple):
     """What one call of an attention layer computed its logits from."""
 
     call: AttentionCall
-    # shapes (b, Q, d_q) and (b, T, d), the tokens that enter the layer; d = 0 if it is not known how queries and keys
-    # are made from them
-    queries: Tensor
-    keys: Tensor
+    found: Found | None  # how queries and keys are made from tokens
     is_self: bool  # whether queries and keys are made from the same tokens
-    rotation: Rotation | None  # of rotary positions that queries and keys have
-    given: bool  # whether the queries and keys of the call replace projections of the tokens
 
 
 @dataclass
@@ -51,29 +43,21 @@ class AttentionLayer:
     def read(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any, seen: AttentionCall | None
     ) -> LayerInputs:
-        """What a call of the module with these arguments and this output computed its logits from.
-
-        ``seen``: what the module passed to an attention function.
-        """
+        """What a call of the module computed its logits from; ``seen``: what it passed to an attention function."""
         bound = signatures.signature(self.module.forward).bind(*arguments, **keywords)
         named = {key: value for key, value in bound.arguments.items() if key not in ("args", "kwargs")}
         named |= bound.arguments.get("kwargs", {})
         call = self.family.call(self.module, named, output, seen)
-        tokens = self.family.tokens(self.module, named)
-        Q, T = call.query.shape[-2], call.key.shape[-2]
+        tokens, T = self.family.tokens(self.module, named), call.key.shape[-2]
+        norms = [part for part in self.module.modules() if "norm" in type(part).__name__.lower()]
         rotation = self.family.rotation(self.module, named, T)
         with torch.no_grad():
-            found = find_recipe(call, Sources(self.family.linears(self.module), _norms(self.module), tokens, rotation))
-        if found is None:
-            self.recipe = None
-            queries, keys = call.query.new_zeros(len(call.query), Q, 0), call.key.new_zeros(len(call.key), T, 0)
-            is_self = Q == T and len({id(one) for one in tokens if one.shape[:2] == keys.shape[:2]}) < 2
-            return LayerInputs(call, queries, keys, is_self, rotation=None, given=True)
-        self.recipe, queries, keys, rotation = found
-        sides = self.recipe.query, self.recipe.key
-        given = sides[0].rotated != sides[1].rotated or any(side.norm is not None for side in sides)
-        turned = rotation if sides[0].rotated and not given else None
-        return LayerInputs(call, queries, keys, queries is keys, turned, given)
+            found = find_recipe(call, Sources(self.family.linears(self.module), norms, tokens, rotation))
+        self.recipe = None if found is None else found.recipe
+        if found is not None:
+            return LayerInputs(call, found, found.queries is found.keys)
+        alike = len({id(one) for one in tokens if one.shape[:2] == (len(call.key), T)}) < 2
+        return LayerInputs(call, None, call.query.shape[-2] == T and alike)
 
     def projections(self) -> Projections | None:
         """The present query and key weights of every head; None if no call was read, or they were not found."""
@@ -126,7 +110,7 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    families = sorted(FAMILIES, key=_is_general) if family is None else [find_family(family)]
+    families = sorted(FAMILIES, key=lambda one: type(one) is Transformers) if family is None else [find_family(family)]
     class_token = any(name.split(".")[-1] in CLASS_TOKENS for name, _ in model.named_parameters())
     found = []
     for name, module in model.named_modules():
@@ -134,9 +118,11 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
         if one is not None:
             pictures = getattr(getattr(module, "config", None), "patch_size", None) is not None
             found.append(AttentionLayer(name or type(module).__name__, module, one, class_token and pictures))
+    unread = sorted({type(module).__name__ for module in _unread(model, found)})
     if family is not None and not found:
-        raise ProblemError(_nothing_found(model, families[0]))
-    known, unread = ", ".join(FAMILIES.names()), sorted({type(module).__name__ for module in _unread(model, found)})
+        has = f"; it has {', '.join(unread)}" if unread else ""
+        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {families[0]} matches{has}")
+    known = ", ".join(FAMILIES.names())
     if unread and family is None:
         raise ProblemError(
             f"model: expected attention of a known family ({known}), got {', '.join(unread)} in {type(model).__name__};"
@@ -154,18 +140,3 @@ def _unread(model: nn.Module, found: list[AttentionLayer]) -> Iterator[nn.Module
         named = "attention" in type(module).__name__.lower() and next(module.parameters(), None) is not None
         if named and not any(id(part) in read for part in module.modules()):
             yield module
-
-
-def _is_general(family: Family) -> bool:
-    return type(family) is Transformers
-
-
-def _norms(module: nn.Module) -> list[nn.Module]:
-    return [part for part in module.modules() if "norm" in type(part).__name__.lower()]
-
-
-def _nothing_found(model: nn.Module, family: Family) -> str:
-    name = type(model).__name__
-    similar = sorted({type(module).__name__ for module in _unread(model, [])})
-    has = f"; it has {', '.join(similar)}" if similar else ""
-    return f"family: {name} has no attention layer that {family} matches{has}"

@@ -23,11 +23,8 @@ def num_sequences(batch: Any) -> int | None:
 
     Raises ProblemError if the batch holds no tensor, or is empty.
     """
-    if isinstance(batch, Mapping):
-        first = _first_tensor(batch)
-    else:
-        first = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
-    if not isinstance(first, Tensor) or first.ndim == 0:
+    first = _first_tensor(batch)
+    if first is None or first.ndim == 0:
         raise ProblemError(f"batch: expected the arguments of the model, got {type(batch).__name__} without tensors")
     if 0 in first.shape:
         raise ProblemError(f"batch: expected at least one token, got a tensor of shape {tuple(first.shape)}")
@@ -36,13 +33,11 @@ def num_sequences(batch: Any) -> int | None:
 
 def chunks(batch: Any) -> Iterator[Any]:
     """The batch in pieces of a few sequences, if it is a mapping; otherwise the batch itself."""
-    if not isinstance(batch, Mapping):
+    first = _first_tensor(batch)
+    if not isinstance(batch, Mapping) or first is None:
         yield batch
         return
-    first = _first_tensor(batch)
-    assert first is not None  # num_sequences refuses other batches
-    n = len(first)
-    T = first.shape[1] if first.ndim == 2 else 512
+    n, T = len(first), first.shape[1] if first.ndim == 2 else 512
     step = max(1, CHUNK_LOGITS // (T * T * 12))
     for at in range(0, n, step):
         yield {
@@ -143,5 +138,9 @@ def on_device_of(model: nn.Module, batch: Any) -> Any:
     return batch.to(device) if isinstance(batch, Tensor) else batch
 
 
-def _first_tensor(batch: Mapping[str, Any]) -> Tensor | None:
-    return next((value for value in batch.values() if isinstance(value, Tensor)), None)
+def _first_tensor(batch: Any) -> Tensor | None:
+    """The first tensor of a mapping; else the first argument, if it is a tensor."""
+    if isinstance(batch, Mapping):
+        return next((value for value in batch.values() if isinstance(value, Tensor)), None)
+    first = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+    return first if isinstance(first, Tensor) else None

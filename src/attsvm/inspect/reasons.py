@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from attsvm.inspect.robustness import distances
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.weights import Mask, Projections, Scores, Selected, Tokens
 from attsvm.svm.margin_interval import HeadProblem
 
 
@@ -54,12 +54,7 @@ class Reasons:
         return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"
 
 
-def reasons_of(
-    problem: HeadProblem,
-    allowed: Bool[np.ndarray, "n Q T"],
-    selected: Int[np.ndarray, "n Q"],
-    multipliers: Float[np.ndarray, "n Q T"],
-) -> Reasons | None:
+def reasons_of(problem: HeadProblem, allowed: Mask, selected: Selected, multipliers: Scores) -> Reasons | None:
     """The reasons for the selection of a head.
 
     ``selected``: the argmax of the head's logits; −1 where there is no query. ``multipliers``: of the Att-SVM of this
@@ -73,8 +68,10 @@ def reasons_of(
 
     References: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
     """
-    logits, norms = problem.logits(), _row_norms(problem, selected)
-    margins = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1) - logits
+    logits, chosen = problem.logits(), np.maximum(selected, 0)
+    # ‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖, exactly 0 for tokens that equal the selected one
+    norms = distances(problem.keys, chosen) * np.linalg.norm(problem.queries, axis=-1)[..., None]
+    margins = np.take_along_axis(logits, chosen[..., None], axis=-1) - logits
     rows = allowed & (selected >= 0)[..., None] & (norms > 0)
     support = rows & (multipliers > 0)
     total, size = float(multipliers.sum(where=support)), float(np.linalg.norm(problem.weights))
@@ -83,7 +80,10 @@ def reasons_of(
     of_rows = np.where(rows, margins / np.where(norms > 0, norms, 1.0), np.inf)
     count = int(np.count_nonzero(support))
     tightest = np.argsort(of_rows, axis=None, kind="stable")[:count]
-    weights = _combined(problem, selected, np.where(support, multipliers, 0.0))
+    # W_svm = Σ λ_iqt (x_iα − x_it) z_iq'
+    coefficients = -np.where(support, multipliers, 0.0)
+    np.put_along_axis(coefficients, chosen[..., None], -coefficients.sum(axis=-1, keepdims=True), axis=-1)
+    weights = np.einsum("iqt,itd,iqe->de", coefficients, problem.keys, problem.queries, optimize=True)
     shares = multipliers[support] / total
     order = np.argsort(-shares, kind="stable")
     i, q, t = (int(at) for at in np.unravel_index(tightest[0], of_rows.shape))
@@ -98,33 +98,8 @@ def reasons_of(
     )
 
 
-def _row_norms(problem: HeadProblem, selected: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
-    """‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖ of every pair; exactly 0 for tokens that equal the selected one."""
-    chosen = np.maximum(selected, 0)
-    return np.asarray(distances(problem.keys, chosen) * np.linalg.norm(problem.queries, axis=-1)[..., None])
-
-
-def _combined(
-    problem: HeadProblem, selected: Int[np.ndarray, "n Q"], multipliers: Float[np.ndarray, "n Q T"]
-) -> Float[np.ndarray, "d_k d_q"]:
-    """Compute Σ λ_iqt (x_iα − x_it) z_iq'."""
-    coefficients = -multipliers
-    at = np.maximum(selected, 0)[..., None]
-    of_selected = np.take_along_axis(coefficients, at, axis=-1) + multipliers.sum(axis=-1, keepdims=True)
-    np.put_along_axis(coefficients, at, of_selected, axis=-1)
-    combined = np.zeros(problem.weights.shape)
-    for keys, queries, of_sequence in zip(problem.keys, problem.queries, coefficients, strict=True):
-        combined += keys.T @ (of_sequence.T @ queries)
-    return combined
-
-
 def factor_change(
-    tokens: Float[np.ndarray, "n T d"],
-    queries: Float[np.ndarray, "n Q d_q"],
-    projections: Projections,
-    head: int,
-    allowed: Bool[np.ndarray, "n Q T"],
-    selected: Int[np.ndarray, "n Q"],
+    tokens: Tokens, queries: Tokens, projections: Projections, head: int, allowed: Mask, selected: Selected
 ) -> FactorChange | None:
     """The smallest change of the factors of a head without rotary positions.
 

@@ -1,7 +1,7 @@
-"""The residual stream that enters a layer, split by origin, and runs of a model with other streams in its place."""
+"""The residual stream that enters a layer, split by origin, and the logits and decisions that follow from the parts."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.attention_calls import SDPA_ARGUMENTS
-from attsvm.inspect.families.stream import AddsHeads, Norms, Parts, Step, joined, normed, watch, written
+from attsvm.inspect.families.stream import CONSTANT, AddsHeads, Norms, Parts, Step, joined, normed, watch, written
 from attsvm.inspect.layers import AttentionLayer
+from attsvm.inspect.measures import PATTERNS, TokenIds
 from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
+from attsvm.inspect.weights import Layer, Mask, Scores, Selected
 
 
 @dataclass(frozen=True)
@@ -88,36 +87,29 @@ def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]
     return found
 
 
-def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
-    """Run a model and record what every origin adds to its residual stream before a layer.
+def steps_to(model: nn.Module, layer: AttentionLayer) -> tuple[list[Step], AddsHeads]:
+    """What adds to the residual stream before a layer, and how the layer reads it.
 
-    Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
+    Raises ProblemError if the family of the layer does not describe it.
     """
     steps = layer.family.stream(model)
-    readers = [step for step in steps if isinstance(step, AddsHeads)]
-    reader = next((one for one in readers if one.attention is layer.module), None)
-    if reader is None:
-        raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
-    before = steps[: steps.index(reader)]
-    pieces: list[list[Parts]] = [[] for _ in before]
-    with torch.no_grad(), evaluating(model):
-        for piece in chunks(on_device_of(model, batch)):
-            kept = _kept(model, piece, before, reader.attention)
-            size = max(len(tensor) for tensor in kept if tensor is not None)
-            number = 0
-            for step, tensor, into in zip(before, kept, pieces, strict=True):
-                into.append(written(step, None if tensor is None else tensor.expand(size, -1, -1), number))
-                number += isinstance(step, AddsHeads)
-    return Residual(reader, before, [_together(of_step) for of_step in pieces])
+    for number, step in enumerate(steps):
+        if isinstance(step, AddsHeads) and step.attention is layer.module:
+            return steps[:number], step
+    raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
 
 
 class _Reached(Exception):
     """Stops a pass of the model at the layer whose stream is recorded."""
 
 
-def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[Tensor | None]:
-    """What is kept for each step of one call of a model, which ends before a module."""
-    kept: list[list[Tensor]] = [[] for _ in steps]
+def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
+    """Run a model and record what every origin adds to its residual stream before a layer.
+
+    Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
+    """
+    before, reader = steps_to(model, layer)
+    kept: list[list[Tensor]] = [[] for _ in before]
 
     def keep(into: list[Tensor], tensor: Tensor) -> None:
         tensor = tensor.detach().cpu().double()
@@ -126,68 +118,109 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
     def stop(*_: Any) -> None:
         raise _Reached
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(until.register_forward_pre_hook(stop).remove)
-        hooks = [watch(step, partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
-        for hook in hooks:
-            if hook is not None:
-                stack.callback(hook.remove)
-        with contextlib.suppress(_Reached):
-            call_model(model, batch)
-    for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
-        if hook is not None and len(tensors) != 1:
-            raise ProblemError(
-                f"model: step {number} of the residual stream, {type(steps[number]).__name__}, expected one call of its"
-                f" module in a pass, got {len(tensors)}"
-            )
-    return [tensors[0] if tensors else None for tensors in kept]
+    with torch.no_grad(), evaluating(model), contextlib.ExitStack() as stack:
+        stack.callback(reader.attention.register_forward_pre_hook(stop).remove)
+        hooks = [watch(step, partial(keep, into)) for step, into in zip(before, kept, strict=True)]
+        for attached in filter(None, hooks):
+            stack.callback(attached.remove)
+        for count, piece in enumerate(chunks(on_device_of(model, batch)), start=1):
+            with contextlib.suppress(_Reached):
+                call_model(model, piece)
+            size = max(len(tensors[-1]) for tensors in kept if tensors)
+            for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
+                if hook is not None and len(tensors) != count:
+                    raise ProblemError(
+                        f"model: step {number} of the residual stream, {type(before[number]).__name__}, expected one"
+                        f" call of its module in a pass, got {len(tensors) - count + 1}"
+                    )
+                tensors[-1:] = [tensor.expand(size, -1, -1) for tensor in tensors[-1:]]
+    found, layers = [], 0
+    for step, tensors in zip(before, kept, strict=True):
+        found.append(written(step, torch.cat(tensors) if tensors else None, layers))
+        layers += isinstance(step, AddsHeads)
+    return Residual(reader, before, found)
 
 
-def _together(pieces: list[Parts]) -> Parts:
-    return {origin: torch.cat([piece[origin] for piece in pieces]) for origin in pieces[0]}
+@dataclass(frozen=True, eq=False, repr=False)
+class LogitSplit:
+    """The logits of one head, split by origin on the side of the queries and on the side of the keys."""
+
+    head: int
+    # "constant", embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases"
+    origins: list[str]
+    # what each origin contributes to the queries, after rotary positions: the mean query for "constant", and for every
+    # other origin its difference from its mean over all queries
+    queries: Float[np.ndarray, "origins n Q d_h"]
+    keys: Float[np.ndarray, "origins n T d_h"]  # in the same way, with means over all tokens
+    scale: float  # factor of the logits
+    # selected, runner_up: the token with the largest logit, and the one with the largest logit among the others; −1
+    # where the query does not count
+    selected: Selected
+    runner_up: Selected
+    error: float  # largest difference between the sum of all parts and the logits of the head
+
+    def margins(self) -> Float[np.ndarray, "origins origins queries"]:
+        """The logit of the selected token minus that of the runner-up, by origin of the queries and of the keys.
+
+        The last axis counts the queries that have both.
+        """
+        there = self.selected >= 0
+        i, q = np.nonzero(there)
+        differences = self.keys[:, i, self.selected[there]] - self.keys[:, i, self.runner_up[there]]
+        margins: np.ndarray = self.scale * np.einsum("amd,bmd->abm", self.queries[:, i, q], differences)
+        return margins
 
 
-@contextlib.contextmanager
-def other_queries_and_keys(module: nn.Module, heads: tuple[int, ...], queries: Tensor, keys: Tensor) -> Iterator[None]:
-    """Let a module call scaled_dot_product_attention with other queries and keys for some heads.
+def split_logits(parts: Parts, layer: Layer, head: int, follows: Mask | None) -> LogitSplit:
+    """Split the logits of one head by origin; ``follows``: the pattern of the decisions that count."""
+    # queries and keys are sums over the origins, q = Σ q_o and k = Σ k_o, so that q'k = Σ_o Σ_p q_o'k_p; with every
+    # origin centred, all means together are one more origin, "constant"
+    at = np.maximum(layer.positions, 0)[..., None]
+    asking, seen = layer.positions >= 0, layer.allowed.any(axis=1)
+    mean_key, mean_query = np.zeros(layer.tokens.shape[-1]), np.zeros(layer.queries.shape[-1])
+    centred = {}
+    for origin, part in parts.items():
+        tokens = part.numpy()
+        asked = np.take_along_axis(tokens, at, axis=1)
+        of_key, of_query = tokens[seen].mean(axis=0), asked[asking].mean(axis=0)
+        centred[origin] = layer.projected(head, tokens - of_key, asked - of_query, biases=False)
+        mean_key, mean_query = mean_key + of_key, mean_query + of_query
+    # the biases of the projections are constant, too
+    constant = layer.projected(
+        head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
+    )
+    keys, queries = (np.stack(parts) for parts in zip(constant, *centred.values(), strict=True))
+    logits = layer.logits(head)
+    rebuilt = layer.scale * queries.sum(axis=0) @ keys.sum(axis=0).mT
+    error = float(np.abs(np.where(layer.allowed, rebuilt - logits, 0.0)).max())
+    decided = decisions(logits, layer.allowed, follows)
+    return LogitSplit(head, [CONSTANT, *centred], queries, keys, layer.scale, *decided, error)
 
-    ``queries``, ``keys``: shape (b, heads, T, d_h).
 
-    Raises ProblemError if the module ran, and made no such call.
+def decisions(logits: Scores, allowed: Mask, follows: Mask | None) -> tuple[Selected, Selected]:
+    """Selected token and runner-up of each query, −1 for both where the query does not count."""
+    logits = np.where(allowed, logits, -np.inf)
+    selected = logits.argmax(axis=-1)
+    same = np.arange(logits.shape[-1]) == selected[..., None]
+    counts = np.ones(selected.shape, bool)
+    if follows is not None:  # other tokens of the pattern are as right as the selected one
+        counts = np.take_along_axis(follows, selected[..., None], axis=-1)[..., 0]
+        same |= follows
+    counts &= (allowed & ~same).any(axis=-1) & allowed.any(axis=-1)
+    runner_up = np.where(same, -np.inf, logits).argmax(axis=-1)
+    return np.where(counts, selected, -1), np.where(counts, runner_up, -1)
+
+
+def pattern_of(name: str | None, layer: Layer, tokens: TokenIds | None) -> Mask | None:
+    """The tokens (n, Q, T) that follow a pattern from each query.
+
+    Raises ProblemError if there is no such pattern, or the tokens are not known.
     """
-    mode = _OtherCalls(list(heads), queries, keys)
-
-    def before(*_: Any) -> None:
-        running.enter_context(mode)
-
-    def after(*_: Any) -> None:
-        running.close()
-        if not mode.called:
-            raise ProblemError("measure: expected a model that calls scaled_dot_product_attention, got one without")
-
-    with contextlib.ExitStack() as stack, contextlib.ExitStack() as running:
-        stack.callback(module.register_forward_pre_hook(before).remove)
-        stack.callback(module.register_forward_hook(after).remove)
-        yield
-
-
-class _OtherCalls(TorchFunctionMode):
-    def __init__(self, heads: list[int], queries: Tensor, keys: Tensor) -> None:
-        super().__init__()
-        self.heads, self.given, self.called = heads, {"query": queries, "key": keys}, False
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is not functional.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
-        call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **(kwargs or {})}
-        repeats = call["query"].shape[1] // call["key"].shape[1]
-        for name in ("key", "value"):  # heads that share keys get their own
-            call[name] = call[name].repeat_interleave(repeats, 1)
-        call.pop("enable_gqa", None)
-        for name, other in self.given.items():
-            places = torch.tensor(self.heads, device=call[name].device)
-            call[name] = call[name].index_copy(1, places, other.to(call[name]))
-        self.called = True
-        return func(**call)
+    if name is None:
+        return None
+    if name not in PATTERNS:
+        raise ProblemError(f"pattern: expected one of {', '.join(PATTERNS)}, got {name!r}")
+    if tokens is None:
+        raise ProblemError("pattern: expected a batch with input_ids, so that tokens are known, got one without")
+    follows: Mask = PATTERNS[name](layer.positions, tokens) & layer.allowed
+    return follows

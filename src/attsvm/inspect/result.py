@@ -2,29 +2,39 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
-from attsvm.inspect.availability import Available, available
-from attsvm.inspect.directions import ReadingDirection, reading_directions
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
-from attsvm.inspect.explanation import Explanation, explained
+from attsvm.inspect.explanation import Explanation, check_split, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.solves import Support
-from attsvm.inspect.source import Source
-from attsvm.inspect.view import HeadView
+from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
 """Heads of a set that the summary in notebooks names."""
+
+
+class Available(NamedTuple):
+    """What is known of the heads of a layer."""
+
+    # W: "acts on tokens"; "before the rotation" by rotary positions, or "of coordinates without rotation"; "without the
+    # norms" of queries and keys, whose gains are a part of it; or "not known". With W there are directions, and changes
+    # between two models.
+    weights: str
+    factors: bool  # whether the smallest change of the key and query weights is bounded
+    keys: bool  # whether the smallest change of the input of a key is known
+    reasons: bool  # whether logits are split by origin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +93,11 @@ class Inspection(Result):
     See Also
     --------
     attsvm.inspect.inspect : Makes one.
+
+    Notes
+    -----
+    ``explain``, ``reading_directions``, ``available``, ``robustness``, ``edit`` and ``scan`` run the model again. They
+    raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there is not.
 
     Examples
     --------
@@ -212,33 +227,18 @@ class Inspection(Result):
             of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
             it and belongs to them; the sum remains the same.
 
-        Returns
-        -------
-        Explanation
-
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, the family of the model does not describe its residual stream
-            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys,
-            their W is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query decides for
-            a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in bfloat16.
+            If the family of the model does not describe its residual stream (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its
+            layers have biases of positions or norms of queries and keys, their W is not known, the vectors of
+            ``origins`` do not fit or are linearly dependent, no query decides for a token of the pattern, or the model
+            rounds the stream by more than 0.1 %, as with weights in bfloat16.
 
         Notes
         -----
         The model runs twice more on the batch. It needs memory for d numbers for each token and earlier head. The parts
         are computed in float64; their sum is as precise as the model computes.
-
-        Examples
-        --------
-        >>> import torch, transformers
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
-        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
-        >>> list(inspection.explain(1, [0, 2]).groups)
-        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
         source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
@@ -257,89 +257,38 @@ class Inspection(Result):
         ends : int
             Number of tokens at each end.
 
-        Returns
-        -------
-        list of ReadingDirection
-
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, there is no such head, or W is not known.
-
-        Examples
-        --------
-        >>> import torch, transformers
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
-        >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
-        >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
-        ((5, 2), (5,))
+            If W is not known.
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
-        source = self._source("reading_directions")
-        captured = source.captured(layer, head)
-        table = source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, source.tokens, table)
+        return reading_directions(self._source("reading_directions"), layer, head, count, ends)
 
     def available(self, layer: int = 0) -> Available:
-        """What is known of a layer beside selections, concentration and margins.
-
-        Parameters
-        ----------
-        layer : int
-            Counted from 0.
-
-        Returns
-        -------
-        Available
-
-        Raises
-        ------
-        ProblemError
-            If the inspection was loaded from a file, or there is no such layer.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
-        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
-        """
-        return available(self._source("available"), layer)
+        """What is known of a layer, counted from 0, beside selections, concentration and margins."""
+        source = self._source("available")
+        captured, recipe = source.captured(layer), source.layers[layer].recipe
+        if recipe is None:
+            return Available("not known", factors=False, keys=False, reasons=False)
+        parts = {
+            "before the rotation": recipe.query.rotated,
+            "of coordinates without rotation": not recipe.whole,
+            "without the norms": recipe.normed,
+        }
+        weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
+        try:
+            check_split(source, layer, captured)
+            reasons = True
+        except ProblemError:
+            reasons = False
+        return Available(weights, captured.shares_tokens, captured.given is None, reasons)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.
 
         The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
-
-        Parameters
-        ----------
-        layer, head : int
-            Counted from 0.
-
-        Returns
-        -------
-        Robustness
-
-        Raises
-        ------
-        ProblemError
-            If the inspection was loaded from a file, or there is no such head.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import attsvm.torch
-        >>> _ = torch.manual_seed(0)
-        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
-        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
-        >>> found.robustness(0, 1).query.shape
-        (3, 4)
         """
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
@@ -384,7 +333,7 @@ class Inspection(Result):
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
         ridge : float
-            Added to the second moments of ``keep``, relative to their mean diagonal.
+            Added to the second moments of ``keep``, relative to their mean diagonal; less of it does less damage.
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
@@ -397,8 +346,8 @@ class Inspection(Result):
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, a target is not in the batch, the weights of the head are not
-            known, or its logits are not linear in them: norms of queries and keys, a soft cap, or a sink.
+            If a target is not in the batch, the weights of the head are not known, or its logits are not linear in
+            them: norms of queries and keys, a soft cap, or a sink.
 
         Notes
         -----
@@ -406,12 +355,10 @@ class Inspection(Result):
         lead is linear in the change D, so that the least ‖D‖_F is a quadratic program, whose multipliers prove it.
         With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
         u_t = R_t'R_q q depend on the position of the token.
-
-        Examples
-        --------
-        See :class:`attsvm.inspect.Edit`.
         """
-        request = Request.checked(targets, forget, probability, change, keep, preserve, ridge)
+        request = Request.checked(targets, forget, probability, change=change, preserve=preserve, ridge=ridge)
+        if preserve is not None and keep is None:
+            raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
         unrelated = None if kept is None else kept.captured(layer, head)
@@ -439,28 +386,8 @@ class Inspection(Result):
             By default all.
         leave_one_out : bool
             Whether to compute :meth:`Edit.leave_one_out` for each head, which takes several times longer.
-
-        Returns
-        -------
-        Scan
-
-        Raises
-        ------
-        ProblemError
-            As :meth:`edit`.
-
-        Examples
-        --------
-        >>> import attsvm.inspect, torch, transformers
-        >>> _ = torch.manual_seed(0)
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model, batch = transformers.GPT2Model(config).eval(), {"input_ids": torch.randint(64, (4, 16))}
-        >>> inspection = attsvm.inspect.inspect(model, batch, margins=False)
-        >>> scan = inspection.scan(lambda tokens: [(9, 3), (12, 3)], heads=[(0, 0), (0, 1), (1, 0)])
-        >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
-        (True, {'optimal'})
         """
-        request = Request.checked(targets, forget, probability, change, keep, None, ridge)
+        request = Request.checked(targets, forget, probability, change=change, ridge=ridge)
         check_flag("leave_one_out", leave_one_out)
         source, kept = self._text("scan", keep)
         return scan_heads(source, request, kept, heads, leave_one_out)
@@ -469,7 +396,7 @@ class Inspection(Result):
         """The whole batch of the inspection, and the text to keep."""
         source = self._source(name)
         own = Source.whole(source.model, source.batch, source.layers)
-        return own, None if keep is None else Source.whole(source.model, keep, source.layers)
+        return own, None if keep is None else Source.whole(source.model, keep, source.layers, "keep")
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

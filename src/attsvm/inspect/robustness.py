@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from attsvm.inspect.weights import Layer, rotated
+from attsvm.inspect.weights import Layer, Scores, Selected, Tokens, rotated
 
 DISTINCT = 1e-4
 """Keys whose distance is a smaller part of their norm are subtracted; for others their products are precise enough."""
@@ -20,17 +20,17 @@ class Robustness(NamedTuple):
     """
 
     query: Float[np.ndarray, "n Q"]  # of the query, as it meets the keys in the logits
-    token: Int[np.ndarray, "n Q"]  # the token that the changed query selects
+    token: Selected  # the token that the changed query selects
     # of the token that enters the layer, as a key alone: of another token, which is selected then, or of the selected
     # one. None if keys are not linear in the tokens.
     key: Float[np.ndarray, "n Q"] | None
-    changed: Int[np.ndarray, "n Q"] | None  # the token that is changed
+    changed: Selected | None  # the token that is changed
     # query_share, key_share: means of these changes over the norms of what is changed; None without a finite one
     query_share: float | None
     key_share: float | None
 
 
-def robustness(layer: Layer, head: int, selected: Int[np.ndarray, "n Q"]) -> Robustness:
+def robustness(layer: Layer, head: int, selected: Selected) -> Robustness:
     """Smallest changes for the queries of a head; ``selected``: its argmax, −1 where there is no query.
 
     With the selected token α, a query q changes to t at the plane (k_α − k_t)'q + (b_α − b_t)/c = 0, where c is the
@@ -75,7 +75,7 @@ def _over(gaps: np.ndarray, slopes: np.ndarray, there: np.ndarray) -> np.ndarray
     return np.where(there, gaps / np.where(there, slopes, 1.0), np.inf)
 
 
-def distances(keys: Float[np.ndarray, "n T d"], chosen: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
+def distances(keys: Tokens, chosen: Selected) -> Scores:
     """‖k_α − k_t‖ of the chosen key of each query and every other; exactly 0 for equal keys."""
     found = np.empty((*chosen.shape, keys.shape[1]))
     # few queries of a long sequence choose few of its keys, so that not all pairs of keys are needed
@@ -90,7 +90,7 @@ def distances(keys: Float[np.ndarray, "n T d"], chosen: Int[np.ndarray, "n Q"]) 
     return found
 
 
-def _key_slopes(layer: Layer, head: int, queries: Float[np.ndarray, "n Q d"]) -> Float[np.ndarray, "n Q T"]:
+def _key_slopes(layer: Layer, head: int, queries: Tokens) -> Scores:
     """‖W_K R_t'q‖ of every query and the position of every token; the last axis is 1 without rotary positions."""
     # ‖W_K v‖ = ‖triangle v‖
     triangle = np.asarray(np.linalg.qr(layer.weights().key[head], mode="r"))

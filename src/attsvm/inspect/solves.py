@@ -1,14 +1,13 @@
 """Intervals for the margin ratios of several heads, solved side by side in processes."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from attsvm._utils.workers import side_by_side
-from attsvm.inspect.weights import Layer
+from attsvm._utils.workers import processors, side_by_side
+from attsvm.inspect.weights import Layer, Selected
 from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 
@@ -33,12 +32,11 @@ class SolveSettings:
     """How the solves for best margins are made."""
 
     gap: float  # required relative width of each interval
-    max_steps: int | None  # of each solve
     workers: int  # processes
 
 
 def margin_intervals(
-    layer: Layer, heads: list[int], selected: list[Int[np.ndarray, "n Q"]], settings: SolveSettings
+    layer: Layer, heads: list[int], selected: list[Selected], settings: SolveSettings
 ) -> Iterator[tuple[MarginInterval, Support | None]]:
     """The intervals and the support tokens of some heads of a layer, in order.
 
@@ -50,23 +48,16 @@ def margin_intervals(
     if layer.shares_tokens:
         shared = layer.head(0)
         grams = Grams.of(shared.keys, shared.queries, layer.allowed)
-    workers = max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // layer.allowed.size))
-    if layer.allowed.size < LEAST_PAIRS:
-        workers = 1
+    pairs = layer.allowed.size
+    workers = 1 if pairs < LEAST_PAIRS else max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // pairs))
     calls = (
-        (layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
+        (layer.head(head), layer.allowed, of_head, settings.gap, None, grams)
         for head, of_head in zip(heads, selected, strict=True)
     )
     for interval, multipliers in side_by_side(margin_interval, calls, workers):
-        yield interval, None if multipliers is None else support_of(multipliers)
-
-
-def support_of(multipliers: Float[np.ndarray, "n Q T"]) -> Support:
-    """The support tokens: those whose constraint has a positive multiplier."""
-    return np.argwhere(multipliers > 0).astype(np.int32)
+        yield interval, None if multipliers is None else np.argwhere(multipliers > 0).astype(np.int32)
 
 
 def default_workers() -> int:
     """As many processes as this process may use processors, up to :data:`MOST_WORKERS`."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return min(available, MOST_WORKERS)
+    return min(processors(), MOST_WORKERS)

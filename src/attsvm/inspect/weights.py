@@ -1,7 +1,7 @@
 """The attention of one layer: its tokens and queries, its mask, and the key-query matrix W of each head."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,6 +13,12 @@ from attsvm.errors import ProblemError
 from attsvm.svm.margin_interval import HeadProblem
 
 Tokens = Float[np.ndarray, "n T d"]
+Scores = Float[np.ndarray, "n Q T"]
+Mask = Bool[np.ndarray, "n Q T"]
+Selected = Int[np.ndarray, "n Q"]
+
+OF_SEQUENCES = ("tokens", "queries", "allowed", "positions", "rotation", "given", "bias")
+"""Arrays of a :class:`Layer` whose first axis counts the sequences, or pairs of them."""
 
 
 class Projections(NamedTuple):
@@ -40,8 +46,8 @@ class Layer:
     name: str  # of the module in its model
     tokens: Tokens  # shape (n, T, d), tokens after the norm of the block
     queries: Float[np.ndarray, "n Q d_q"]  # in self-attention the tokens at ``positions``
-    allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to; False where there is no query
-    positions: Int[np.ndarray, "n Q"]  # positions of the queries in their sequence, −1 where there is no query
+    allowed: Mask  # which tokens each query may attend to; False where there is no query
+    positions: Selected  # positions of the queries in their sequence, −1 where there is no query
     projections: Projections | None  # None if the weights that make queries and keys are not known
     scale: float  # factor of the logits
     rotation: tuple[np.ndarray, np.ndarray] | None  # cosines and sines (n, T, d_h) of the tokens' rotary positions
@@ -57,24 +63,16 @@ class Layer:
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
         """One layer from chunks of its sequences."""
-        biases = [chunk.bias for chunk in chunks if chunk.bias is not None]
 
-        def pair(pairs: list[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
-            there = [one for one in pairs if one is not None]
-            one, other = zip(*there, strict=True) if there else ((), ())
-            return (np.concatenate(one), np.concatenate(other)) if there else None
+        def together(parts: Any) -> Any:
+            if parts[0] is None:
+                return None
+            if isinstance(parts[0], tuple):
+                return tuple(np.concatenate(side) for side in zip(*parts, strict=True))
+            return np.concatenate(parts)
 
-        return replace(
-            chunks[0],
-            tokens=np.concatenate([chunk.tokens for chunk in chunks]),
-            queries=np.concatenate([chunk.queries for chunk in chunks]),
-            allowed=np.concatenate([chunk.allowed for chunk in chunks]),
-            positions=np.concatenate([chunk.positions for chunk in chunks]),
-            rotation=pair([chunk.rotation for chunk in chunks]),
-            given=pair([chunk.given for chunk in chunks]),
-            bias=np.concatenate(biases) if biases else None,
-            rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0),
-        )
+        found = {name: together([getattr(chunk, name) for chunk in chunks]) for name in OF_SEQUENCES}
+        return replace(chunks[0], **found, rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0))
 
     @property
     def num_heads(self) -> int:
@@ -83,8 +81,13 @@ class Layer:
     @property
     def nbytes(self) -> int:
         """Size of the arrays that grow with the batch."""
-        arrays = (self.tokens, self.queries, self.allowed, self.bias, *(self.rotation or ()), *(self.given or ()))
-        return sum(array.nbytes for array in arrays if array is not None)
+        arrays = (getattr(self, name) for name in OF_SEQUENCES)
+        return sum(
+            part.nbytes
+            for array in arrays
+            for part in (array if isinstance(array, tuple) else (array,))
+            if part is not None
+        )
 
     @property
     def is_rotary(self) -> bool:
@@ -108,7 +111,7 @@ class Layer:
             )
         return self.projections
 
-    def probabilities(self, head: int) -> Float[np.ndarray, "n Q T"]:
+    def probabilities(self, head: int) -> Scores:
         """The attention of one head, 0 where a query may not attend; less than 1 in all where there is a sink."""
         logits, allowed = self.logits(head), self.allowed
         if self.softcap is not None:
@@ -119,7 +122,7 @@ class Layer:
         total = logsumexp(np.where(allowed, logits, -np.inf), axis=-1, keepdims=True)
         return np.asarray(probabilities * expit(total - self.sink[head]))
 
-    def logits(self, head: int) -> Float[np.ndarray, "n Q T"]:
+    def logits(self, head: int) -> Scores:
         """The logits before a soft cap."""
         keys, queries = self.vectors(head)
         logits: np.ndarray = self.scale * (queries @ keys.mT)
@@ -138,8 +141,20 @@ class Layer:
             keys, queries = self.vectors(head)
             problem = HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.scale)
         else:
-            problem = self._unrotated(head)
-        return problem if self.bias is None else _with_positions(problem, self.bias[:, head])
+            # the bias of the keys adds the same number to all logits of a query, so that it is not part of W
+            parts, constant = self.weights(), np.ones((*self.queries.shape[:-1], 1), self.queries.dtype)
+            weights = parts.scale * (parts.key[head] @ parts.biased_query(head).T)
+            problem = HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)
+        if self.bias is None:
+            return problem
+        # the bias as a part of W: each key has its position, one-hot, and each query has its biases
+        keys, queries, weights = problem
+        n, T = keys.shape[:2]
+        (rows, columns), eye = weights.shape, np.eye(T, dtype=keys.dtype)
+        extended = np.zeros((rows + T, columns + T))
+        extended[:rows, :columns], extended[rows:, columns:] = weights, eye
+        keys = np.concatenate([keys, np.broadcast_to(eye, (n, T, T))], axis=-1)
+        return HeadProblem(keys, np.concatenate([queries, self.bias[:, head]], axis=-1), extended)
 
     def projected(
         self, head: int, tokens: Tokens, queries: Float[np.ndarray, "n Q d_q"], biases: bool = True
@@ -156,17 +171,6 @@ class Layer:
         at = np.maximum(self.positions, 0)[..., None]
         cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
         return rotated(keys, *self.rotation), rotated(made, cosine, sine)
-
-    def _unrotated(self, head: int) -> HeadProblem:
-        """W over the tokens themselves.
-
-        The bias of the keys adds the same number to all logits of a query. It does not change the attention and is not
-        part of W.
-        """
-        parts = self.weights()
-        weights = parts.scale * (parts.key[head] @ parts.biased_query(head).T)
-        constant = np.ones((*self.queries.shape[:-1], 1), self.queries.dtype)
-        return HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)
 
 
 def check_head(index: int, head: int, layer: Layer) -> None:
@@ -203,21 +207,11 @@ def effective_rank(values: Float[np.ndarray, "*heads d_h"]) -> Float[np.ndarray,
     return ranks
 
 
-def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> HeadProblem:
-    """The problem with the bias as a part of W: each key has its position, one-hot, and each query has its biases."""
-    keys, queries, weights = problem
-    n, T = keys.shape[:2]
-    (rows, columns), eye = weights.shape, np.eye(T, dtype=keys.dtype)
-    extended = np.zeros((rows + T, columns + T))
-    extended[:rows, :columns], extended[rows:, columns:] = weights, eye
-    positions = np.broadcast_to(eye, (n, T, T))
-    return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
-
-
-def rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
-    size = cosine.shape[-1]
-    turning, rest = vectors[..., :size], vectors[..., size:]
-    first, second = turning[..., : size // 2], turning[..., size // 2 :]
-    turned = turning * cosine + np.concatenate([-second, first], axis=-1) * sine
-    return np.concatenate([turned, rest], axis=-1)
+def rotated(vectors: Any, cosine: Any, sine: Any) -> Any:
+    """Each pair of coordinates (i, i + d_r/2) of arrays or tensors rotated by its angle; the others are unchanged."""
+    half = cosine.shape[-1] // 2
+    first, second = vectors[..., :half], vectors[..., half : 2 * half]
+    turned = 1 * vectors
+    turned[..., :half] = first * cosine[..., :half] - second * sine[..., :half]
+    turned[..., half : 2 * half] = second * cosine[..., half:] + first * sine[..., half:]
+    return turned

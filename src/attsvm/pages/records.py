@@ -1,13 +1,13 @@
 """What an ``AttentionMonitor`` recorded, as arrays, and how they are read from its files.
 
-They are CSV files, zarr groups, and event files of TensorBoard.
+They are CSV files, and event files of TensorBoard.
 """
 
 import csv
 import io
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,7 +37,7 @@ class Records(NamedTuple):
 
 
 def read_records(path: str | Path) -> Records:
-    """Read what a monitor wrote: a CSV file, a zarr group, or event files of TensorBoard or their folder.
+    """Read what a monitor wrote: a CSV file, or event files of TensorBoard or their folder.
 
     TensorBoard keeps numbers in float32. Of several values at a step, as after a restart, the last one counts.
 
@@ -47,8 +47,6 @@ def read_records(path: str | Path) -> Records:
     with reading(path, "not what an AttentionMonitor writes"):
         if place.match(EVENTS) or (place.is_dir() and any(place.glob(EVENTS))):
             found = _of_cells(_events(path))
-        elif place.is_dir():
-            found = _of_group(path)
         else:
             found = _of_cells(_rows(read_text(path)))
     if not len(found.steps) or not found.heads:
@@ -112,16 +110,3 @@ def _of_cells(cells: Cells) -> Records:
         for (at, of_head), number_there in of_measure.items():
             values[measure][row_of[at], column_of[of_head]] = number_there
     return Records(np.array(steps, dtype=np.int64), heads, values)
-
-
-def _of_group(path: str | Path) -> Records:
-    import zarr
-
-    group: Any = zarr.open_group(str(path), mode="r")
-    names: list[str] = sorted(group)
-    values = {name: np.asarray(group[name][:], dtype=np.float64) for name in names if name != "step"}
-    heads = [str(head) for head in np.atleast_1d(group.attrs["heads"])]
-    steps = np.asarray(group["step"][:], dtype=np.int64)
-    if any(array.shape != (len(steps), len(heads)) for array in values.values()):
-        raise ValueError("its arrays do not fit its steps and heads")
-    return Records(steps, heads, values)

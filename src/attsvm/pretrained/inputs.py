@@ -142,6 +142,9 @@ def _longest(model: Any, tokenizer: Any) -> int | None:
     if tokenizer.model_max_length < 1:
         raise ValueError(f"model_max_length: expected an integer >= 1, got {tokenizer.model_max_length}")
     limits = [getattr(model.config, name, None) for name in LENGTHS]
+    for name, table in model.named_modules():
+        if name.endswith("position_embeddings") and getattr(table, "padding_idx", None) is not None:
+            limits.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from behind the padding
     limits.append(tokenizer.model_max_length if tokenizer.model_max_length < UNLIMITED else None)
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.jax_devices import default_device
+from attsvm._utils.workers import processors
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
 from attsvm.training.attention_heads import fold
@@ -36,7 +37,7 @@ _CALL_OVER_FIXED = 5
 
 def num_threads() -> int:
     """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    available = processors()
     return max(1, min(available, int(os.environ.get("ATTSVM_THREADS", available))))
 
 

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
-from attsvm.inspect.edits.report import EditReport, measure_edit
+from attsvm.inspect.edits.report import EditReport, Measured
 from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
 from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets, kept_targets
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
 
@@ -171,10 +171,6 @@ class Edit:
         unrelated : mapping, optional
             Arguments of the model for text on which the damage is measured. By default ``keep``, on which the damage
             is smaller than on other text; without it, the text of the edit.
-
-        Returns
-        -------
-        EditReport
         """
         request = self.request
         if targets is not None:
@@ -184,9 +180,12 @@ class Edit:
         if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
             raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
         model, layers = self.source.model, self.source.layers
-        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers)
-        success = None if held_out is None else Source.whole(model, held_out, layers)
-        measured = measure_edit(lambda: self.apply(model), self.layer, self.head, request, success, damaged)
+        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers, "unrelated")
+        success = None if held_out is None else Source.whole(model, held_out, layers, "held_out")
+        asked = self.layer, self.head, request, success, damaged
+        before = Measured.of(*asked)
+        with self.apply(model):
+            measured = before.numbers(Measured.of(*asked))
         own = {name: getattr(self, name) for name in ("norm", "relative_norm", "value", "gap", "violation")}
         return EditReport(leave_one_out=self.leave_one_out(), **measured, **own)
 
@@ -223,13 +222,10 @@ def make_edit(
         layer=index,
         head=head,
         change=request.change,
-        status=change.status,
         weights=own,
         targets=targets,
         shares=solved.shares(len(targets)),
-        value=change.value,
-        lower=change.lower,
-        violation=change.violation,
+        **{name: getattr(change, name) for name in ("status", "value", "lower", "violation")},
         norm=norm,
         relative_norm=norm / edited.size if edited.size else np.inf,
         heads=weights.heads,

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.rows import EditRows
 from attsvm.inspect.layers import AttentionLayer
-from attsvm.inspect.weights import Layer, rotated
+from attsvm.inspect.weights import Layer, Scores, rotated
 
 MOST_PAIRS = 50_000
 """Pairs of a query and a token whose second moments are the metric; more are sampled."""
@@ -37,9 +38,11 @@ class Metric(NamedTuple):
 
     def whitened(self, rows: EditRows) -> EditRows:
         """The rows of L_x'D L_u instead of those of D."""
-        return EditRows(
-            _solved(self.inputs, rows.inputs), _solved(self.partners, rows.partners), rows.wanted, rows.query
+        inputs, partners = (
+            solve_triangular(factor, vectors.reshape(-1, len(factor)).T, lower=True).T.reshape(vectors.shape)
+            for factor, vectors in ((self.inputs, rows.inputs), (self.partners, rows.partners))
         )
+        return EditRows(inputs, partners, rows.wanted, rows.query)
 
     def original(self, weights: Float[np.ndarray, "d d_h"]) -> Float[np.ndarray, "d d_h"]:
         """D from L_x'D L_u."""
@@ -66,7 +69,7 @@ class EditedHead:
             raise ProblemError(f"model: {name} has {what}, which edits do not support")
 
     @cached_property
-    def logits(self) -> Float[np.ndarray, "n Q T"]:
+    def logits(self) -> Scores:
         """The present logits, −inf where a query may not attend."""
         return np.where(self.layer.allowed, self.layer.logits(self.head), -np.inf)
 
@@ -77,20 +80,18 @@ class EditedHead:
 
     def rows(self, pairs: Pairs, wanted: Float[np.ndarray, " m"]) -> EditRows:
         """The rows that ask for these leads in the changed logits; ``wanted``: less the present ones."""
-        sequence, query, chosen, other = pairs
+        sequence, query, *tokens = pairs
         number = sequence * self.layer.allowed.shape[1] + query
-        if self.change == "queries":
-            # z'D (v_α − v_t) with v_t = R_q'R_t k_t
-            partners = self._turned_back(self._keys[sequence, chosen] - self._keys[sequence, other], sequence, query)
-            return EditRows(self._inputs[sequence, query][None], partners[None], wanted, number)
-        first, second = self._inputs[sequence, chosen], self._inputs[sequence, other]
-        if self.layer.rotation is None:
-            return EditRows((first - second)[None], self._turned_to(sequence, query, other)[None], wanted, number)
-        # x_α'D u_α − x_t'D u_t with u_t = R_t'R_q b: the positions are different, and so are the partners
-        partners = np.stack([self._turned_to(sequence, query, chosen), self._turned_to(sequence, query, other)])
-        return EditRows(np.stack([first, -second]), partners, wanted, number)
+        first, second = (self._inputs[sequence, query if self.change == "queries" else one] for one in tokens)
+        chosen, other = (self._partners(sequence, query, one) for one in tokens)
+        if self.change == "queries":  # z'D (v_α − v_t)
+            return EditRows(first[None], (chosen - other)[None], wanted, number)
+        if self.layer.rotation is None:  # (x_α − x_t)'D u
+            return EditRows((first - second)[None], other[None], wanted, number)
+        # x_α'D u_α − x_t'D u_t: the positions are different, and so are the partners
+        return EditRows(np.stack([first, -second]), np.stack([chosen, other]), wanted, number)
 
-    def metric(self, ridge: float, seed: int = 0) -> Metric:
+    def metric(self, ridge: float) -> Metric:
         """The second moments of x and u on the text of this layer, with a ridge relative to their mean diagonal.
 
         Keys are centred in each sequence, because a logit matters only relative to those of other tokens; the factor 2
@@ -98,18 +99,19 @@ class EditedHead:
         """
         pairs = np.argwhere(self.layer.allowed)
         if len(pairs) > MOST_PAIRS:
-            pairs = pairs[np.random.default_rng(seed).choice(len(pairs), MOST_PAIRS, replace=False)]
+            pairs = pairs[np.random.default_rng(0).choice(len(pairs), MOST_PAIRS, replace=False)]
         sequence, query, token = pairs.T
         there = np.asarray(self.layer.allowed.any(axis=1))
+
+        def centred(vectors: np.ndarray) -> np.ndarray:
+            count = np.maximum(there.sum(axis=1)[:, None, None], 1)
+            return np.asarray(np.sqrt(2) * (vectors - (vectors * there[..., None]).sum(axis=1, keepdims=True) / count))
+
         if self.change == "queries":
-            at = self.layer.positions >= 0
-            inputs = self._inputs[at]
-            centred = np.sqrt(2) * _centred(self._keys, there[..., None])
-            partners = self._turned_back(centred[sequence, token], sequence, query)
+            inputs, keys = self._inputs[self.layer.positions >= 0], centred(self._projected[0])
         else:
-            inputs = np.sqrt(2) * _centred(self._inputs, there[..., None])[there]
-            partners = self._turned_to(sequence, query, token)
-        return Metric(_moment(inputs, ridge), _moment(partners, ridge))
+            inputs, keys = centred(self._inputs)[there], None
+        return Metric(_moment(inputs, ridge), _moment(self._partners(sequence, query, token, keys), ridge))
 
     def changed(self, weights: Float[np.ndarray, "d d_h"]) -> "EditedHead":
         """The head with D added to its weights."""
@@ -142,24 +144,25 @@ class EditedHead:
     def _projected(self) -> tuple[np.ndarray, np.ndarray]:
         return self.layer.projected(self.head, self.layer.tokens, self.layer.queries)
 
-    @property
-    def _keys(self) -> Float[np.ndarray, "n T d_h"]:
-        """Keys after rotary positions, times the scale of the logits."""
-        return self.layer.scale * self._projected[0]
+    def _partners(
+        self, sequence: Indices, query: Indices, token: Indices, keys: np.ndarray | None = None
+    ) -> Float[np.ndarray, "m d_h"]:
+        """What meets the changed weights in a logit, times its scale; ``keys``: other keys.
 
-    def _turned_to(self, sequence: Indices, query: Indices, token: Indices) -> Float[np.ndarray, "m d_h"]:
-        """R_t'R_q b: queries as seen from the position of a token, times the scale."""
-        return self._transposed(self.layer.scale * self._projected[1][sequence, query], sequence, token)
-
-    def _turned_back(self, keys: np.ndarray, sequence: Indices, query: Indices) -> Float[np.ndarray, "m d_h"]:
-        """R_q'R_t k: keys as seen from the position of a query."""
-        return self._transposed(keys, sequence, self.layer.positions[sequence, query])
-
-    def _transposed(self, vectors: np.ndarray, sequence: Indices, position: Indices) -> np.ndarray:
+        For keys queries b as seen from the position of a token, u = R_t'R_q b; for queries keys k as seen from the
+        position of the query, v = R_q'R_t k.
+        """
+        own_keys, queries = self._projected
+        if self.change == "keys":
+            vectors, position = queries[sequence, query], token
+        else:
+            vectors = (own_keys if keys is None else keys)[sequence, token]
+            position = self.layer.positions[sequence, query]
+        vectors = np.asarray(self.layer.scale * vectors)
         if self.layer.rotation is None:
             return vectors
         cosine, sine = (part[sequence, position] for part in self.layer.rotation)
-        return rotated(vectors, cosine, -sine)
+        return np.asarray(rotated(vectors, cosine, -sine))
 
 
 class HeadWeights(NamedTuple):
@@ -173,11 +176,10 @@ class HeadWeights(NamedTuple):
 
     def add(self, change: Float[np.ndarray, "d d_h"]) -> None:
         """Add D to the weights, in place; its last row to the bias if the queries have one."""
-        own = self.weight.new_tensor(change / self.factor, dtype=self.weight.dtype)
-        d = self.weight.shape[1]
-        self.weight[self.rows] += own[:d].T
-        if len(own) > d and self.bias is not None:
-            self.bias[self.rows] += own[d]
+        own, d = torch.as_tensor(change / self.factor, device=self.weight.device), self.weight.shape[1]
+        for part, more in ((self.weight, own[:d].T), (self.bias, own[-1])):
+            if part is not None:  # the sum is rounded once
+                part[self.rows] = (part[self.rows].double() + more).to(part.dtype)
 
 
 def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str) -> HeadWeights:
@@ -207,11 +209,6 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
     return HeadWeights(weight, bias if change == "queries" else None, rows, side.factor, heads)
 
 
-def _centred(vectors: np.ndarray, there: np.ndarray) -> np.ndarray:
-    mean = (vectors * there).sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-    return np.asarray(vectors - mean)
-
-
 def _moment(vectors: Float[np.ndarray, "m d"], ridge: float) -> Float[np.ndarray, "d d"]:
     """The Cholesky factor of the second moment with its ridge."""
     moment = vectors.T @ vectors / len(vectors)
@@ -219,8 +216,3 @@ def _moment(vectors: Float[np.ndarray, "m d"], ridge: float) -> Float[np.ndarray
     if not mean > 0:
         raise ProblemError("keep: expected text with at least two different tokens in a sequence")
     return np.asarray(np.linalg.cholesky(moment + ridge * mean * np.eye(len(moment))))
-
-
-def _solved(factor: np.ndarray, vectors: Float[np.ndarray, "k m d"]) -> Float[np.ndarray, "k m d"]:
-    flat = vectors.reshape(-1, vectors.shape[-1])
-    return np.asarray(solve_triangular(factor, flat.T, lower=True).T.reshape(vectors.shape))

@@ -1,7 +1,6 @@
 """What an edit does in the running model: success on held-out text, damage on unrelated text."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -11,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.targets import Request
-from attsvm.inspect.model_calls import evaluating
-from attsvm.inspect.source import Source
+from attsvm.inspect.model_calls import call_model, evaluating
 
 
 @dataclass(frozen=True)
@@ -58,47 +57,39 @@ class EditReport:
         return "\n".join(f"{name:20}{value:9.4g}" for name, value in numbers.items() if value is not None)
 
 
-def measure_edit(
-    applied: Callable[[], AbstractContextManager[Any]],
-    layer: int,
-    head: int,
-    request: Request,
-    held_out: Source | None,
-    unrelated: Source,
-) -> dict[str, Any]:
-    """The numbers of a report that are measured; ``applied``: the context in which the model is edited."""
-    before = _Measured.of(layer, head, request, held_out, unrelated)
-    with applied():
-        after = _Measured.of(layer, head, request, held_out, unrelated)
-    return {
-        "success_before": before.success,
-        "success": after.success,
-        "attention_before": before.attention,
-        "attention": after.attention,
-        "total_variation": float(np.abs(before.rows - after.rows).sum(axis=-1).mean() / 2),
-        "selections_changed": float((before.rows.argmax(axis=-1) != after.rows.argmax(axis=-1)).mean()),
-        "output_change": float(np.linalg.norm(after.output - before.output) / np.linalg.norm(before.output)),
-    }
+class Measured(NamedTuple):
+    """What the model does as it is, with the edit or without it."""
 
-
-class _Measured(NamedTuple):
     rows: Float[np.ndarray, "queries T"]  # attention on the unrelated text
     output: np.ndarray  # of the model on it, without padding
     success: float | None
     attention: float | None
 
     @classmethod
-    def of(cls, layer: int, head: int, request: Request, held_out: Source | None, unrelated: Source) -> "_Measured":
+    def of(cls, layer: int, head: int, request: Request, held_out: Source | None, unrelated: Source) -> "Measured":
+        """Run the model on both texts."""
         captured = unrelated.captured(layer, head)
         rows = captured.probabilities(head)[captured.positions >= 0]
         with torch.no_grad(), evaluating(unrelated.model, "sdpa"):
-            output = _first(unrelated.run())
+            output = _first(call_model(unrelated.model, unrelated.batch))
         mask = unrelated.batch.get("attention_mask") if isinstance(unrelated.batch, Mapping) else None
         real = output[mask.bool()] if isinstance(mask, Tensor) and mask.shape == output.shape[:2] else output
-        numbers = real.double().cpu().numpy()
-        if held_out is None:
-            return cls(rows, numbers, None, None)
-        return cls(rows, numbers, *request.measure(held_out.tokens, held_out.captured(layer, head), head))
+        done: tuple[float | None, float | None] = None, None
+        if held_out is not None:
+            done = request.measure(held_out.tokens, held_out.captured(layer, head), head)
+        return cls(rows, real.double().cpu().numpy(), *done)
+
+    def numbers(self, after: "Measured") -> dict[str, Any]:
+        """The numbers of a report that are measured."""
+        return {
+            "success_before": self.success,
+            "success": after.success,
+            "attention_before": self.attention,
+            "attention": after.attention,
+            "total_variation": float(np.abs(self.rows - after.rows).sum(axis=-1).mean() / 2),
+            "selections_changed": float((self.rows.argmax(axis=-1) != after.rows.argmax(axis=-1)).mean()),
+            "output_change": float(np.linalg.norm(after.output - self.output) / np.linalg.norm(self.output)),
+        }
 
 
 def _first(output: Any) -> Tensor:

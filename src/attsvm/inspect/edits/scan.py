@@ -1,16 +1,15 @@
 """The heads of a model by the smallest edit that makes them attend to given targets."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.capture import Source
 from attsvm.inspect.edits.edit import make_edit
 from attsvm.inspect.edits.targets import Request
-from attsvm.inspect.source import Source
 from attsvm.inspect.weights import check_head
 
 SHOWN = 10
@@ -72,8 +71,8 @@ def scan_heads(
     unknown = [layer for layer in indices if not 0 <= layer < len(source.layers)]
     if unknown:
         raise ProblemError(f"heads: expected layers below {len(source.layers)}, got {unknown[0]}")
-    kept = iter([None] * len(indices)) if keep is None else keep.layers_at(indices)
-    columns: dict[str, list[Any]] = {entry.name: [] for entry in fields(Scan)}
+    kept = [None] * len(indices) if keep is None else keep.layers_at(indices)
+    rows = []
     for index, captured, unrelated in zip(indices, source.layers_at(indices), kept, strict=True):
         chosen = range(captured.num_heads) if heads is None else sorted(h for layer, h in heads if layer == index)
         for head in chosen:
@@ -81,8 +80,6 @@ def scan_heads(
             edit = make_edit(source, captured, index, head, request, keep, unrelated)
             right = edit.leave_one_out() if leave_one_out else None
             before = np.nan if request.forget is not None else edit.solved.before(len(edit.targets))
-            numbers = (index, head, edit.status, edit.value, edit.gap, before, np.nan if right is None else right)
-            for column, number in zip(columns.values(), numbers, strict=True):
-                column.append(number)
-    order = np.argsort(columns["value"], kind="stable")
-    return Scan(**{name: np.array(column)[order] for name, column in columns.items()})
+            rows.append((index, head, edit.status, edit.value, edit.gap, before, np.nan if right is None else right))
+    rows.sort(key=lambda row: row[3])
+    return Scan(*(np.array(column) for column in zip(*rows, strict=True)))

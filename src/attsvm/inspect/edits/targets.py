@@ -1,12 +1,12 @@
 """What an edit asks for: tokens that queries should attend to, or tokens that no query should attend to."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm._utils.checks import check_number
+from attsvm._utils.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.inspect.weights import Layer
 
@@ -27,37 +27,29 @@ class Request(NamedTuple):
 
     targets: Targets | None
     forget: Forgotten | None
-    probability: float
-    change: str
-    preserve: float | None
-    ridge: float
+    change: str = "keys"
+    preserve: float | None = None
+    ridge: float = 1.0
+    probability: float = 0.9
 
     @classmethod
     def checked(
-        cls,
-        targets: Targets | None,
-        forget: Forgotten | None,
-        probability: float | None,
-        change: str,
-        keep: Any,
-        preserve: float | None,
-        ridge: float,
-    ) -> "Request":
+        cls, targets: Targets | None, forget: Forgotten | None, probability: float | None, **other: Any
+    ) -> Self:
         """Check the arguments that do not depend on the head."""
-        if change not in ("keys", "queries"):
-            raise ProblemError(f"change: expected 'keys' or 'queries', got {change!r}")
         if (targets is None) == (forget is None):
             got = "neither" if targets is None else "both"
             raise ProblemError(f"targets: expected either targets or forget, got {got}")
-        if preserve is not None:
-            check_number("preserve", preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
-            if keep is None:
-                raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
-        check_number("ridge", ridge, "a number > 0", lambda x: x > 0)
         if probability is None:
             probability = 0.9 if forget is None else 0.01
         check_number("probability", probability, "a number between 0 and 1", lambda x: 0 < x < 1)
-        return cls(kept_targets(targets), forget, probability, change, preserve, ridge)
+        request = cls(kept_targets(targets), forget, probability=probability, **other)
+        if request.change not in ("keys", "queries"):
+            raise ProblemError(f"change: expected 'keys' or 'queries', got {request.change!r}")
+        check_number("ridge", request.ridge, "a number > 0", lambda x: x > 0)
+        if request.preserve is not None:
+            check_number("preserve", request.preserve, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        return request
 
     def measure(self, ids: Ids, layer: Layer, head: int) -> tuple[float, float]:
         """The share of queries that do what is asked, and their mean attention to the tokens."""
@@ -108,15 +100,15 @@ def find_columns(targets: Int[np.ndarray, "m 3"], layer: Layer) -> Int[np.ndarra
     """
     n, _, T = layer.allowed.shape
     columns = []
-    for sequence, query, token in targets:
+    for sequence, query, token in targets.tolist():
         if not (0 <= sequence < n and 0 <= token < T):
             raise ProblemError(f"targets: ({sequence}, {query}, {token}) is outside of {n} sequences of {T} tokens")
-        at = np.flatnonzero(layer.positions[sequence] == query)
-        if len(at) == 0 or query < 0:
+        places = layer.positions[sequence].tolist()
+        if query < 0 or query not in places:
             raise ProblemError(f"targets: sequence {sequence} has no query at position {query}")
-        if not layer.allowed[sequence, at[0], token]:
+        columns.append(places.index(query))
+        if not layer.allowed[sequence, columns[-1], token]:
             raise ProblemError(f"targets: query {query} of sequence {sequence} may not attend to token {token}")
-        columns.append(at[0])
     return np.array(columns)
 
 
@@ -126,14 +118,15 @@ def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray
     Raises ProblemError if there are none, or these are all.
     """
     known = _known("forget", ids)
-    if not callable(forget) and not isinstance(forget, Collection):
-        raise ProblemError(f"forget: expected a function, or a collection of tokens, got {type(forget).__name__}")
     if callable(forget):
         found = np.zeros(known.shape, bool)
         for row, tokens in zip(found, known, strict=True):
-            row[list(forget(tokens))] = True
-    else:
+            for at in forget(tokens):
+                row[check_integer("forget: position", at, 0, len(row) - 1)] = True
+    elif isinstance(forget, Collection):
         found = np.isin(known, list(forget))
+    else:
+        raise ProblemError(f"forget: expected a function, or a collection of tokens, got {type(forget).__name__}")
     found &= layer.allowed.any(axis=1)
     if not found.any() or not (layer.allowed & ~found[:, None]).any():
         raise ProblemError("forget: expected some of the tokens of the batch, got none or all of them")

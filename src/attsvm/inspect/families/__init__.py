@@ -6,11 +6,9 @@ file, in this package or outside it, for modules that compute their attention th
 described.
 """
 
-from attsvm.inspect.families.base import Family
+from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.cache import Cache
 from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.layout import Layout
-from attsvm.inspect.families.registry import FAMILIES, find_family
 from attsvm.inspect.families.stream import Adds, AddsHeads, Norms, Step, find_module, normed
 from attsvm.inspect.families.transformers import Transformers
 
@@ -29,7 +27,3 @@ __all__ = [
     "find_module",
     "normed",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

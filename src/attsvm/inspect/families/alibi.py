@@ -8,11 +8,10 @@ Extrapolation*.
 
 from typing import Any
 
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.masks import joined_masks
-from attsvm.inspect.families.projection_search import rotated
-from attsvm.inspect.families.registry import FAMILIES
+from attsvm.inspect.families.base import FAMILIES
+from attsvm.inspect.families.call import AttentionCall, joined_masks
 from attsvm.inspect.families.transformers import Transformers
+from attsvm.inspect.weights import rotated
 
 
 class Bloom(Transformers):
@@ -44,7 +43,7 @@ class Falcon(Transformers):
         )
         alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
         if alibi is None:
-            cosine, sine = arguments["position_embeddings"]
+            cosine, sine = (part[:, None] for part in arguments["position_embeddings"])
             query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
         else:
             mask = joined_masks(mask, module.inv_norm_factor * alibi.reshape(len(query), module.num_heads, 1, -1))

@@ -1,15 +1,17 @@
-"""The base class of families of transformers: how attention modules are recognised and read."""
+"""Families of transformers: how their attention modules are recognised and read, and the families that are known."""
 
+import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.matrices import Linear
-from attsvm.inspect.families.projection_search import Rotation
+from attsvm.inspect.families.projection_search import Linear, Rotation
 from attsvm.inspect.families.stream import Step
 
 
@@ -45,20 +47,8 @@ class Family(ABC):
     def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
         """The queries, keys and mask of one call of a module.
 
-        Parameters
-        ----------
-        module : Module
-        arguments : dict
-            Of the call, by name.
-        output
-            What the module returned.
-        seen : AttentionCall or None
-            What the module passed to an attention function; None if it called none.
-
-        Raises
-        ------
-        ProblemError
-            By default if it called none.
+        ``arguments`` are those of the call, by name, and ``output`` is what the module returned. ``seen`` is what it
+        passed to an attention function; None if it called none, which is an error by default.
         """
         if seen is None:
             raise ProblemError(
@@ -102,12 +92,7 @@ class Family(ABC):
         """What adds to the residual stream of a model, in order; :meth:`attsvm.inspect.Inspection.explain` needs it.
 
         Each attention layer is a step ``AddsHeads``; embeddings and MLPs are steps ``Adds``; norms of the
-        stream itself are steps ``Norms``.
-
-        Raises
-        ------
-        ProblemError
-            By default: the stream of this family is not described.
+        stream itself are steps ``Norms``. By default a ProblemError says that the stream is not described.
         """
         raise ProblemError(
             f"family: the residual stream of {type(model).__name__}, which explain needs, is not described by a method"
@@ -116,3 +101,67 @@ class Family(ABC):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Layout(Family):
+    """Names of the attention modules of a model.
+
+    For modules that call ``torch.nn.functional.scaled_dot_product_attention`` on (batch, heads, T, d_h). Queries, keys,
+    mask and scale are read from that call.
+
+    Parameters
+    ----------
+    modules : str
+        ``*`` matches any text without a dot: ``"blocks.*.attn"`` matches ``blocks.0.attn``, and ``"layers.*"`` does not
+        match ``layers.0.qkv``.
+
+    See Also
+    --------
+    attsvm.inspect.Family, attsvm.inspect.inspect
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from attsvm.inspect import Layout
+    >>> layout = Layout("blocks.*.attn")
+    >>> layout.matches("blocks.0.attn", nn.Identity()), layout.matches("blocks.0.attn.qkv", nn.Identity())
+    (True, False)
+    """
+
+    modules: str
+    name = "Layout"
+
+    def matches(self, name: str, module: nn.Module) -> bool:
+        """Whether the name of the module matches ``modules``."""
+        return re.fullmatch(re.escape(self.modules).replace(r"\*", r"[^.]*"), name) is not None
+
+
+def _family(found: object) -> Family:
+    if isinstance(found, Family):
+        return found
+    if isinstance(found, type) and issubclass(found, Family):
+        try:
+            return found()
+        except TypeError as error:  # it needs arguments, or an abstract method is not implemented
+            raise ProblemError(f"{found.__name__} cannot be created ({error})") from None
+    raise ProblemError(f"expected a Family or a subclass of it, got {type(found).__name__}")
+
+
+FAMILIES: Registry[Family] = Registry(
+    "family", group="attsvm.families", package="attsvm.inspect.families", check=_family
+)
+
+
+def find_family(family: str | Family | type[Family]) -> Family:
+    """The family of a name in any case, of an import path, or of a class, which is created; a family as it is.
+
+    Raises ProblemError if it names no family.
+    """
+    if not isinstance(family, str):
+        try:
+            return _family(family)
+        except ProblemError as error:
+            raise ProblemError(f"family: {error}") from None
+    names = {name.lower(): name for name in FAMILIES.names()}
+    return FAMILIES.find(names.get(family.lower(), family))

@@ -10,12 +10,10 @@ from torch import Tensor, nn
 
 from attsvm._utils.checks import check_positive
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import Family
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.masks import joined_masks
-from attsvm.inspect.families.registry import FAMILIES
+from attsvm.inspect.families.base import FAMILIES, Family
+from attsvm.inspect.families.call import AttentionCall, joined_masks
 
-HOOKS = r"blocks\.(\d+)\.attn\.hook_{}"
+HOOKS = re.compile(r"blocks\.(\d+)\.attn\.hook_(rot_)?([qk])")
 """Names of TransformerLens."""
 
 
@@ -38,7 +36,7 @@ class Cache(nn.Module):
     Parameters
     ----------
     entries : mapping
-        Of TransformerLens: arrays (n, T, heads, d_h) by the names ``blocks.0.attn.hook_q`` and ``hook_k``, or
+        A cache of TransformerLens: arrays (n, T, heads, d_h) by the names ``blocks.0.attn.hook_q`` and ``hook_k``, or
         ``hook_rot_q`` and ``hook_rot_k`` of models with rotary positions; other entries are ignored. Or by the number
         of the layer, pairs of queries (n, H, T, d_h) and keys (n, G, T, d_h), where G divides H.
     causal : bool
@@ -71,10 +69,6 @@ class Cache(nn.Module):
     See Also
     --------
     attsvm.inspect.inspect
-
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
 
     Examples
     --------
@@ -126,62 +120,46 @@ class CacheFamily(Family):
     name = "cache of queries and keys"
 
     def matches(self, name: str, module: nn.Module) -> bool:
-        """Whether the module holds the queries and keys of a layer."""
         return isinstance(module, CachedLayer)
 
     def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
-        """What the layer returned."""
         call: AttentionCall = output
         return call
 
-    def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:
-        """None: it is not known what queries and keys were made from."""
-        return []
 
-
-def _pairs(entries: Mapping[Any, Any]) -> dict[int, tuple[Tensor, Tensor]]:
+def _pairs(entries: Any) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys (n, heads, T, d_h) of each layer, in order."""
-    if not isinstance(entries, Mapping):
+    if not hasattr(entries, "keys"):  # that of TransformerLens is no Mapping
         raise ProblemError(f"entries: expected pairs by the number of the layer, got {type(entries).__name__}")
-    numbered = {int(number): pair for number, pair in entries.items() if isinstance(number, int | np.integer)}
-    found = _of_hooks(entries) or numbered
+    entries = dict(entries)
+    found = {int(number): pair for number, pair in entries.items() if isinstance(number, int | np.integer)}
+    sides: dict[str, dict[int, Tensor]] = {"q": {}, "k": {}}
+    # rotated ones last, so that they replace those before the rotation
+    for match in sorted(filter(None, (HOOKS.fullmatch(str(name)) for name in entries)), key=lambda one: bool(one[2])):
+        part = _tensor(match[0], entries[match[0]])
+        sides[match[3]][int(match[1])] = part.transpose(1, 2) if part.ndim == 4 else part
+    queries, keys = sides.values()
+    if queries.keys() != keys.keys():
+        raise ProblemError(f"entries: expected queries and keys of the same layers, got {[*queries]} and {[*keys]}")
+    found |= {number: (queries[number], keys[number]) for number in queries}
     if not found:
         raise ProblemError(
             "entries: expected blocks.0.attn.hook_q and hook_k, or pairs of queries and keys by the number of the"
             f" layer, got {', '.join(map(str, list(entries)[:3])) or 'nothing'}"
         )
-    pairs = {}
-    for number, given in sorted(found.items()):
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise ProblemError(f"entries[{number}]: expected a pair of queries and keys, got {type(given).__name__}")
-        query, key = (_tensor(f"entries[{number}]", one) for one in given)
-        fits = query.ndim == key.ndim == 4 and query[:, 0].shape == key[:, 0].shape
-        if not fits or query.shape[1] % key.shape[1]:
-            raise ProblemError(
-                f"entries[{number}]: expected queries (n, H, T, d_h) and keys (n, G, T, d_h), where G divides H, got"
-                f" {tuple(query.shape)} and {tuple(key.shape)}"
-            )
-        pairs[number] = query, key
-    return pairs
+    return {number: _pair(f"entries[{number}]", found[number]) for number in sorted(found)}
 
 
-def _of_hooks(entries: Mapping[Any, Any]) -> dict[int, tuple[Any, Any]]:
-    """Queries and keys by layer from the names of TransformerLens; rotated ones, if there are any."""
-    sides: list[dict[int, Any]] = []
-    for kinds in (("q", "rot_q"), ("k", "rot_k")):
-        matches = [(re.fullmatch(HOOKS.format(kind), str(name)), name) for kind in kinds for name in entries]
-        sides.append({int(match[1]): entries[name] for match, name in matches if match})
-    queries, keys = sides
-    if queries.keys() != keys.keys():
-        raise ProblemError(f"entries: expected queries and keys of the same layers, got {[*queries]} and {[*keys]}")
-    return {
-        number: tuple(_heads_first(_tensor("entries", side[number])) for side in (queries, keys))  # type: ignore[misc]
-        for number in queries
-    }
-
-
-def _heads_first(part: Tensor) -> Tensor:
-    return part.transpose(1, 2) if part.ndim == 4 else part
+def _pair(name: str, given: Any) -> tuple[Tensor, Tensor]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ProblemError(f"{name}: expected a pair of queries and keys, got {type(given).__name__}")
+    query, key = (_tensor(name, one) for one in given)
+    if query.ndim != 4 or key.ndim != 4 or query[:, 0].shape != key[:, 0].shape or query.shape[1] % key.shape[1]:
+        raise ProblemError(
+            f"{name}: expected queries (n, H, T, d_h) and keys (n, G, T, d_h), where G divides H, got"
+            f" {tuple(query.shape)} and {tuple(key.shape)}"
+        )
+    return query, key
 
 
 def _mask(n: int, T: int, causal: bool, lengths: Any, mask: Any) -> Tensor | None:

@@ -1,11 +1,20 @@
-"""One call of an attention function: queries, keys, mask, and what else its logits depend on."""
+"""Calls of attention functions: what one is computed from, and those that a running model makes."""
 
-from typing import NamedTuple
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from attsvm.inspect.families.masks import allowed_entries
+from attsvm._utils.extensions import import_object
+from attsvm.errors import ProblemError
+
+LOWEST = -1e4
+"""An additive mask excludes a token where it is at most this; other values than 0 add to the logits."""
 
 
 class AttentionCall(NamedTuple):
@@ -74,3 +83,178 @@ class AttentionCall(NamedTuple):
             return self.own
         logits = self.logits()
         return logits.softmax(-1) * self.token_share(logits)
+
+
+def allowed_entries(mask: Tensor) -> Tensor:
+    """Where a mask, additive or of booleans, lets a query attend."""
+    return mask if mask.dtype == torch.bool else mask > LOWEST
+
+
+def joined_masks(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """One mask that excludes what either of two masks excludes, and adds the biases of both elsewhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    if one.dtype == other.dtype == torch.bool:
+        return one & other
+    if one.dtype == torch.bool:
+        return other.masked_fill(~one, -torch.inf)
+    return one.masked_fill(~other, -torch.inf) if other.dtype == torch.bool else one + other
+
+
+def allowed_tokens(mask: Tensor | None, b: int, Q: int, T: int) -> Tensor:
+    """The tokens (b, Q, T) that each query may attend to.
+
+    ``mask``: shape (Q, T), or (b, heads, Q, T) with axes of length 1 where it does not vary.
+
+    Raises ProblemError if it differs between heads.
+    """
+    if mask is None:
+        return torch.ones(b, Q, T, dtype=torch.bool)
+    allowed = allowed_entries(mask)
+    if allowed.ndim == 4:
+        if bool((allowed != allowed[:, :1]).any()):
+            raise ProblemError("model: expected one attention mask for all heads, got masks that differ between heads")
+        allowed = allowed[:, 0]
+    return allowed.expand(b, Q, T)
+
+
+def biases_of(mask: Tensor | None, b: int, heads: int, Q: int, T: int) -> Tensor | None:
+    """What a mask adds to the logits (b, heads, Q, T), as T5 and ALiBi do; None for nothing."""
+    if mask is None or mask.dtype == torch.bool:
+        return None
+    biases = mask.masked_fill(~allowed_entries(mask), 0.0)
+    return biases.expand(b, heads, Q, T) if bool(biases.any()) else None
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """A tensor as a float64 NumPy array."""
+    array: np.ndarray = tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
+    return array
+
+
+SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Of ``scaled_dot_product_attention``, in order."""
+
+UNREAD = ("cu_seq_lens_q", "indices", "block_indices")
+"""Options of attention functions that exclude tokens without a mask."""
+
+
+class AttentionCalls(TorchFunctionMode):
+    """Keeps every call of ``scaled_dot_product_attention``; ``calls`` may be emptied at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[AttentionCall] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
+            query, key, mask = given["query"], given["key"], given.get("attn_mask")
+            if given.get("is_causal", False):
+                mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+            self.calls.append(AttentionCall(query, key, mask, given.get("scale") or query.shape[-1] ** -0.5))
+        return func(*args, **kwargs)
+
+    def take(self, name: str) -> AttentionCall | None:
+        """The call since the last one that was taken, of the module of this name; None if there is none.
+
+        Raises ProblemError if there are several.
+        """
+        found = self.calls[:]
+        self.calls.clear()
+        if len(found) > 1:
+            raise ProblemError(f"model: expected one call of an attention function in {name}, got {len(found)}")
+        return found[0] if found else None
+
+    @contextlib.contextmanager
+    def with_interface(self) -> Iterator[None]:
+        """Keep the calls of the attention functions of ``transformers``, too.
+
+        An attention module of that package asks for the function of its implementation, whose default is the eager
+        function of its model. Every function computes as it does otherwise; one that calls
+        ``scaled_dot_product_attention`` counts once.
+        """
+        if "transformers.modeling_utils" not in sys.modules:  # there is no such model
+            yield
+            return
+        interfaces: Any = import_object("transformers:AttentionInterface")
+        ask = interfaces.get_interface
+
+        def get_interface(interface: Any, implementation: Any, default: Any) -> Callable[..., Any]:
+            function = ask(interface, implementation, default)
+
+            def call(
+                module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
+            ) -> Any:
+                before = len(self.calls)
+                output = function(module, query, key, value, attention_mask, **options)
+                read = read_call(module, query, key, attention_mask, options, eager=function is default)
+                self.calls[before:] = [read._replace(own=output[1])]
+                return output
+
+            return call
+
+        interfaces.get_interface = get_interface
+        try:
+            yield
+        finally:
+            interfaces.get_interface = ask
+
+
+def read_call(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Any, options: dict[str, Any], *, eager: bool
+) -> AttentionCall:
+    """The call of an attention function of ``transformers``.
+
+    ``mask``: of padding, shape (b, T), where 0 is padding; or of all pairs, shape (b, 1 or H, Q, T), which leaves
+    nothing to the options. ``eager``: whether the mask is all that excludes tokens.
+
+    Raises ProblemError if the mask or an option cannot be read.
+    """
+    scaling = options.get("scaling")
+    for name in UNREAD:
+        if options.get(name) is not None:
+            raise ProblemError(
+                f"model: {type(module).__name__} calls its attention with {name}, which is not supported"
+            )
+    if mask is not None and not (isinstance(mask, Tensor) and mask.ndim in (2, 4)):
+        raise ProblemError(
+            f"model: {type(module).__name__}: expected a mask of shape (b, T) or (b, heads, Q, T), got "
+            f"{tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__}"
+        )
+    if not eager and (mask is None or mask.ndim == 2):
+        mask = _mask_of_options(module, query, key, mask, options)
+    return AttentionCall(
+        query,
+        key,
+        joined_masks(mask, options.get("position_bias")),
+        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        softcap=options.get("softcap"),
+        sink=options.get("s_aux"),
+    )
+
+
+def _mask_of_options(
+    module: nn.Module, query: Tensor, key: Tensor, padding: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """The mask of all pairs of a function that receives at most that of the padding, such as FlashAttention."""
+    b, Q, T = len(query), query.shape[-2], key.shape[-2]
+    causal, window = options.get("is_causal"), options.get("sliding_window")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    # the last query is at the last token
+    ahead = torch.arange(T, device=query.device) - torch.arange(T - Q, T, device=query.device)[:, None]
+    allowed = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
+    if window is not None:
+        allowed = allowed & (ahead.abs() < window)
+    allowed = allowed.expand(b, 1, Q, T)
+    if padding is not None:
+        allowed = allowed & padding[:, None, None, -T:].bool()
+    places = options.get("position_ids")
+    if b == 1 and places is not None and Q == T == places.shape[-1]:
+        # positions begin anew with each of several packed sequences
+        sequence = (places.diff(dim=-1, prepend=places[..., :1]) < 0).cumsum(-1).reshape(T)
+        allowed = allowed & (sequence == sequence[:, None])
+    return allowed

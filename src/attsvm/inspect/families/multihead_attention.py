@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import Family
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.masks import joined_masks
-from attsvm.inspect.families.matrices import Linear
-from attsvm.inspect.families.registry import FAMILIES
+from attsvm.inspect.families.base import FAMILIES, Family
+from attsvm.inspect.families.call import AttentionCall, joined_masks
+from attsvm.inspect.families.projection_search import Linear
 
 
 class MultiheadAttention(Family):

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attsvm.inspect.families.call import AttentionCall
-from attsvm.inspect.families.matrices import Linear, projections_of
-from attsvm.inspect.weights import Projections
+from attsvm.inspect.families.call import AttentionCall, as_array
+from attsvm.inspect.weights import Projections, rotated
+
+Linear = tuple[Tensor, Tensor | None]
+"""Weight (rows, d) and bias (rows,) of a linear layer."""
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines (b, T, d_r) of rotary positions, for the first d_r coordinates of each head."""
@@ -22,33 +26,37 @@ class Side(NamedTuple):
     linear: str  # name of the layer
     rows: Tensor  # its rows, head by head
     heads: int
-    norm: nn.Module | None  # of each head, or of all together
+    norm: nn.Module | None  # of each head, of all together, or of the latent vectors
     rotated: bool
     factor: float  # by which the result is multiplied
+    latent: str | None = None  # the layer that makes latent vectors, if ``linear`` reads them behind the norm
 
     def made(self, linears: dict[str, Linear], tokens: Tensor, rotation: Rotation | None) -> Tensor:
         """Queries or keys (b, heads, T, d_h) from tokens (b, T, d)."""
-        weight, bias = linears[self.linear]
-        rows = self.rows.to(weight.device)
-        flat: Tensor = functional.linear(tokens.to(weight.dtype), weight[rows], None if bias is None else bias[rows])
+        flat = _applied(linears[self.linear], self.rows, tokens)
         if self.norm is not None and _size(self.norm) == flat.shape[-1]:
             flat = self.norm(flat)
         vectors: Tensor = flat.reshape(*flat.shape[:-1], self.heads, -1).transpose(1, 2)
         if self.norm is not None and _size(self.norm) != flat.shape[-1]:
             vectors = self.norm(vectors)
         if self.rotated and rotation is not None:
-            vectors = rotated(vectors, *rotation)
+            vectors = rotated(vectors, *(part[:, None] for part in rotation))
         return self.factor * vectors
 
-    def weights(self, linears: dict[str, Linear]) -> Linear:
-        """Weight and bias of its rows, with the factor and the gains of the norm."""
-        weight, bias = linears[self.linear]
-        weight, bias = weight[self.rows].double(), torch.zeros(()) if bias is None else bias[self.rows].double()
-        gain: Tensor | float = self.factor
+    def weights(self, linears: dict[str, Linear]) -> tuple[Tensor, Tensor]:
+        """Weight and bias of its rows, with the factor and the gains of the norm, from tokens on."""
+        weight, bias = _double(linears[self.linear], self.rows)
+        gain = torch.ones((), dtype=torch.float64, device=weight.device)
         if self.norm is not None:
             ones = torch.ones(_size(self.norm), dtype=next(self.norm.parameters()).dtype, device=weight.device)
-            gain = self.factor * self.norm(ones).double().repeat(len(weight) // len(ones))
-        return (weight.T * gain).T, (bias * gain).expand(len(weight))
+            gain = self.norm(ones).double()
+        if self.latent is not None:
+            first, first_bias = _double(linears[self.latent], torch.arange(len(gain)))
+            bias = bias + weight @ (gain * first_bias)
+            weight, gain = weight @ (gain[:, None] * first), gain.new_ones(())
+        elif gain.ndim:
+            gain = gain.repeat(len(weight) // len(gain))
+        return self.factor * (weight.T * gain).T, self.factor * bias * gain
 
 
 @dataclass(frozen=True)
@@ -58,16 +66,27 @@ class Recipe:
     query: Side
     key: Side
     scale: float  # of the logits
+    whole: bool = True  # whether all of their coordinates are, or those without rotary positions only
 
     @property
     def normed(self) -> bool:
         """Whether queries or keys have norms, whose scale depends on the token."""
         return not (self.query.norm is None and self.key.norm is None)
 
+    @property
+    def linear(self) -> bool:
+        """Whether logits are bilinear in the tokens, up to rotations of both sides."""
+        return self.whole and not self.normed and self.query.rotated == self.key.rotated
+
     def projections(self, linears: dict[str, Linear]) -> Projections:
         """The present weights."""
-        sides = self.query.weights(linears), self.key.weights(linears)
-        return projections_of(*sides, heads=self.query.heads, key_heads=self.key.heads, scale=self.scale)
+        parts: list[np.ndarray] = []
+        for side in (self.query, self.key):
+            weight, bias = (as_array(part) for part in side.weights(linears))
+            of_heads = weight.reshape(side.heads, -1, weight.shape[1]).mT, bias.reshape(side.heads, -1)
+            parts += (np.repeat(part, self.query.heads // side.heads, axis=0) for part in of_heads)
+        query, query_bias, key, key_bias = parts
+        return Projections(query, query_bias, key, key_bias, self.scale)
 
 
 class Sources(NamedTuple):
@@ -105,7 +124,14 @@ def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
         if key_side is not None:
             recipe = Recipe(query_side[0], key_side[0], call.scale)
             return Found(recipe, query_side[1], key_side[1], rotation)
-    return None
+    rest = 0 if sources.rotation is None else size - _of_coordinates(sources.rotation[0]).shape[-1]
+    if rest <= 0:
+        return None
+    # DeepSeek-V3 rotates the last coordinates, and makes the others from latent vectors behind a norm
+    query_side, key_side = (_find_latent(part[..., :rest], sources) for part in (call.query, key))
+    if query_side is None or key_side is None:
+        return None
+    return Found(Recipe(query_side[0], key_side[0], call.scale, whole=False), query_side[1], key_side[1], None)
 
 
 def _turns(given: tuple[Tensor, Tensor] | None, size: int) -> Iterator[tuple[Rotation | None, Tensor]]:
@@ -142,24 +168,59 @@ def _find(
     """The first way to make queries or keys (b, heads, T, d_h), and the tokens it starts from."""
     heads, size = target.shape[1], target.shape[-1]
     norms = [None, *(norm for norm in sources.norms if _size(norm) in (size, heads * size))]
-    rotation, target_of_first = _first(rotation), target[:1, ..., order.to(target.device)].detach()
-    for tokens in sources.tokens:
-        for name, (weight, _) in sources.linears.items():
-            fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
-            if not fits or tokens.device != weight.device:  # weights may be offloaded
-                continue
-            for rows in layouts(len(weight)):
-                for norm in norms:
-                    for turned in (False, True)[: 1 + (rotation is not None)]:
-                        in_order = rows.view(heads, size)[:, order].reshape(-1)
-                        side = Side(name, in_order, heads, norm, turned, 1.0)
-                        made = side.made(sources.linears, tokens[:1].detach(), rotation)
-                        square = made.double().square().sum()
-                        factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0
-                        factor = 1.0 if abs(factor - 1) < 1e-3 else factor
-                        if _equal(factor * made, target_of_first):
-                            return side._replace(factor=factor), tokens
+    rotation = None if rotation is None else (rotation[0][:1], rotation[1][:1])
+    target_of_first = target[:1, ..., order.to(target.device)].detach()
+    for tokens, (name, (weight, _)) in product(sources.tokens, sources.linears.items()):
+        fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
+        if not fits or tokens.device != weight.device:  # weights may be offloaded
+            continue
+        turns = (False,) if rotation is None else (False, True)
+        for rows, norm, turned in product(layouts(len(weight)), norms, turns):
+            in_order = rows.view(heads, size)[:, order].reshape(-1)
+            side = Side(name, in_order, heads, norm, turned, 1.0)
+            made = side.made(sources.linears, tokens[:1].detach(), rotation)
+            square = made.double().square().sum()
+            factor = float((made.double() * target_of_first.double()).sum() / square) if square else 0.0
+            factor = 1.0 if abs(factor - 1) < 1e-3 else factor
+            if _equal(factor * made, target_of_first):
+                return side._replace(factor=factor), tokens
     return None
+
+
+def _find_latent(target: Tensor, sources: Sources) -> tuple[Side, Tensor] | None:
+    """The first way to make the first coordinates of queries or keys, from tokens or from latent vectors."""
+    heads, size = target.shape[1], target.shape[-1]
+
+    def layouts(rows: int) -> Iterator[Tensor]:
+        if rows % heads == 0 and rows >= heads * size:
+            yield torch.arange(rows).view(heads, -1)[:, :size].reshape(-1)
+
+    plain, order = sources._replace(norms=()), torch.arange(size)
+    direct = _find(target, layouts, plain, None, order)
+    if direct is not None:
+        return direct
+    for tokens, (name, linear), norm in product(sources.tokens, sources.linears.items(), sources.norms):
+        width = _size(norm)
+        fits = tokens.shape[-1] == linear[0].shape[1] and len(linear[0]) >= width
+        if fits and tokens.device == linear[0].device:
+            latent = norm(_applied(linear, torch.arange(width), tokens))
+            found = _find(target, layouts, plain._replace(tokens=[latent]), None, order)
+            if found is not None:
+                return found[0]._replace(norm=norm, latent=name), tokens
+    return None
+
+
+def _applied(linear: Linear, rows: Tensor, tokens: Tensor) -> Tensor:
+    """What some rows of a layer make of tokens."""
+    weight, bias = linear
+    rows = rows.to(weight.device)
+    return functional.linear(tokens.to(weight.dtype), weight[rows], None if bias is None else bias[rows])
+
+
+def _double(linear: Linear, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight and bias of some rows in float64; zeros without a bias."""
+    weight, bias = linear[0][rows].double(), linear[1]
+    return weight, weight.new_zeros(len(rows)) if bias is None else bias[rows].double()
 
 
 def _query_rows(rows: int, heads: int, groups: int, size: int) -> Iterator[Tensor]:
@@ -196,18 +257,5 @@ def _repeats(key: Tensor) -> int:
     return next((r for r in divisors if torch.equal(first, first[:, ::r].repeat_interleave(r, 1))), 1)
 
 
-def _first(rotation: Rotation | None) -> Rotation | None:
-    return None if rotation is None else (rotation[0][:1], rotation[1][:1])
-
-
 def _size(norm: nn.Module) -> int:
     return sum(weight.numel() for weight in list(norm.parameters())[:1])
-
-
-def rotated(vectors: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Vectors (b, H, T, d_h) with their first coordinates rotated by the angles (b, T, ...) of their positions."""
-    size = cosine.shape[-1]
-    turning, rest = vectors[..., :size], vectors[..., size:]
-    first, second = turning.chunk(2, dim=-1)
-    turned = turning * cosine[:, None] + torch.cat([-second, first], dim=-1) * sine[:, None]
-    return torch.cat([turned, rest], dim=-1)

@@ -130,27 +130,21 @@ def _(norm: nn.Identity, parts: Parts) -> Parts:
     return parts
 
 
-@normed.register
-def _(norm: nn.LayerNorm, parts: Parts) -> Parts:
-    centred = {origin: part - part.mean(dim=-1, keepdim=True) for origin, part in parts.items()}
-    variance = sum(centred.values(), torch.zeros(())).square().mean(dim=-1, keepdim=True)
-    scale = (variance + norm.eps).rsqrt()
+@normed.register(nn.LayerNorm)
+@normed.register(nn.RMSNorm)
+def _(norm: Any, parts: Parts) -> Parts:
+    eps, bias = norm.eps, getattr(norm, "bias", None)
+    if isinstance(norm, nn.LayerNorm):
+        parts = {origin: part - part.mean(dim=-1, keepdim=True) for origin, part in parts.items()}
+    elif eps is None:
+        eps = torch.finfo(torch.float32).eps
+    scale = (sum(parts.values(), torch.zeros(())).square().mean(dim=-1, keepdim=True) + eps).rsqrt()
     if norm.weight is not None:
         scale = scale * norm.weight.detach().cpu().double()
-    scaled = {origin: part * scale for origin, part in centred.items()}
-    if norm.bias is None:
+    scaled = {origin: part * scale for origin, part in parts.items()}
+    if bias is None:
         return scaled
-    return joined(scaled, {BIASES: norm.bias.detach().cpu().double().expand_as(next(iter(scaled.values())))})
-
-
-@normed.register
-def _(norm: nn.RMSNorm, parts: Parts) -> Parts:
-    square = sum(parts.values(), torch.zeros(())).square().mean(dim=-1, keepdim=True)
-    eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
-    scale = (square + eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach().cpu().double()
-    return {origin: part * scale for origin, part in parts.items()}
+    return joined(scaled, {BIASES: bias.detach().cpu().double().expand_as(scale)})
 
 
 def find_module(model: nn.Module, name: str) -> Any:

@@ -1,37 +1,34 @@
 """``attsvm.inspect.AttentionMonitor``: measures of every head during training."""
 
+import contextlib
+import csv
+import os
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_integer
 from attsvm._utils.extensions import import_object
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
-from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
-from attsvm.inspect.monitoring.logs import Record, open_log
-from attsvm.inspect.monitoring.passes import OF_CALLS, OF_WEIGHTS, PassReader
+from attsvm.inspect.passes import OF_CALLS, OF_WEIGHTS, PassReader
+
+Record = dict[str, np.ndarray]
+"""One value for each head, by name of the measure; NaN where it is not defined."""
+
+Rows = list[tuple[int, str, str, float]]
+"""Step, head, measure and value, where it is defined."""
 
 
-@dataclass(frozen=True)
-class Margins:
-    """When and how a monitor solves for margins."""
-
-    batch: Any  # arguments of the model, as for :func:`attsvm.inspect.inspect`
-    every: int  # steps from one solve to the next, a multiple of those of the monitor
-    gap: float = 0.1  # required relative width of each interval
-    queries: int = 256  # queries that are inspected in each layer
-
-
-class AttentionMonitor:
+class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
     """Records measures of every attention head while a model is trained.
 
     In the first forward pass of every so many steps that raises no error it reads the calls of
@@ -47,11 +44,9 @@ class AttentionMonitor:
         are computed a second time.
     every : int
         Steps from one record to the next.
-    log : str, Path, Log or SummaryWriter, optional
-        Where records are written: a file ``*.csv``, a group ``*.zarr`` or a writer of TensorBoard. They are kept in
-        ``records`` as well. Of several processes only that of rank 0 opens a path; a ``Log`` is always written to.
-    margins : attsvm.inspect.monitoring.Margins, optional
-        A held batch on which the margin ratio of every head is bounded, and how often.
+    log : str, Path or callable, optional
+        Where records are written besides ``records``: a file ``*.csv``, which only the process of rank 0 opens; or a
+        function that is called with the rows (step, head, measure, value) of each record.
     family : str, Family or subclass of Family, optional
         As for :func:`attsvm.inspect.inspect`.
 
@@ -62,9 +57,8 @@ class AttentionMonitor:
     records : list of (int, dict of str to ndarray)
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
         to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
-        ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; ``margin_lower`` and
-        ``margin_upper``, the interval of the margin ratio after the step. NaN where a pass did not use the layer,
-        or W is not known.
+        ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; and those given to :meth:`step`. NaN
+        where a pass did not use the layer, or W is not known.
     seconds : float
         Spent in records.
 
@@ -110,24 +104,18 @@ class AttentionMonitor:
         model: nn.Module,
         every: int = 100,
         *,
-        log: Any = None,
-        margins: Margins | None = None,
+        log: str | Path | Callable[[Rows], object] | None = None,
         family: str | Family | type[Family] | None = None,
     ) -> None:
         check_integer("every", every, 1)
-        if margins is not None:
-            check_integer("margins.every", margins.every, 1)
-            check_number("margins.gap", margins.gap, "a number between 0 and 1", lambda x: 0 < x < 1)
-            if margins.every % every:
-                raise ProblemError(f"margins.every: expected a multiple of every = {every}, got {margins.every}")
-        self.model, self.every, self.margins, self.family = model, every, margins, family
+        self.model, self.every = model, every
         self.layers = attention_layers(model, family)
-        self.log = open_log(log)
         self.heads: list[str] = []
         self.records: list[tuple[int, Record]] = []
         self._seconds = 0.0  # without those of the reader
         self.steps = 0
         self._warned = False
+        self.log = log if log is None or callable(log) else _csv_log(log)
         self._passes = PassReader(model, self.layers, lambda: self.steps % self.every == 0)
 
     def __repr__(self) -> str:
@@ -142,11 +130,22 @@ class AttentionMonitor:
         """Time spent in records."""
         return self._seconds + self._passes.seconds
 
-    def step(self) -> None:
-        """Count a step of the optimiser, and finish the record of this step if there is one."""
+    def step(self, measures: Mapping[str, Any] | None = None) -> None:
+        """Count a step of the optimiser, and finish the record of this step if there is one.
+
+        Parameters
+        ----------
+        measures : mapping of str to array of shape (heads,), optional
+            More of this record, such as ``margin_lower`` and ``margin_upper`` of an inspection of a held batch.
+
+        Raises
+        ------
+        ProblemError
+            If a measure does not have one value for each head.
+        """
         if self._passes.attached and self.steps % self.every == 0:
             start = time.perf_counter()
-            self._record()
+            self._record(measures or {})
             self._seconds += time.perf_counter() - start
         self.steps += 1
 
@@ -154,38 +153,24 @@ class AttentionMonitor:
         """A callback for ``transformers.Trainer``, which calls :meth:`step` after each step."""
         from transformers import TrainerCallback
 
-        monitor = self
-
-        class MonitorCallback(TrainerCallback):
-            def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-                monitor.step()
-
-            def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-                monitor.close()
-
-        return MonitorCallback()
+        ends = {"on_step_end": lambda *_, **__: self.step(), "on_train_end": lambda *_, **__: self.close()}
+        return type("MonitorCallback", (TrainerCallback,), ends)()
 
     def lightning_callback(self) -> Any:
         """A callback for a Trainer of Lightning, which calls :meth:`step` after each step of the optimiser."""
         from lightning.pytorch import Callback
 
-        monitor = self
+        def count(_: Any, trainer: Any, *__: Any, **___: Any) -> None:
+            while self.steps < trainer.global_step:  # with accumulated gradients not every batch has a step
+                self.step()
 
-        class MonitorCallback(Callback):
-            def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-                # with accumulated gradients not every batch has a step
-                while monitor.steps < trainer.global_step:
-                    monitor.step()
-
-            def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-                monitor.close()
-
-        return MonitorCallback()
+        ends = {"on_train_batch_end": count, "on_train_end": lambda *_, **__: self.close()}
+        return type("MonitorCallback", (Callback,), ends)()
 
     def page(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.
 
-        ``attsvm monitor`` writes the same page from a CSV file or a zarr group.
+        ``attsvm monitor`` writes the same page from a CSV file.
 
         Parameters
         ----------
@@ -197,43 +182,20 @@ class AttentionMonitor:
         ------
         ProblemError
             If nothing is recorded yet, or the folder exists and may not be replaced.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import torch, transformers
-        >>> from attsvm.inspect import AttentionMonitor
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model = transformers.GPT2LMHeadModel(config).train()
-        >>> with AttentionMonitor(model, every=1) as monitor:
-        ...     _ = model(torch.randint(64, (2, 8)))
-        ...     monitor.step()
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.page(Path(folder) / "heads")
-        ...     (Path(folder) / "heads" / "index.html").exists()
-        True
         """
         write: Any = import_object("attsvm.pages.monitor:write_records")  # pages are a later layer
         command = f"AttentionMonitor(model, every={self.every}).page({str(folder)!r})"
         write(folder, force, self.heads, self.records, command)
 
     def close(self) -> None:
-        """Leave the model as it was, and close the log."""
+        """Leave the model as it was."""
         self._passes.close()
-        if self.log is not None:
-            self.log.close()
 
-    def __enter__(self) -> "AttentionMonitor":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _record(self) -> None:
-        """Join what was read of each layer, and solve for the margins."""
+    def _record(self, more: Mapping[str, Any]) -> None:
+        """Join what was read of each layer, and what is given."""
         read = self._passes.take()
         self._warn_of([layer.name for layer in self.layers if layer.name not in read])
         if not read:
@@ -254,11 +216,23 @@ class AttentionMonitor:
         unread = np.full(len(names), np.nan)
         table = np.stack([columns.get(head, unread) for head in self.heads], axis=1)
         record = dict(zip(names, table, strict=True))
-        if self.margins is not None and self.steps % self.margins.every == 0:
-            record |= self._margin_record(self.margins)
+        for name, values in more.items():
+            record[name] = np.asarray(values, np.float64)
+            if record[name].shape != (len(self.heads),):
+                raise ProblemError(
+                    f"measures[{name!r}]: expected {len(self.heads)} values, one for each head, got shape"
+                    f" {record[name].shape}"
+                )
         self.records.append((self.steps, record))
         if self.log is not None:
-            self.log.write(self.steps, list(self.heads), record)
+            self.log(
+                [
+                    (self.steps, head, name, float(value))
+                    for name, values in record.items()
+                    for head, value in zip(self.heads, values, strict=True)
+                    if np.isfinite(value)
+                ]
+            )
 
     def _warn_of(self, missing: list[str]) -> None:
         if missing and not self._warned:
@@ -272,13 +246,26 @@ class AttentionMonitor:
                 stacklevel=4,
             )
 
-    def _margin_record(self, margins: Margins) -> Record:
-        queries, gap = margins.queries, margins.gap
-        found = inspect(self.model, margins.batch, family=self.family, queries=queries, gap=gap, workers=1)
-        ends = {f"{one.layer}.{one.head}": one.margin for one in found.heads}
 
-        def end(name: str) -> np.ndarray:
-            values = [getattr(ends.get(head), name, None) for head in self.heads]
-            return np.array([np.nan if value is None else value for value in values])
+def _csv_log(path: str | Path) -> Callable[[Rows], object] | None:
+    """What appends rows to a CSV file, which replaces an existing one; None in processes of other ranks."""
+    if not isinstance(path, str | Path) or Path(path).suffix != ".csv":
+        raise ProblemError(f"log: expected a path that ends with .csv, or a function, got {path!r}")
+    if _rank() != 0:
+        return None
+    place = Path(path).absolute()
 
-        return {"margin_lower": end("lower"), "margin_upper": end("upper")}
+    def write(rows: Rows) -> None:
+        with place.open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+
+    place.write_text("step,head,measure,value\n", encoding="utf-8")
+    return write
+
+
+def _rank() -> int:
+    """The rank of this process, also before a launcher's processes have formed their group."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
