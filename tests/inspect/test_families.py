@@ -19,7 +19,7 @@ from attsvm.inspect.families import Family
 from attsvm.inspect.families.gpt2 import Gpt2
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.sampling import Sampler
-from attsvm.pretrained import tower
+from attsvm.pretrained.models import tower
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attsvm.inspect import Inspection
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
-    from attsvm.pretrained import Input
+    from attsvm.pretrained.inputs import Input
 
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)

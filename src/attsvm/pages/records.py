@@ -56,19 +56,6 @@ def read_records(path: str | Path) -> Records:
     return found
 
 
-def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -> Records:
-    """The records of a monitor.
-
-    Raises ProblemError if there are none.
-    """
-    if not records:
-        raise ProblemError("records: expected at least one record, got none")
-    names = dict.fromkeys(name for _, record in records for name in record)
-    nothing = np.full(len(heads), np.nan)
-    values = {name: np.stack([record.get(name, nothing) for _, record in records]) for name in names}
-    return Records(np.array([step for step, _ in records]), list(heads), values)
-
-
 def _events(path: str | Path) -> Cells:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -3,7 +3,6 @@
 import time
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from torch import nn
 
 from attsvm._utils.checks import check_integer, check_number
-from attsvm._utils.extensions import import_object
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
@@ -181,42 +179,6 @@ class AttentionMonitor:
                 monitor.close()
 
         return MonitorCallback()
-
-    def page(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.
-
-        ``attsvm monitor`` writes the same page from a CSV file or a zarr group.
-
-        Parameters
-        ----------
-        folder : str or Path
-        force : bool
-            Replace the folder if it holds an earlier result.
-
-        Raises
-        ------
-        ProblemError
-            If nothing is recorded yet, or the folder exists and may not be replaced.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import torch, transformers
-        >>> from attsvm.inspect import AttentionMonitor
-        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
-        >>> model = transformers.GPT2LMHeadModel(config).train()
-        >>> with AttentionMonitor(model, every=1) as monitor:
-        ...     _ = model(torch.randint(64, (2, 8)))
-        ...     monitor.step()
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.page(Path(folder) / "heads")
-        ...     (Path(folder) / "heads" / "index.html").exists()
-        True
-        """
-        write: Any = import_object("attsvm.pages.monitor:write_records")  # pages are a later layer
-        command = f"AttentionMonitor(model, every={self.every}).page({str(folder)!r})"
-        write(folder, force, self.heads, self.records, command)
 
     def close(self) -> None:
         """Leave the model as it was, and close the log."""
