@@ -11,6 +11,7 @@ import numpy as np
 from attsvm._fit.comparison import KERNEL_MEANS, LAYER, RIGHT_TOKEN
 from attsvm._fit.numbers import missing_error, weights_symbol
 from attsvm._fit.numbers import numbers as fit_numbers
+from attsvm._fit.other_norms import OtherNorms
 from attsvm._fit.result import Fit
 from attsvm._utils.progress import counted
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
@@ -203,11 +204,24 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             "The selection still changed at the last record, so more steps may lead to another one. The direction "
             "error is to the present one."
         )
+    if fit.other_norms is not None and fit.other_norms.better is not None:
+        yield _better_norm(fit.other_norms, fit.other_norms.better)
     if fit.chosen is not None and fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
             f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
             "more steps, or scale the tokens to about 1."
         )
+
+
+def _better_norm(compared: OtherNorms, at: int) -> str:
+    """How much better the Att-SVMs of a norm select than those of the default one, the first."""
+    found, tokens = compared.found, {"optimal": "optimal token", "relevant": "token that decides the label"}
+    return (
+        f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences its "
+        f"Att-SVMs select the {tokens[compared.tokens]} in {percent(found.share[at])} of the queries, and not in "
+        f"{percent(found.share[0])} (difference {percent(found.gain[at])} ± {percent(compared.half_width[at])}); "
+        "`attsvm.recommend` names a training for it."
+    )
 
 
 def _of_sequences(result: dict[str, Any]) -> bool:
