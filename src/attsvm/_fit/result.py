@@ -228,5 +228,5 @@ class Fit:
         ...     attsvm.Run.load(f"{parent}/result/run.npz").step
         200
         """
-        with claim_folder(folder, force) as hidden:
-            page.fit_page(self, COMMAND).write(hidden)
+        with claim_folder(folder, force) as write:
+            write(page.fit_page(self, COMMAND).write)

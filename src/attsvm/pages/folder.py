@@ -57,49 +57,42 @@ def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) ->
     return ""
 
 
+Write = Callable[[Callable[[Path], object]], None]
+"""Calls what writes the files of a result into a folder, and puts that folder in its place."""
+
+
 @contextlib.contextmanager
-def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Path]:
-    """Yield a hidden folder to write into. It becomes ``out`` when the block ends without an error.
+def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Write]:
+    """Yield a function that makes ``out`` a folder of what its argument writes; it may be called again and again.
 
     Enter the block before the work begins: it fails early if the folder is not writable. Missing parents are created,
     and removed again after an error. ``force``: replace an existing ``out``, if it is empty or holds a result and
     nothing else. ``inputs``: the paths that the command reads; ``out`` must not be one of them, or contain one.
 
+    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
+    is interrupted (SystemExit), the files of the last call stay.
+
     Raises ProblemError if ``out`` exists and may not be replaced, or is not writable, and OSError, with the name that
     the file would have in ``out``, if a file of the folder cannot be written.
-    """
-    with _target(out, force, inputs) as target, _hidden_folder(target, out) as hidden:
-        yield hidden
-        check_replaceable(out, force)
-        _move(hidden, target, out)
-
-
-@contextlib.contextmanager
-def claim_updates(
-    out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()
-) -> Iterator[Callable[[Mapping[str, bytes]], None]]:
-    """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
-
-    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
-    is interrupted (SystemExit), the files of the last call stay. The arguments are those of :func:`claim_folder`.
     """
     is_first = True
     with _target(out, force, inputs) as target, contextlib.ExitStack() as earlier:
         with _hidden_folder(target, out):
             pass  # fails early
 
-        def update(files: Mapping[str, bytes]) -> None:
+        def write(files: Callable[[Path], object]) -> None:
             nonlocal is_first
             with _hidden_folder(target, out) as hidden:
-                write_files(hidden, files)
+                files(hidden)
                 check_replaceable(out, force or not is_first)
                 if is_first and target.is_dir():
                     earlier.enter_context(moved_aside(target))  # until the block ends
-                _move(hidden, target, out)
+                with _cannot_be_written(out):
+                    finish(hidden, target)
             is_first = False
 
         try:
-            yield update
+            yield write
         except Exception:
             if not is_first:
                 with contextlib.suppress(ProblemError):
@@ -156,11 +149,6 @@ def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
             if error.errno is None or place is None or not place.is_relative_to(hidden):
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(Path(out) / place.relative_to(hidden))) from error
-
-
-def _move(hidden: Path, target: Path, out: str | os.PathLike[str]) -> None:
-    with _cannot_be_written(out):
-        finish(hidden, target)
 
 
 @contextlib.contextmanager
