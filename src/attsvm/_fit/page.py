@@ -25,7 +25,6 @@ from attsvm.pages.words import (
     rate,
     saturation_word,
     share_interval,
-    split_interval,
     with_interval,
 )
 
@@ -95,14 +94,12 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
 def _cards(fit: Fit, result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = "train" if result["accuracy"]["test"] is None else "test"
-    value, interval = split_interval(accuracy_of(result, part))
     baseline = f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}"
-    yield Card(
-        f"{'Test' if part == 'test' else 'Training'} accuracy", value, interval + ("; " if interval else "") + baseline
-    )
+    name = f"{'Test' if part == 'test' else 'Training'} accuracy"
+    yield Card.of_share(name, accuracy_of(result, part), baseline)
     right = _right_share(result, part)
     if right:
-        yield Card("Right token selected", *split_interval(right))
+        yield Card.of_share("Right token selected", right)
     yield Card(
         "Median largest probability",
         number(saturation["median_largest_probability"]),

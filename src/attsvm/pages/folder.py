@@ -87,7 +87,7 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Itera
                 check_replaceable(out, force or not is_first)
                 if is_first and target.is_dir():
                     earlier.enter_context(moved_aside(target))  # until the block ends
-                with _cannot_be_written(out):
+                with cannot_be_written(out):
                     finish(hidden, target)
             is_first = False
 
@@ -128,7 +128,7 @@ def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) 
     target = Path(os.path.realpath(out))
     made: list[Path] = []
     try:
-        with _cannot_be_written(out):
+        with cannot_be_written(out):
             made = make_folder(target.parent)
         yield target
     except BaseException:
@@ -140,7 +140,7 @@ def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) 
 def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
     """Make an empty hidden folder beside the target. An error names the file as it would be called in ``out``."""
     with unfinished(target) as hidden:
-        with _cannot_be_written(out):
+        with cannot_be_written(out):
             hidden.mkdir()
         try:
             yield hidden
@@ -152,7 +152,8 @@ def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+def cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ProblemError, in the name of ``out``, for an error of the system in the block."""
     try:
         yield
     except OSError as error:
@@ -199,11 +200,8 @@ def check_not_read(out: str | os.PathLike[str], inputs: Iterable[object]) -> Non
 
 def check_holds_files(folder: Path, out: str | os.PathLike[str]) -> None:
     """Raise ProblemError, in the name of ``out``, if no file can be created in a folder."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+    with cannot_be_written(out), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def check_folder(out: str | os.PathLike[str]) -> None:
