@@ -6,6 +6,8 @@ FONTS = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"
 """The font that matplotlib measures with, and fonts of nearly the same widths on other systems."""
 
 _PLACES = re.compile(r' (d|x|y|x1|x2|y1|y2|points|transform)="([^"]*)"')
+# comments, blanks between tags, groups of nothing, and rotations by nothing
+_NOTHING = re.compile(r'<!--.*?-->|(?<=>)\s+(?=<)|<g id="[^"]*"/>| transform="rotate\(-0 [^"]*"', re.DOTALL)
 _OWN_FONT = re.compile(r"font-family: '?DejaVu Sans'?(?:; |(?=\"))")
 
 
@@ -23,8 +25,8 @@ def compact_svg(svg: str) -> str:
     >>> compact_svg('<svg><path d="M 0 1.23456 \nL 2 3 "/>\n</svg>').partition(">")[2]
     '<path d="M0 1.23L2 3"/></svg>'
     """
-    svg = re.sub(r"<!--.*?-->|(?<=>)\s+(?=<)", "", svg, flags=re.DOTALL)
-    svg = _OWN_FONT.sub("", _PLACES.sub(lambda found: f' {found[1]}="{_short(found[2])}"', svg))
+    svg = _OWN_FONT.sub("", _NOTHING.sub("", svg))
+    svg = _PLACES.sub(lambda found: f' {found[1]}="{_short(found[2])}"', svg)
     return svg.replace("<svg", f'<svg font-family="{FONTS}"', 1)
 
 
