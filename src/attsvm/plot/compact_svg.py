@@ -7,7 +7,7 @@ FONTS = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"
 
 _PLACES = re.compile(r' (d|x|y|x1|x2|y1|y2|points|transform)="([^"]*)"')
 # comments, blanks between tags, groups of nothing, and rotations by nothing
-_NOTHING = re.compile(r'<!--.*?-->|(?<=>)\s+(?=<)|<g id="[^"]*"/>| transform="rotate\(-0 [^"]*"', re.DOTALL)
+_NOTHING = re.compile(r'<!--.*?-->|(?<=>)\s+(?=<|\Z)|<g id="[^"]*"/>| transform="rotate\(-0 [^"]*"', re.DOTALL)
 _OWN_FONT = re.compile(r"font-family: '?DejaVu Sans'?(?:; |(?=\"))")
 
 
