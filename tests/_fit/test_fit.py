@@ -257,14 +257,14 @@ def test_draws_that_agree_have_no_interval(count, said):
     assert [row[1:] for row in rows] == [(said, "-")]
 
 
-def labels_in_queries(number=60, d=8):
+def labels_in_queries(number=60, d=8, has_head=True):
     """Sequences whose head reads the first entry of a token, and whose queries have the label in their first entry."""
     generator = np.random.default_rng(0)
     labels = np.where(np.arange(number) % 2, 1.0, -1.0)
     queries = generator.standard_normal((number, d))
     queries[:, 0] = labels * (1 + np.abs(queries[:, 0]))
     tokens = generator.standard_normal((number, 4, d))
-    return attsvm.Problem(tokens, labels=labels, queries=queries, head=np.eye(d)[0])
+    return attsvm.Problem(tokens, labels=labels, queries=queries, head=np.eye(d)[0] if has_head else None)
 
 
 def test_a_norm_that_selects_better_on_held_out_sequences_than_the_default_is_named():
@@ -287,13 +287,14 @@ def test_a_norm_that_selects_better_on_held_out_sequences_than_the_default_is_na
 @pytest.mark.parametrize(
     ("problem", "options", "is_compared"),
     [
-        (attsvm.datasets.random_problem(12, 4, 5, seed=0), {}, True),
-        (attsvm.datasets.random_problem(12, 4, 5, seed=0), {"train_head": True}, False),
-        (attsvm.datasets.random_problem(12, 4, 5, seed=0).with_head(None), {"train_head": False}, False),
+        (attsvm.datasets.random_problem(20, 3, 7, seed=0), {}, True),
+        (attsvm.datasets.random_problem(19, 3, 7, seed=0), {}, False),
+        (attsvm.datasets.random_problem(20, 3, 7, seed=0), {"train_head": True}, False),
+        (labels_in_queries(20, has_head=False), {"train_head": False}, False),
         (attsvm.datasets.random_problem(201, 2, 5, seed=0), {}, False),
         (attsvm.datasets.random_problem(40, 6, 3, seed=0), {}, False),  # infeasible
     ],
-    ids=["small", "trained head", "no head", "many sequences", "infeasible"],
+    ids=["small", "few sequences", "trained head", "no head", "many sequences", "infeasible"],
 )
 def test_norms_are_compared_where_the_tokens_are_known_and_it_takes_little(problem, options, is_compared):
     done = fit(problem, steps=5, test_fraction=0, **options)

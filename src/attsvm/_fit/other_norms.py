@@ -12,8 +12,11 @@ from attsvm.results import Status
 from attsvm.statistics import LEVEL
 from attsvm.svm import Solution
 
-MOST_SEQUENCES, MOST_NUMBERS = 200, 4_000
-"""Most training sequences, and most logits times entries of a token, for which norms are compared."""
+FEWEST_SEQUENCES, MOST_SEQUENCES = 20, 200
+"""Numbers of training sequences for which norms are compared: of fewer a share says little, of more it takes long."""
+
+MOST_NUMBERS = 4_000
+"""Most logits times entries of a token for which norms are compared."""
 
 
 class OtherNorms(NamedTuple):
@@ -38,12 +41,12 @@ class OtherNorms(NamedTuple):
 
 
 def compare_norms(train: Problem, tokens: str, selected: np.ndarray, solution: Solution | None) -> OtherNorms | None:
-    """Compare norms on training sequences by the ``tokens`` that should be selected; None if that would take long.
+    """Compare norms on training sequences by the ``tokens`` that should be selected; None for few and for many.
 
     None as well if these tokens have no Att-SVM, which does not depend on the norm. ``solution``: their Att-SVM.
     """
     numbers = train.canonical.allowed.size * train.dim
-    if train.num_sequences not in range(2, MOST_SEQUENCES + 1) or numbers > MOST_NUMBERS:
+    if not FEWEST_SEQUENCES <= train.num_sequences <= MOST_SEQUENCES or numbers > MOST_NUMBERS:
         return None
     if solution is None or solution.status != Status.OPTIMAL or solution.value == 0:
         return None

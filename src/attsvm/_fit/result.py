@@ -56,8 +56,8 @@ class Fit:
     other_norms : OtherNorms or None
         What :func:`attsvm.recommend` ``found`` on the training sequences, the ``tokens`` to select (``optimal`` or
         ``relevant``), and the place of the norm that is ``better`` than the Frobenius norm by more than its interval.
-        None if the head was trained, if these tokens are not known or have no Att-SVM, and for more than 200 sequences
-        or 4,000 numbers, which are the logits times the entries of a token.
+        None if the head was trained, if these tokens are not known or have no Att-SVM, for fewer than 20 or more than
+        200 sequences, and for more than 4,000 numbers, which are the logits times the entries of a token.
     history : dict of str to ndarray
         One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
         ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose selection

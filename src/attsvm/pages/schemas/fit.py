@@ -195,7 +195,7 @@ class FitResult(Result, schema="attsvm.fit/3"):
     # them
     relevant_tokens: Solution | None
     # Att-SVMs in several norms, compared by eight-fold cross-validation on the training sequences; null if the head
-    # was trained, if the tokens to select are not known or have no Att-SVM, and if it would take long
+    # was trained, if the tokens to select are not known or have no Att-SVM, and for few and for many sequences
     other_norms: OtherNorms | None
     theory: Theory | None  # the theorem that speaks of the run; null if no direction error is reported
     # distance of the direction of the trained weights from the Att-SVM of the trained selection; null if it is
