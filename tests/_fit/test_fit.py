@@ -256,3 +256,51 @@ def test_draws_that_agree_have_no_interval(count, said):
         }
     )
     assert [row[1:] for row in rows] == [(said, "-")]
+
+
+def labels_in_queries(number=60, d=8, has_head=True):
+    """Sequences whose head reads the first entry of a token, and whose queries have the label in their first entry."""
+    generator = np.random.default_rng(0)
+    labels = np.where(np.arange(number) % 2, 1.0, -1.0)
+    queries = generator.standard_normal((number, d))
+    queries[:, 0] = labels * (1 + np.abs(queries[:, 0]))
+    tokens = generator.standard_normal((number, 4, d))
+    return attsvm.Problem(tokens, labels=labels, queries=queries, head=np.eye(d)[0] if has_head else None)
+
+
+def test_a_norm_that_selects_better_on_held_out_sequences_than_the_default_is_named():
+    done = fit(labels_in_queries(), steps=50, test_fraction=0)
+    norms = done.other_norms
+    # Student's interval of paired differences, with the normal quantile of 1 - 0.025/9 for nine norms
+    gains = norms.found.right[norms.better] - norms.found.right[0]
+    half = 2.7729 * gains.std(ddof=1) / np.sqrt(60)
+    assert gains.mean() > half
+    result = done.numbers()
+    check_result(result)
+    compared = result["other_norms"]
+    assert compared["tokens"] == "optimal"
+    assert compared["half_width"][norms.better] == pytest.approx(half, rel=1e-4)
+    assert compared["share"][norms.better] == max(compared["share"]) == np.mean(norms.found.right[norms.better])
+    said = f"The {compared['norms'][norms.better]} norm suits these data better than frobenius"
+    assert [note for note in notes(done, result) if said in note and f"{gains.mean():.1%} ± {half:.1%}" in note]
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "is_compared"),
+    [
+        (attsvm.datasets.random_problem(20, 3, 7, seed=0), {}, True),
+        (attsvm.datasets.random_problem(19, 3, 7, seed=0), {}, False),
+        (attsvm.datasets.random_problem(20, 3, 7, seed=0), {"train_head": True}, False),
+        (labels_in_queries(20, has_head=False), {"train_head": False}, False),
+        (attsvm.datasets.random_problem(201, 2, 5, seed=0), {}, False),
+        (attsvm.datasets.random_problem(40, 6, 3, seed=0), {}, False),  # infeasible
+    ],
+    ids=["small", "few sequences", "trained head", "no head", "many sequences", "infeasible"],
+)
+def test_norms_are_compared_where_the_tokens_are_known_and_it_takes_little(problem, options, is_compared):
+    done = fit(problem, steps=5, test_fraction=0, **options)
+    assert (done.other_norms is not None) == is_compared
+    result = done.numbers()
+    check_result(result)
+    assert (result["other_norms"] is not None) == is_compared
+    assert not any("suits these data better" in note for note in notes(done, result))

@@ -83,7 +83,7 @@ attsvm.cli.main.main()
 """
 
 WHILE_A_LIBRARY_IS_SILENCED = """
-from attsvm.pretrained import silent
+from attsvm.pretrained.loading import silent
 def run():
     with silent():
         press()

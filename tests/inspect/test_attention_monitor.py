@@ -16,7 +16,7 @@ from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.families.call import read_call  # noqa: E402
 from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
-from attsvm.pages.records import joined, read_records  # noqa: E402
+from attsvm.pages.records import read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {
@@ -339,9 +339,11 @@ def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, rec
     assert "1 of 2 attention layers (layers.0) ran in no finished forward pass of step 0" in str(warned.message)
     assert warned.filename == __file__
     assert sorted(monitor.heads) == ["0.0", "0.1", "1.0", "1.1"]
-    written, kept = read_records(path), joined(monitor.heads, monitor.records)
-    for name, values in kept.values.items():
-        for head, column in zip(kept.heads, values.T, strict=True):
+    written = read_records(path)
+    names = {name: None for _, record in monitor.records for name in record}
+    for name in names:
+        values = np.stack([record.get(name, np.full(4, np.nan)) for _, record in monitor.records])
+        for head, column in zip(monitor.heads, values.T, strict=True):
             np.testing.assert_array_equal(written.values[name][:, written.heads.index(head)], column)
             read = [True, True, False, True] if head.startswith("1.") else [False, True, True, True]
             np.testing.assert_array_equal(np.isfinite(column), read)

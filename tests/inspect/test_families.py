@@ -18,7 +18,7 @@ from attsvm.inspect.capture import Sampler, capture
 from attsvm.inspect.families import Family
 from attsvm.inspect.families.transformers import Gpt2
 from attsvm.inspect.layers import attention_layers
-from attsvm.pretrained import tower
+from attsvm.pretrained.models import tower
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 

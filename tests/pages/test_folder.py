@@ -11,12 +11,19 @@ import attsvm
 from attsvm import ProblemError
 from attsvm.cli.app import COMMANDS, load_command
 from attsvm.pages.experiment_folder import claim_experiment
-from attsvm.pages.folder import claim_folder, claim_updates
+from attsvm.pages.folder import claim_folder, write_files
 
 
-def write_result(folder, text):
-    (folder / "result.json").write_text(json.dumps({"schema": "attsvm.fit/1", "text": text}))
-    (folder / "figures").mkdir()
+def result(text, *figures):
+    """What writes a result with this text and these figures into a folder."""
+    found = json.dumps({"schema": "attsvm.inspect/2", "text": text}).encode()
+    files = {"result.json": found, "index.html": b"", **{f"figures/{name}.png": b"" for name in figures}}
+    return lambda folder: write_files(folder, files)
+
+
+def write_once(out, text, **options):
+    with claim_folder(out, **options) as write:
+        write(result(text))
 
 
 def text_of(folder):
@@ -27,45 +34,41 @@ def text_of(folder):
 def out(tmp_path):
     """A folder with an earlier result, alone in its parent."""
     out = tmp_path / "deep" / "out"
-    with claim_folder(out) as hidden:
-        write_result(hidden, "first")
-        (hidden / "run.npz").touch()
+    with claim_folder(out) as write:
+        write(lambda folder: (result("first")(folder), (folder / "run.npz").touch()))
     return out
 
 
 def test_force_replaces_a_result_as_a_whole(out):
-    with claim_folder(out, force=True) as hidden:
-        write_result(hidden, "second")
+    def second(folder):
+        result("second")(folder)
         assert text_of(out) == "first", "the old one stays until the new one is whole"
-    assert {path.name for path in out.iterdir()} == {"result.json", "figures"}
+
+    with claim_folder(out, force=True) as write:
+        write(second)
+    assert {path.name for path in out.iterdir()} == {"result.json", "index.html"}
     assert text_of(out) == "second"
     assert list(out.parent.iterdir()) == [out]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_error_leaves_the_earlier_result(out, error):
-    def fail_midway():
-        with claim_folder(out, force=True) as hidden:
-            write_result(hidden, "half")
-            raise error
+    def half(folder):
+        result("half")(folder)
+        raise error
 
-    with pytest.raises(error):
-        fail_midway()
+    with pytest.raises(error), claim_folder(out, force=True) as write:
+        write(half)
     assert text_of(out) == "first"
     assert list(out.parent.iterdir()) == [out]
 
 
-def files_with(text, *figures):
-    result = json.dumps({"schema": "attsvm.inspect/2", "text": text}).encode()
-    return {"result.json": result, "index.html": b"", **{f"figures/{name}.png": b"" for name in figures}}
-
-
 def test_a_folder_that_is_updated_is_whole_each_time(tmp_path):
     out = tmp_path / "deep" / "out"
-    with claim_updates(out) as update:
+    with claim_folder(out) as write:
         assert not out.exists()
         for text in ("first", "second", "third"):
-            update(files_with(text, text))
+            write(result(text, text))
             assert text_of(out) == text
             assert [path.name for path in (out / "figures").iterdir()] == [f"{text}.png"]
     assert text_of(out) == "third"
@@ -77,13 +80,12 @@ def test_a_folder_that_is_updated_is_whole_each_time(tmp_path):
 def test_an_error_undoes_all_updates(tmp_path, updates, earlier):
     out = tmp_path / "deep" / "out"
     if earlier:
-        with claim_folder(out) as hidden:
-            write_result(hidden, "earlier")
+        write_once(out, "earlier")
 
     def fail():
-        with claim_updates(out, force=True) as update:
+        with claim_folder(out, force=True) as write:
             for number in range(updates):
-                update(files_with(str(number)))
+                write(result(str(number)))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -99,10 +101,10 @@ def test_an_update_replaces_nothing_that_others_wrote(tmp_path):
     out = tmp_path / "out"
 
     def update_twice():
-        with claim_updates(out) as update:
-            update(files_with("first"))
+        with claim_folder(out) as write:
+            write(result("first"))
             (out / "notes.txt").write_text("theirs")
-            update(files_with("second"))
+            write(result("second"))
 
     with pytest.raises(ProblemError, match=r"holds more than a result \(notes.txt\)"):
         update_twice()
@@ -113,14 +115,13 @@ def test_an_update_replaces_nothing_that_others_wrote(tmp_path):
 def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):
     out = tmp_path / "out"
 
-    def come_late():
-        with claim_folder(out) as hidden:
-            write_result(hidden, "late")
-            out.mkdir()
-            (out / "theirs").touch()
+    def come_late(folder):
+        result("late")(folder)
+        out.mkdir()
+        (out / "theirs").touch()
 
-    with pytest.raises(ProblemError, match="exists already"):
-        come_late()
+    with pytest.raises(ProblemError, match="exists already"), claim_folder(out) as write:
+        write(come_late)
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
 
 
@@ -134,8 +135,7 @@ def test_force_refuses_a_folder_with_strangers(out, stranger):
 
 def test_force_takes_an_empty_folder_and_refuses_a_file(tmp_path):
     (tmp_path / "empty").mkdir()
-    with claim_folder(tmp_path / "empty", force=True) as hidden:
-        write_result(hidden, "new")
+    write_once(tmp_path / "empty", "new", force=True)
     assert text_of(tmp_path / "empty") == "new"
     (tmp_path / "file").write_text("kept")
     with (
@@ -229,12 +229,12 @@ def test_a_result_is_written_through_a_link_and_keeps_it(tmp_path):
 def test_the_run_of_an_interrupted_command_is_replaced(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.npz").touch()
-    with claim_folder(tmp_path / "out", force=True) as hidden:
-        write_result(hidden, "second")
+    write_once(tmp_path / "out", "second", force=True)
     assert text_of(tmp_path / "out") == "second"
 
 
 def test_a_folder_that_only_looks_like_a_result_is_not_replaced(out, tmp_path):
+    (out / "figures").mkdir()
     for change in (
         lambda: (out / "result.json").write_text('{"mine": 1}'),
         lambda: (out / "figures" / "letter.txt").write_text("mine"),

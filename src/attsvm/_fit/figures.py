@@ -354,7 +354,7 @@ def single_sequences(fit: Fit) -> dict[str, Any] | None:
     labels = np.asarray(part.labels).reshape(part.canonical.active.shape)[n, Q]
     positive, negative = _label_names(fit)
     names = [f"{i + 1}{f', query {q + 1}' if part.has_query_axis else ''}" for i, q in zip(n, Q, strict=True)]
-    columns, rows = attention_square(
+    square = attention_square(
         [str(t + 1) for t in range(part.num_tokens)],
         np.zeros(len(n), dtype=int),
         shares[-1],
@@ -368,11 +368,11 @@ def single_sequences(fit: Fit) -> dict[str, Any] | None:
     )
     queries = [
         (f"{name} ({positive if label > 0 else negative})", cells)
-        for name, label, (_, cells) in zip(names, labels, rows, strict=True)
+        for name, label, (_, cells) in zip(names, labels, square.rows, strict=True)
     ]
     return {
         "lead": lead + slider_words(steps.tolist()),
-        "square": {"columns": columns, "rows": queries, "numbered": True},
+        "square": square._replace(rows=queries, numbered=True),
         "slider": slider(steps.tolist()),
         "links": file_links("sequences", _table(steps, names, shares, allowed)),
     }

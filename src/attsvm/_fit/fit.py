@@ -13,6 +13,7 @@ from attsvm._fit.baselines import baseline_accuracy
 from attsvm._fit.comparison import compare, parts_of
 from attsvm._fit.evaluation import evaluate
 from attsvm._fit.layer import Layer, make_plan, train_layer
+from attsvm._fit.other_norms import compare_norms
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
@@ -220,6 +221,12 @@ def _measured(
     def att_svm(selected: np.ndarray | None) -> Solution | None:
         return solve_svm(layer.train, selected) if is_fixed and selected is not None else None
 
+    optimal, decided = att_svm(best), att_svm(None if deciding is None else deciding["train"])
+    other_norms = None
+    if deciding is not None:
+        other_norms = compare_norms(layer.train, "relevant", deciding["train"], decided)
+    elif given.drawing.problem.head is not None:
+        other_norms = compare_norms(layer.train, "optimal", best, optimal)
     return Fit(
         problem=given.drawing.problem,
         train=layer.train,
@@ -231,9 +238,10 @@ def _measured(
         on_test=on_test,
         baseline=baseline_accuracy(layer.train, layer.test),
         optimal_tokens=best,
-        optimal=att_svm(best),
+        optimal=optimal,
         chosen=att_svm(layer.run.selected),
-        relevant_svm=att_svm(None if deciding is None else deciding["train"]),
+        relevant_svm=decided,
+        other_norms=other_norms,
         history={},
         comparison=None,
         seed=seed,

@@ -11,6 +11,7 @@ import numpy as np
 from attsvm._fit.comparison import KERNEL_MEANS, LAYER, RIGHT_TOKEN
 from attsvm._fit.numbers import missing_error, weights_symbol
 from attsvm._fit.numbers import numbers as fit_numbers
+from attsvm._fit.other_norms import OtherNorms
 from attsvm._fit.result import Fit
 from attsvm._utils.progress import counted
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
@@ -24,7 +25,6 @@ from attsvm.pages.words import (
     rate,
     saturation_word,
     share_interval,
-    split_interval,
     with_interval,
 )
 
@@ -94,14 +94,12 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
 def _cards(fit: Fit, result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = "train" if result["accuracy"]["test"] is None else "test"
-    value, interval = split_interval(accuracy_of(result, part))
     baseline = f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}"
-    yield Card(
-        f"{'Test' if part == 'test' else 'Training'} accuracy", value, interval + ("; " if interval else "") + baseline
-    )
+    name = f"{'Test' if part == 'test' else 'Training'} accuracy"
+    yield Card.of_share(name, accuracy_of(result, part), baseline)
     right = _right_share(result, part)
     if right:
-        yield Card("Right token selected", *split_interval(right))
+        yield Card.of_share("Right token selected", right)
     yield Card(
         "Median largest probability",
         number(saturation["median_largest_probability"]),
@@ -203,11 +201,24 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             "The selection still changed at the last record, so more steps may lead to another one. The direction "
             "error is to the present one."
         )
+    if fit.other_norms is not None and fit.other_norms.better is not None:
+        yield _better_norm(fit.other_norms, fit.other_norms.better)
     if fit.chosen is not None and fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
             f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
             "more steps, or scale the tokens to about 1."
         )
+
+
+def _better_norm(compared: OtherNorms, at: int) -> str:
+    """How much better the Att-SVMs of a norm select than those of the default one, the first."""
+    found, tokens = compared.found, {"optimal": "optimal token", "relevant": "token that decides the label"}
+    return (
+        f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences its "
+        f"Att-SVMs select the {tokens[compared.tokens]} in {percent(found.share[at])} of the queries, and not in "
+        f"{percent(found.share[0])} (difference {percent(found.gain[at])} ± {percent(compared.half_width[at])}); "
+        "`attsvm.recommend` names a training for it."
+    )
 
 
 def _of_sequences(result: dict[str, Any]) -> bool:

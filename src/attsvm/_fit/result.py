@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 
 from attsvm._fit.comparison import Comparison
 from attsvm._fit.evaluation import Evaluation
+from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets.source import Source
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.words import SOFT_BELOW
@@ -52,6 +53,11 @@ class Fit:
     optimal, chosen, relevant_svm : Solution or None
         Att-SVMs of the optimal tokens, of the trained selection, and of the tokens that decide the labels. None if the
         head was trained, and the last one if these tokens are not known.
+    other_norms : OtherNorms or None
+        What :func:`attsvm.recommend` ``found`` on the training sequences, the ``tokens`` to select (``optimal`` or
+        ``relevant``), and the place of the norm that is ``better`` than the Frobenius norm by more than its interval.
+        None if the head was trained, if these tokens are not known or have no Att-SVM, for fewer than 20 or more than
+        200 sequences, and for more than 4,000 numbers, which are the logits times the entries of a token.
     history : dict of str to ndarray
         One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
         ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose selection
@@ -97,6 +103,7 @@ class Fit:
     optimal: Solution | None
     chosen: Solution | None
     relevant_svm: Solution | None
+    other_norms: OtherNorms | None
     history: dict[str, np.ndarray]
     comparison: Comparison | None
     seed: int
@@ -221,5 +228,5 @@ class Fit:
         ...     attsvm.Run.load(f"{parent}/result/run.npz").step
         200
         """
-        with claim_folder(folder, force) as hidden:
-            page.fit_page(self, COMMAND).write(hidden)
+        with claim_folder(folder, force) as write:
+            write(page.fit_page(self, COMMAND).write)

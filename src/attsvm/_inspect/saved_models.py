@@ -18,7 +18,8 @@ from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
+from attsvm.pretrained.inputs import Input, read_input, read_texts
+from attsvm.pretrained.models import checkpoints, load_model, random_twin
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless that of the model is larger: it is only compared."""

@@ -17,7 +17,8 @@ from attsvm.inspect.comparison import Comparison, HeadChange, compare
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.pretrained import Input, checkpoints, has_tokenizer, load_model, read_input, read_texts
+from attsvm.pretrained.inputs import Input, has_tokenizer, read_input, read_texts
+from attsvm.pretrained.models import checkpoints, load_model
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,7 +122,7 @@ def fit(
         nonlocal run, done
         run, done = (so_far.run, so_far) if isinstance(so_far, Fit) else (so_far, None)
 
-    with result_folder(out, force, (source,)) as folder:
+    with result_folder(out, force, (source,)) as write:
         try:
             with progress(stops=True) as callback:
                 done = train_and_compare(
@@ -139,16 +139,17 @@ def fit(
                     keep=keep,
                 )
             page = fit_page(done, command_line(), threads)
-            if folder:
-                page.write(folder)
+            if write:
+                write(page.write)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
                 page = fit_page(done, command_line(), threads, interrupted=True)
-                if folder:
-                    page.write(folder)
-            elif run is not None and folder:
-                run.save(folder / "run.npz")
+                if write:
+                    write(page.write)
+            elif run is not None and write:
+                unfinished = run
+                write(lambda folder: unfinished.save(folder / "run.npz"))
             else:
                 raise
     if page is not None:

@@ -20,7 +20,7 @@ from attsvm.cli.inspection_options import (
     inspect_arguments,
 )
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, updated_folder
+from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -135,7 +135,7 @@ def inspect(
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
-    with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
+    with result_folder(out, force, (model, text, images, checkpoints, held_out)) as write:
         from attsvm._inspect.saved_models import SavedModel
         from attsvm.pages.inspection import InspectionPages, finished_words
 
@@ -146,7 +146,7 @@ def inspect(
         pages = InspectionPages(
             saved.given,
             sentence - 1,
-            update,
+            write,
             start=start,
             # without margins, a page before the others are inspected would only delay them
             waits=not margins and bool(with_twin or checkpoints),

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from attsvm._utils.interruption import check_interrupted, keeping_steps, on_inte
 from attsvm.cli import messages
 
 if TYPE_CHECKING:
+    from attsvm.pages.folder import Write
     from attsvm.pages.page import Page
 
 
@@ -31,38 +32,26 @@ def announce(out: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> Iterator[Path | None]:
-    """Claim the folder of ``--out``."""
+def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> "Iterator[Write | None]":
+    """Claim the folder of ``--out``. Yield what writes it, at the end or again and again; None without ``--out``."""
     from attsvm.pages.folder import claim_folder
 
-    with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
+    with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as write:
         announce(out)
-        yield folder
+        yield write
 
 
 @contextlib.contextmanager
 def written(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> "Iterator[Callable[[Page], Page]]":
     """Claim the folder of ``--out``. Yield what writes a page into it, if it is given, and returns the page."""
-    with result_folder(out, force, inputs) as folder:
+    with result_folder(out, force, inputs) as write:
 
-        def write(page: "Page") -> "Page":
-            if folder:
-                page.write(folder)
+        def write_page(page: "Page") -> "Page":
+            if write:
+                write(page.write)
             return page
 
-        yield write
-
-
-@contextlib.contextmanager
-def updated_folder(
-    out: Path | None, force: bool, inputs: Iterable[object] = ()
-) -> Iterator[Callable[[Mapping[str, bytes]], None] | None]:
-    """Claim the folder of ``--out`` for a result that is written while it is computed."""
-    from attsvm.pages.folder import claim_updates
-
-    with claim_updates(out, force, inputs) if out else contextlib.nullcontext() as update:
-        announce(out)
-        yield update
+        yield write_page
 
 
 @contextlib.contextmanager

@@ -14,7 +14,9 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     raise ModuleNotFoundError(text, name=missing.name) from missing
 
 from attsvm.inspect.comparison import compare
-from attsvm.inspect.edits import Edit, EditReport, Scan
+from attsvm.inspect.edits.edit import Edit
+from attsvm.inspect.edits.report import EditReport
+from attsvm.inspect.edits.scan import Scan
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.families import FAMILIES, Cache, Family, Layout
 from attsvm.inspect.inspection import inspect

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from attsvm._utils.checks import check_integer
-from attsvm._utils.extensions import import_object
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
@@ -166,26 +165,6 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
 
         ends = {"on_train_batch_end": count, "on_train_end": lambda *_, **__: self.close()}
         return type("MonitorCallback", (Callback,), ends)()
-
-    def page(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.
-
-        ``attsvm monitor`` writes the same page from a CSV file.
-
-        Parameters
-        ----------
-        folder : str or Path
-        force : bool
-            Replace the folder if it holds an earlier result.
-
-        Raises
-        ------
-        ProblemError
-            If nothing is recorded yet, or the folder exists and may not be replaced.
-        """
-        write: Any = import_object("attsvm.pages.monitor:write_records")  # pages are a later layer
-        command = f"AttentionMonitor(model, every={self.every}).page({str(folder)!r})"
-        write(folder, force, self.heads, self.records, command)
 
     def close(self) -> None:
         """Leave the model as it was."""

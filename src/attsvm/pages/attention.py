@@ -68,8 +68,22 @@ def over_steps(opacities: Float[np.ndarray, "R T"], shares: Float[np.ndarray, "R
     ]
 
 
-Square = list[tuple[str, list[dict[str, Any] | None]]]
-"""For each query its token, and a cell for each token; None where it is masked."""
+class Square(NamedTuple):
+    """The attention on a sequence, as cells."""
+
+    columns: list[str]  # the tokens that some query may attend to
+    rows: list[tuple[str, list[dict[str, Any] | None]]]  # for each query its token, and a cell for each column
+    numbered: bool = False  # whether rows and columns have numbers, and not words
+
+    @property
+    def fits(self) -> bool:
+        """Whether a page has room for it."""
+        return bool(self.rows) and len(self.columns) <= WIDEST
+
+    def table(self) -> str:
+        """The cells as CSV: query, token and probability; masked tokens are left out."""
+        cells = ((query, one["token"], one["probability"]) for query, cells in self.rows for one in cells if one)
+        return csv_text(["query", "token", "probability"], cells)
 
 
 def attention_square(
@@ -80,14 +94,14 @@ def attention_square(
     selected: Int[np.ndarray, " Q"],
     support: Bool[np.ndarray, "Q T"] | None = None,
     over: Float[np.ndarray, "R Q T"] | None = None,
-) -> tuple[list[str], Square]:
-    """The tokens that some query may attend to, and the cells.
+) -> Square:
+    """The cells of a sequence; None in place of a masked one.
 
     ``names``: of the T tokens. ``positions``: of the queries; −1 where there is none. ``selected``: the token that each
     query selects. ``support``: support tokens, which get a dot. ``over``: the probabilities at the steps of a slider.
     """
     present = np.flatnonzero(allowed.any(axis=0))
-    rows: Square = []
+    rows: list[tuple[str, list[dict[str, Any] | None]]] = []
     for q, place in enumerate(positions):
         if place < 0:
             continue
@@ -104,10 +118,4 @@ def attention_square(
             for t in present
         ]
         rows.append((names[place], cells))
-    return [names[t] for t in present], rows
-
-
-def square_table(rows: Square) -> str:
-    """The cells as CSV: query, token and probability; masked tokens are left out."""
-    cells = ((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
-    return csv_text(["query", "token", "probability"], cells)
+    return Square([names[t] for t in present], rows)

@@ -9,7 +9,7 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
-from attsvm.pages.attention import WIDEST, attention_square
+from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
@@ -133,17 +133,17 @@ def _head(
     rows = change.queries[here, 1]
     places = before.positions[at]
     queries = np.flatnonzero(places >= 0)
-    squares: list[tuple[str, dict[str, Any]]] = []
+    squares: list[tuple[str, Square]] = []
     for name, layer, inspection in zip((ends[0], ends[-1]), (before, after), series.ends, strict=True):
         probabilities = layer.probabilities(change.head)[at]
         selected = next(
             one.selected[at] for one in inspection.heads if (one.layer, one.head) == (change.layer, change.head)
         )
-        columns, square = attention_square(names, places, probabilities, layer.allowed[at], selected)
-        if len(columns) <= WIDEST:
-            squares.append((name, {"columns": columns, "rows": square, "numbered": False}))
+        square = attention_square(names, places, probabilities, layer.allowed[at], selected)
+        if square.fits:
+            squares.append((name, square))
     if squares:
-        cell = min(LARGEST_CELL, max(LEAST_CELL, HALF_PAGE / len(squares[-1][1]["columns"]) - 0.07))
+        cell = min(LARGEST_CELL, max(LEAST_CELL, HALF_PAGE / len(squares[-1][1].columns) - 0.07))
         marked = [int(np.searchsorted(queries, q)) for q in rows]
         yield Part("sides", {"squares": squares, "cell": cell, "marked": marked})
     lines = [

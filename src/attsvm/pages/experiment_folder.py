@@ -8,6 +8,7 @@ from pathlib import Path
 from attsvm._utils.files import make_folder
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import (
+    cannot_be_written,
     check_folder,
     check_holds_files,
     check_not_read,
@@ -33,10 +34,8 @@ def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
     if force and folder.exists():
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    try:
+    with cannot_be_written(out):
         make_folder(folder / RUNS)
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
     check_holds_files(folder / RUNS, out)
     return folder
 

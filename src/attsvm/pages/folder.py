@@ -57,49 +57,42 @@ def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) ->
     return ""
 
 
+Write = Callable[[Callable[[Path], object]], None]
+"""Calls what writes the files of a result into a folder, and puts that folder in its place."""
+
+
 @contextlib.contextmanager
-def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Path]:
-    """Yield a hidden folder to write into. It becomes ``out`` when the block ends without an error.
+def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Write]:
+    """Yield a function that makes ``out`` a folder of what its argument writes; it may be called again and again.
 
     Enter the block before the work begins: it fails early if the folder is not writable. Missing parents are created,
     and removed again after an error. ``force``: replace an existing ``out``, if it is empty or holds a result and
     nothing else. ``inputs``: the paths that the command reads; ``out`` must not be one of them, or contain one.
 
+    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
+    is interrupted (SystemExit), the files of the last call stay.
+
     Raises ProblemError if ``out`` exists and may not be replaced, or is not writable, and OSError, with the name that
     the file would have in ``out``, if a file of the folder cannot be written.
-    """
-    with _target(out, force, inputs) as target, _hidden_folder(target, out) as hidden:
-        yield hidden
-        check_replaceable(out, force)
-        _move(hidden, target, out)
-
-
-@contextlib.contextmanager
-def claim_updates(
-    out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()
-) -> Iterator[Callable[[Mapping[str, bytes]], None]]:
-    """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
-
-    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
-    is interrupted (SystemExit), the files of the last call stay. The arguments are those of :func:`claim_folder`.
     """
     is_first = True
     with _target(out, force, inputs) as target, contextlib.ExitStack() as earlier:
         with _hidden_folder(target, out):
             pass  # fails early
 
-        def update(files: Mapping[str, bytes]) -> None:
+        def write(files: Callable[[Path], object]) -> None:
             nonlocal is_first
             with _hidden_folder(target, out) as hidden:
-                write_files(hidden, files)
+                files(hidden)
                 check_replaceable(out, force or not is_first)
                 if is_first and target.is_dir():
                     earlier.enter_context(moved_aside(target))  # until the block ends
-                _move(hidden, target, out)
+                with cannot_be_written(out):
+                    finish(hidden, target)
             is_first = False
 
         try:
-            yield update
+            yield write
         except Exception:
             if not is_first:
                 with contextlib.suppress(ProblemError):
@@ -135,7 +128,7 @@ def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) 
     target = Path(os.path.realpath(out))
     made: list[Path] = []
     try:
-        with _cannot_be_written(out):
+        with cannot_be_written(out):
             made = make_folder(target.parent)
         yield target
     except BaseException:
@@ -147,7 +140,7 @@ def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) 
 def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
     """Make an empty hidden folder beside the target. An error names the file as it would be called in ``out``."""
     with unfinished(target) as hidden:
-        with _cannot_be_written(out):
+        with cannot_be_written(out):
             hidden.mkdir()
         try:
             yield hidden
@@ -158,13 +151,9 @@ def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
             raise OSError(error.errno, os.strerror(error.errno), str(Path(out) / place.relative_to(hidden))) from error
 
 
-def _move(hidden: Path, target: Path, out: str | os.PathLike[str]) -> None:
-    with _cannot_be_written(out):
-        finish(hidden, target)
-
-
 @contextlib.contextmanager
-def _cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+def cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ProblemError, in the name of ``out``, for an error of the system in the block."""
     try:
         yield
     except OSError as error:
@@ -211,11 +200,8 @@ def check_not_read(out: str | os.PathLike[str], inputs: Iterable[object]) -> Non
 
 def check_holds_files(folder: Path, out: str | os.PathLike[str]) -> None:
     """Raise ProblemError, in the name of ``out``, if no file can be created in a folder."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+    with cannot_be_written(out), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def check_folder(out: str | os.PathLike[str]) -> None:

@@ -1,7 +1,7 @@
 """The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from attsvm.pages.words import listed, percent, short
 if TYPE_CHECKING:
     from attsvm._inspect.saved_models import Found
     from attsvm.inspect import Inspection
+    from attsvm.pages.folder import Write
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
-    from attsvm.pretrained import Input
+    from attsvm.pretrained.inputs import Input
 
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
@@ -40,23 +41,23 @@ class InspectionPages:
 
     A state is "running" or "interrupted" if something is missing, and "" if the result is complete.
 
-    ``given``: what is inspected. ``sentence``: the sequence that is shown for the head in detail. ``update``: writes
-    the files of a page; None if none are written. ``start``: when the work began. ``waits``: whether the first page is
-    written only after some seconds. ``about``: more arguments of :func:`inspection_numbers`.
+    ``given``: what is inspected. ``sentence``: the sequence that is shown for the head in detail. ``write``: of
+    :func:`attsvm.pages.folder.claim_folder`; None if no page is written. ``start``: when the work began. ``waits``:
+    whether the first page is written only after some seconds. ``about``: more arguments of :func:`inspection_numbers`.
     """
 
     def __init__(
         self,
         given: "Input",
         sentence: int,
-        update: Callable[[Mapping[str, bytes]], None] | None,
+        write: "Write | None",
         *,
         start: float,
         waits: bool,
         **about: Any,
     ) -> None:
         self.tokens, self.words, self.sentence = given.tokens, given.words, sentence
-        self.update, self.start, self.about = update, start, about
+        self.put, self.start, self.about = write, start, about
         self.next_page = time.monotonic() + (SECONDS_A_PAGE if waits else 0.0)
         self.latest: Found | None = None
         self._known: Known = {}
@@ -66,7 +67,7 @@ class InspectionPages:
     def keep(self, found: "Found") -> None:
         """Keep the latest result, and write it unless the last page is new."""
         self.latest = found
-        if self.update is not None and time.monotonic() >= self.next_page:
+        if self.put is not None and time.monotonic() >= self.next_page:
             began = time.monotonic()
             self.write(found, "running")
             took = time.monotonic() - began
@@ -75,8 +76,8 @@ class InspectionPages:
     def write(self, found: "Found", state: str = "") -> Page:
         """Make the page of what is found so far, and write it, its figures and the numbers."""
         page = self._of(found, state)
-        if self.update is not None:
-            self.update(page.files())
+        if self.put is not None:
+            self.put(page.write)
         return page
 
     def _of(self, found: "Found", state: str) -> Page:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.pages.attention import WIDEST, attention_square, square_table
+from attsvm.pages.attention import attention_square
 from attsvm.pages.links import file_links
 from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Text
 from attsvm.pages.words import percent, short
@@ -47,20 +47,20 @@ def detail(
     yield Tables([Table(of_view(view)[1:])])
     yield Heading(f"Sequence {sentence + 1}", 3)
     support = None if view.support is None else view.support[sentence]
-    columns, square = attention_square(
+    square = attention_square(
         texts[sentence], view.positions[sentence], view.probabilities[sentence], view.allowed[sentence],
         view.selected[sentence], support,
     )  # fmt: skip
-    if square and len(columns) <= WIDEST:
+    if square.fits:
         name = f"head-{view.layer}-{view.head}-sequence-{sentence + 1}"
         yield Part(
             "square",
             {
                 "lead": "A row for each query, a column for each token. The stronger the blue, the more attention. The "
                 "frame is the selected token, a dot is a support token, and hatched tokens are masked.",
-                "square": {"columns": columns, "rows": square, "numbered": False},
+                "square": square,
                 "slider": "",
-                "links": file_links(name, square_table(square)),
+                "links": file_links(name, square.table()),
             },
         )
     yield view_table(view, texts[sentence], sentence)

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
-from attsvm.pages.folder import claim_folder
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Table, Text
-from attsvm.pages.records import Records, joined
+from attsvm.pages.records import Records
 from attsvm.pages.schemas.inspection import MonitorResult
 from attsvm.pages.words import listed, short
 
@@ -98,11 +96,8 @@ def notes(records: Records) -> list[str]:
     return [f"At the last record {some} an entropy below {COLLAPSED} nats."]
 
 
-def monitor_page(records: Records, *, source: str | None, command: str) -> Page:
-    """The page of a record, whose numbers docs/guide/results.md documents.
-
-    ``source``: the file of the record; None if it was not read from a file.
-    """
+def monitor_page(records: Records, *, source: str, command: str) -> Page:
+    """The page of a record, whose numbers docs/guide/results.md documents. ``source``: the file of the record."""
     names = recorded(records)
     measures = [described(name) for name in names]
     rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]
@@ -146,12 +141,3 @@ def _last(records: Records, name: str, head: int) -> str:
             return "-"
         found.append(short(float(values[-1])))
     return " to ".join(found)
-
-
-def write_records(
-    out: str | Path, force: bool, heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]], command: str
-) -> None:
-    """Write the page of a monitor in Python, as :meth:`attsvm.inspect.AttentionMonitor.page` documents."""
-    page = monitor_page(joined(heads, records), source=None, command=command)
-    with claim_folder(out, force) as folder:
-        page.write(folder)

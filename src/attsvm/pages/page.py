@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from attsvm.pages.folder import write_files
 from attsvm.pages.plain import dumps
+from attsvm.pages.words import split_interval
 
 # a command that prints its result neither draws nor writes HTML, and one that writes JSON prints no tables
 html = lazy_loader.load("attsvm.pages.html", suppress_warning=True)
@@ -22,6 +23,12 @@ class Card(NamedTuple):
     name: str
     value: str
     small: str
+
+    @classmethod
+    def of_share(cls, name: str, share: str, what: str = "") -> "Card":
+        """The card of a share of :func:`attsvm.pages.words.rate`, whose interval is in the small print."""
+        value, interval = split_interval(share)
+        return cls(name, value, "; ".join(filter(None, (interval, what))))
 
 
 @dataclass(frozen=True)

@@ -54,19 +54,6 @@ def read_records(path: str | Path) -> Records:
     return found
 
 
-def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -> Records:
-    """The records of a monitor.
-
-    Raises ProblemError if there are none.
-    """
-    if not records:
-        raise ProblemError("records: expected at least one record, got none")
-    names = dict.fromkeys(name for _, record in records for name in record)
-    nothing = np.full(len(heads), np.nan)
-    values = {name: np.stack([record.get(name, nothing) for _, record in records]) for name in names}
-    return Records(np.array([step for step, _ in records]), list(heads), values)
-
-
 def _events(path: str | Path) -> Cells:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -103,10 +90,8 @@ def _of_cells(cells: Cells) -> Records:
     places = {place for of_measure in cells.values() for place in of_measure}
     steps = sorted({step for step, _ in places})
     heads = sorted({head for _, head in places}, key=lambda head: [int(part) for part in head.split(".")])
-    row_of, column_of = ({one: k for k, one in enumerate(each)} for each in (steps, heads))
-    values = {}
-    for measure, of_measure in cells.items():
-        values[measure] = np.full((len(steps), len(heads)), np.nan)
-        for (at, of_head), number_there in of_measure.items():
-            values[measure][row_of[at], column_of[of_head]] = number_there
+    values = {
+        measure: np.array([[of_measure.get((step, head), np.nan) for head in heads] for step in steps])
+        for measure, of_measure in cells.items()
+    }
     return Records(np.array(steps, dtype=np.int64), heads, values)

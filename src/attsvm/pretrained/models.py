@@ -33,7 +33,7 @@ def tower(model: Any, *, pictures: bool) -> Any:
     Examples
     --------
     >>> from torch import nn
-    >>> from attsvm.pretrained import tower
+    >>> from attsvm.pretrained.models import tower
     >>> model = nn.ModuleDict({"text_model": nn.Linear(2, 3), "vision_model": nn.Linear(4, 5)})
     >>> tower(model, pictures=True) is model.vision_model, tower(nn.ReLU(), pictures=True)
     (True, ReLU())

@@ -1,9 +1,6 @@
-"""The problem: tokens, queries, labels, head, keys and masks."""
+"""The problem: tokens, queries, labels, head, keys and masks. Its public name is :class:`attsvm.Problem`."""
 
-from attsvm.problem.problem import ARRAY_NAMES, Canonical, Problem, check_is_problem
-
-__all__ = ["ARRAY_NAMES", "Canonical", "Problem", "check_is_problem"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+from attsvm.problem.problem import ARRAY_NAMES as ARRAY_NAMES
+from attsvm.problem.problem import Canonical as Canonical
+from attsvm.problem.problem import Problem as Problem
+from attsvm.problem.problem import check_is_problem as check_is_problem

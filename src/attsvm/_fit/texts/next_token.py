@@ -11,7 +11,7 @@ from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
 from attsvm.pages.schemas.texts import LastWord as LastWordFields
-from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval, split_interval
+from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval
 from attsvm.results import Status
 
 EXAMPLES = 4
@@ -46,7 +46,9 @@ def next_token_page(done: NextWords, **about: Any) -> Page:
 
 def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
     agreement = result["held_out"]["agreement"]
-    yield Cards([_card(name, agreement[rule]) for rule, name in RULES.items()])
+    small = "agreement with trained attention on held-out contexts"
+    shares = {name.capitalize(): shown_share(agreement[rule]) for rule, name in RULES.items()}
+    yield Cards([Card.of_share(name, share, small) for name, share in shares.items()])
     yield Heading("Last words")
     yield Text(
         "If the word y follows a context, attention should prefer y to the other words of the context. These "
@@ -68,12 +70,6 @@ def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Ite
         "followed the last word most often in the training contexts. Intervals are at 95%."
     )
     yield Tables(together)
-
-
-def _card(name: str, found: dict[str, Any]) -> Card:
-    value, interval = split_interval(shown_share(found))
-    small = "agreement with trained attention on held-out contexts"
-    return Card(name.capitalize(), value, f"{interval}; {small}" if interval else small)
 
 
 def _of_last_word(done: NextWords, one: LastWord, numbers: dict[str, Any]) -> Iterator[AnyPart]:

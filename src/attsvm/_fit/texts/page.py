@@ -24,7 +24,6 @@ from attsvm.pages.words import (
     rate,
     saturation_word,
     short,
-    split_interval,
 )
 
 figures = lazy_loader.load("attsvm._fit.texts.figures", suppress_warning=True)
@@ -61,9 +60,14 @@ def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterato
     effective, words = result["effective_words"], result["words"]
     yield Cards(
         [
-            _accuracy_card(result, "Test accuracy", None, f"attention over {result['data']['tokens']}"),
-            _accuracy_card(result, "Mean token", "mean_token", "logistic regression on the mean of the same vectors"),
-            _accuracy_card(result, "TF-IDF", "tf_idf", "logistic regression on the words of whole texts"),
+            *(
+                Card.of_share(name, accuracy_of(result, baseline), what)
+                for name, baseline, what in (
+                    ("Test accuracy", None, f"attention over {result['data']['tokens']}"),
+                    ("Mean token", "mean_token", "logistic regression on the mean of the same vectors"),
+                    ("TF-IDF", "tf_idf", "logistic regression on the words of whole texts"),
+                )
+            ),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
@@ -91,11 +95,6 @@ def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterato
     yield Figures(figures.draw_text_figures(fit), wide=["words"], kind="dots")
     yield Heading("Numbers")
     yield Tables(numbers)
-
-
-def _accuracy_card(result: dict[str, Any], name: str, baseline: str | None, what: str) -> Card:
-    value, interval = split_interval(accuracy_of(result, baseline))
-    return Card(name, value, f"{interval}; {what}" if interval else what)
 
 
 def examples(fit: TextFit, seed: int) -> list[int]:

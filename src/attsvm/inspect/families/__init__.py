@@ -27,3 +27,7 @@ __all__ = [
     "find_module",
     "normed",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

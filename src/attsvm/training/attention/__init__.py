@@ -2,24 +2,15 @@
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced
-from attsvm.training.attention.combined import Combined
-from attsvm.training.attention.factored import Factored
-from attsvm.training.attention.prompts import KeyPrompt, Prompt
-
-__all__ = [
-    "ATTENTIONS",
-    "AnyArray",
-    "Attention",
-    "Combined",
-    "Data",
-    "Factored",
-    "KeyPrompt",
-    "Parameters",
-    "Prompt",
-    "Reduced",
-    "parse_attention",
-]
+from attsvm.training.attention.base import AnyArray as AnyArray
+from attsvm.training.attention.base import Attention as Attention
+from attsvm.training.attention.base import Data as Data
+from attsvm.training.attention.base import Parameters as Parameters
+from attsvm.training.attention.base import Reduced as Reduced
+from attsvm.training.attention.combined import Combined as Combined
+from attsvm.training.attention.factored import Factored as Factored
+from attsvm.training.attention.prompts import KeyPrompt as KeyPrompt
+from attsvm.training.attention.prompts import Prompt as Prompt
 
 ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined, Factored, Prompt, KeyPrompt)}
 
