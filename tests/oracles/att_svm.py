@@ -2,7 +2,17 @@
 
 import numpy as np
 
+import attsvm
 from oracles.norms import norm_and_dual
+
+
+def nearly_infeasible(epsilon, seed):
+    """A problem and its selection: two sequences ask for opposite margins of one query, but for a size of epsilon."""
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
+    queries[1] = queries[0]
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + epsilon * generator.standard_normal(5)
+    return attsvm.Problem(tokens, queries=queries), np.zeros(4, int)
 
 
 def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
@@ -61,3 +71,30 @@ def gap_by_hand(problem, selected, solution, p=2.0, relaxed=None):
     assert broken <= 1e-9
     assert lower <= upper * (1 + 1e-12)
     return (upper - lower) / upper
+
+
+def convex_norm(name):
+    """The norm of a matrix of CVXPY variables."""
+    import cvxpy as cp
+
+    if name in ("nuclear", "spectral"):
+        return {"nuclear": cp.normNuc, "spectral": cp.sigma_max}[name]
+    p = 2.0 if name == "frobenius" else float(name.removeprefix("l"))
+    return lambda W: cp.pnorm(cp.vec(W, order="C"), p)
+
+
+def by_cvxpy(rows, right, equality, norm, shape, solver="CLARABEL", **options):
+    """Status and least norm of weights of a shape that keep the rows; ``norm`` is a name, or a function of a variable.
+
+    The weights are one matrix, whose shape some norms need.
+    """
+    import cvxpy as cp
+
+    weights = cp.Variable(shape)
+    flat = cp.vec(weights, order="C")
+    constraints = [rows[~equality] @ flat >= right[~equality]] if (~equality).any() else []
+    constraints += [rows[equality] @ flat == 0] if equality.any() else []
+    size = norm if callable(norm) else convex_norm(norm)
+    problem = cp.Problem(cp.Minimize(size(weights)), constraints)
+    problem.solve(solver=solver, **options)
+    return problem.status, problem.value

@@ -5,6 +5,9 @@ import pytest
 
 import attsvm
 from attsvm.svm import Solution
+from oracles.results import assert_survives_a_file
+
+PROBLEM = attsvm.datasets.random_problem(3, 4, 4, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -14,25 +17,27 @@ def solution():
     return attsvm.solve_svm(problem, selected, relaxed=np.array([True, False, False]))
 
 
-def assert_same(a, b):
-    for name in Solution.__dataclass_fields__:
-        left, right = getattr(a, name), getattr(b, name)
-        if name == "stats":
-            assert left.keys() == right.keys()
-            for key in left:
-                np.testing.assert_array_equal(left[key], right[key])
-        elif isinstance(left, np.ndarray) or (isinstance(left, float) and np.isnan(left)):
-            np.testing.assert_array_equal(left, right)
-        else:
-            assert left == right
-            assert type(left) is type(right)
-
-
 def test_files_hold_everything(solution, tmp_path):
-    solution.save(tmp_path / "batch.npz")
-    assert_same(Solution.load(tmp_path / "batch.npz"), solution)
-    solution[2].save(tmp_path / "one.npz")
-    assert_same(Solution.load(tmp_path / "one.npz"), solution[2])
+    assert_survives_a_file(solution, tmp_path)
+    assert_survives_a_file(solution[2], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"norm": norm} for norm in ("linf", "l1.3", "nuclear", "spectral")),
+        {"norm": "nuclear", "rank": 1},
+        {"norm": "l3", "required": np.linspace(-1, 1, 12).reshape(3, 4), "center": np.eye(4)},
+        {"slack": 0.5},
+    ],
+)
+def test_files_hold_every_option(options, tmp_path):
+    solution = attsvm.solve_svm(PROBLEM, attsvm.optimal_tokens(PROBLEM), **options)
+    for name in options.keys() - {"norm"}:
+        np.testing.assert_array_equal(getattr(solution, name), options[name])
+    loaded = assert_survives_a_file(solution, tmp_path)
+    assert (loaded.norm, loaded.objective) == (solution.norm, solution.objective)
+    assert ("C = 0.5" in repr(loaded)) == ("slack" in options)
 
 
 def test_other_files_are_refused(tmp_path):

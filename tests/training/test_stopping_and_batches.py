@@ -2,23 +2,21 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.training.trials import MiniBatches
-from oracles.attention import softmax
+from oracles.attention import attention
 
 
 def loss_gradient(problem, weights):
     """Of the mean logistic loss at W, by NumPy, as one writes it where nothing is saturated."""
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    attention = softmax(logits)
+    shares = attention(problem, weights)
     values = problem.labels[:, None] * (problem.tokens @ problem.head)
-    margin = (attention * values).sum(axis=1, keepdims=True)
-    of_logits = -attention * (values - margin) / (1 + np.exp(margin)) / len(logits)
+    margin = (shares * values).sum(axis=1, keepdims=True)
+    of_logits = -shares * (values - margin) / (1 + np.exp(margin)) / len(shares)
     return np.einsum("nt,ntd,ne->de", of_logits, problem.tokens, problem.queries)
 
 
@@ -48,14 +46,6 @@ def test_an_epoch_draws_no_sequence_twice():
         epochs = [np.concatenate(batches[i : i + n // size]) for i in range(0, len(batches), n // size)]
         assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
         assert len({tuple(epoch) for epoch in epochs}) > 1
-
-
-def test_a_resumed_run_draws_what_it_would_have_drawn():
-    problem, rule = random_problem(9, 4, 3, 1), optax.adam(0.01)
-    options = {"optimizer": rule, "batch_size": 4, "seed": 2}
-    whole = attsvm.train(problem, steps=31, **options)
-    parts = attsvm.train(problem, steps=18, init=attsvm.train(problem, steps=13, **options), **options)
-    np.testing.assert_array_equal(parts.weights, whole.weights)
 
 
 def test_trials_share_their_mini_batches():
