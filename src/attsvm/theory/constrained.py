@@ -157,8 +157,8 @@ def constrained_limit(
     tokens are R/V + log(c/μ) − Σ μ log(c/μ), where μ are the multipliers of the Att-SVM over their sum, and c_it =
     |ℓ'(γ_iα)| (γ_iα − γ_it)/n for scores γ. For the optimal tokens and any W, L(W) − L* ≥ H/(1 + H/min c) with H =
     Σ c exp(−gap); log H is convex, so its minimum over the ball bounds the global minimum of the loss from below. If
-    the point has an excess E = L(W) − L* below min c / 2, better weights give the token of query i the probability
-    1 − E/min_t c at least, and Σ (1 − E/min_t c) c exp(−gap) is minimised instead.
+    the excess E = L(W) − L* of the point is 0.001 to 0.5 times min c, better weights give the token of query i a
+    probability of at least 1 − E/min_t c, and Σ (1 − E/min_t c) c exp(−gap) is minimised instead.
 
     The scores of several attention heads are added up, so ℓ' is that of their sum. Steps of unit length in each head
     lead to a ball of its own for each head, N(W_h) ≤ R, and steps of unit length in all of them ``together`` to one.
