@@ -2,13 +2,14 @@
 
     python benchmarks/standings.py [KIND ...] [--write]
 
-Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10, 2 heads where several; with shared keys
-n = 3, T = 4, d = 5, 4 heads). The number of a row is the margin ratio of the weights for the tokens that they select,
-in the norm of the row; where a head is trained, is nonlinear or the rank is bounded, and for the token loss, it is the
-correlation with the predicted direction. A row begins at the first number of steps from which the mean is at least 0.95
-in every configuration of its kind, and ends at the largest number that all of them made. Its ratios are the smallest at
-the beginning and at the end. Where the mean is below 0.95 the row says "rising" if the last doubling of the steps
-removed a tenth of its distance to 1, or, without normalization, if it grew; else "none".
+Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10, 2 heads where several; with shared keys n
+= 3, T = 4, d = 5, 4 heads), and 24 each of 2 and of 4 heads with combined attention. The number of a row is the margin
+ratio of the weights for the tokens that they select, in the norm of the row; where a head is trained, is nonlinear or
+the rank is bounded, and for the token loss, it is the correlation with the predicted direction. A row begins at the
+first number of steps from which the mean is at least 0.95 in every configuration of its kind, and ends at the largest
+number that all of them made. Its ratios are the smallest at the beginning and at the end. Where the mean is below 0.95
+the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, or, without normalization,
+if it grew; else "none".
 ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured.
 """
 
@@ -37,6 +38,8 @@ KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momen
 TABLE = Path(__file__).parents[1] / "src/attsvm/theory/standings.toml"
 NOTE = Path(__file__).parents[1] / "docs/notes/standings.md"
 PROBLEMS, SEED, ENOUGH = 16, 11, enough()
+PROBLEMS_OF_HEADS, SEED_OF_HEADS = 24, 12
+"""Of several heads with combined attention."""
 COUNTS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
 
 
@@ -57,6 +60,7 @@ class Kind:
     columns: str = "all"
     decay: float = 0.0
     groups: int | None = None  # of four heads: those of a group share their keys
+    num_heads: int = 2  # where several
     momentum: tuple[float, float] = (0.0, 0.0)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -82,10 +86,10 @@ def mirror(p: float, normalize: bool = True) -> tuple[tuple[Callable[[], Any], i
     )
 
 
-def steepest(norm: str) -> tuple[tuple[Callable[[], Any], int], ...]:
+def steepest(norm: str, most: int = 200_000) -> tuple[tuple[Callable[[], Any], int], ...]:
     return (
-        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)), 200_000),
-        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.3, 100, 0.5)), 200_000),
+        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)), most),
+        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.3, 100, 0.5)), most),
     )
 
 
@@ -160,8 +164,16 @@ KINDS = (
             ("nu", "linf"),
         )
     ),
-    Kind("normalized gradient descent", "frobenius", NGD[1:2], heads="several"),
-    Kind("gradient descent", "frobenius", GD[1:], heads="several"),
+    *(
+        Kind(steps, norm, runs, heads="several", num_heads=num_heads)
+        for steps, norm, runs in (
+            ("normalized gradient descent", "frobenius", NGD[1:3]),
+            ("gradient descent", "frobenius", GD[1:]),
+            ("steepest descent", "linf", steepest("linf", 100_000)),
+            ("steepest descent", "spectral", steepest("spectral", 50_000)),
+        )
+        for num_heads in (2, 4)
+    ),
     Kind(
         "normalized gradient descent",
         "sum over heads of nuclear",
@@ -258,6 +270,8 @@ def problems_of(kind: Kind) -> attsvm.Problem:
         return token_problems(kind.model == "tokens, cyclic")
     if kind.groups is not None:
         return random_problem(3, 4, 5, seed=SEED, batch=(PROBLEMS,), num_heads=4, key_groups=kind.groups)
+    if kind.heads == "several" and kind.attention == "combined":
+        return random_problem(6, 8, 10, seed=SEED_OF_HEADS, batch=(PROBLEMS_OF_HEADS,), num_heads=kind.num_heads)
     heads = 2 if kind.heads == "several" else None
     return random_problem(6, 8, 10, seed=SEED, batch=(PROBLEMS,), prompt="prompt" in kind.attention, num_heads=heads)
 
@@ -279,7 +293,7 @@ def measured(kind: Kind, make: Callable[[], Any], most: int) -> dict[str, Any]:
     )
     at = np.searchsorted(run.history["steps"], counts)
     changes = run.history["logit_change"][at]
-    ratios = np.array([[_ratio(problem, run, kind, r, i) for i in range(PROBLEMS)] for r in at])
+    ratios = np.array([[_ratio(problem, run, kind, r, i) for i in range(len(run))] for r in at])
     return {
         "counts": counts,
         "ratios": ratios.tolist(),
@@ -352,6 +366,7 @@ def is_rising(steps: str, half: float, end: float) -> bool:
 def _names(kind: Kind) -> list[str]:
     of = f"{kind.steps}|{kind.attention}|{kind.norm}|{kind.model}|{kind.heads}|{kind.columns}|{kind.decay:g}"
     of += "" if kind.groups is None else f"|{kind.groups} groups"
+    of += "|4 heads" if kind.num_heads == 4 else ""
     return [f"{of}|{i}" for i in range(len(kind.runs))]
 
 
@@ -397,7 +412,8 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         if row.get("batch"):  # in the note on mini-batches
             continue
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
-        heads = "4 heads" if "shared keys" in row["steps"] else "2 heads"
+        on_weights = row["command"] == COMMAND and row["attention"] == "combined"
+        heads = "4 heads" if "shared keys" in row["steps"] else "2 and 4 heads" if on_weights else "2 heads"
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
         trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []

@@ -134,6 +134,9 @@ class _InHull:
         slopes = self.base.slopes(self.whole(alpha))
         return slopes._replace(gradient=self._pulled(slopes.gradient))
 
+    def safe_curvature(self, alpha: np.ndarray) -> np.ndarray:
+        return self.base.safe_curvature(self.whole(alpha))
+
     def gaps(self, alpha: np.ndarray) -> np.ndarray:
         return self.base.gaps(self.whole(alpha))
 
@@ -204,10 +207,11 @@ class _Single:
 
     def slopes(self, weights: Matrices) -> Slopes:
         value, gradient, curvature = self.base.expand(self.flat(weights))
-        values, vectors = np.linalg.eigh(curvature.core)
-        safe = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        scaled = gradient.reshape(1, *self.shape) * self.radius
-        return Slopes(np.array([value]), scaled, curvature.core[None], safe[None])
+        return Slopes(np.array([value]), gradient.reshape(1, *self.shape) * self.radius, curvature.core[None])
+
+    def safe_curvature(self, weights: Matrices) -> np.ndarray:
+        values, vectors = np.linalg.eigh(self.base.expand(self.flat(weights)).curvature.core)
+        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)[None]
 
     def gaps(self, weights: Matrices) -> np.ndarray:
         return np.asarray(np.einsum("mke,nke->nm", self.rows, weights))

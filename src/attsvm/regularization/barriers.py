@@ -114,16 +114,18 @@ class Total(Gauge):
     @staticmethod
     def _multiplier(s: np.ndarray) -> Values:
         """Solve Σ (1 + √(1 + ν²s²)) = ν by Newton's method."""
-        number, size = s.shape[-1], np.abs(s).sum(axis=-1)
-        # ν − Σ … is concave and increases: from the second iterate on the steps increase to the root
-        nu = 2 * number / (1 - size)
+        s = np.abs(s)
+        slack = 1 - s.sum(axis=-1)
+        # with r = √(1 + ν²s²) − ν|s|, ν(1 − Σ|s|) − Σ r = number, in which nothing cancels beside the sphere. The left
+        # side is concave and increases in ν, so that steps from below increase to the root.
+        nu = s.shape[-1] / slack
         for _ in range(60):
-            t = np.sqrt(1 + (nu[:, None] * s) ** 2)
-            excess = nu - number - t.sum(axis=-1)
-            slope = 1 - (nu[:, None] * s * s / t).sum(axis=-1)
-            change = excess / slope
-            nu = nu - change
-            if (np.abs(change) <= 1e-13 * nu).all():
+            scaled = nu[:, None] * s
+            t = np.sqrt(1 + scaled**2)
+            r = 1 / (t + scaled)
+            change = (s.shape[-1] + r.sum(axis=-1) - nu * slack) / (slack + (s * r / t).sum(axis=-1))
+            nu = nu + change
+            if (change <= 1e-13 * nu).all():
                 break
         return np.asarray(nu)
 
@@ -218,11 +220,12 @@ class SingularMetric(Metric):
         left, right = left @ self.U[:, None], right @ self.Vt.mT
         pairs = right[:, :, None] * right[:, None]
         between = (pairs.reshape(len(right), -1, right.shape[-1]) @ self.own.mT).reshape(*pairs.shape[:3], -1)
-        blocks = (left[:, :, None] * between[:, :, :, None]) @ left.mT[:, None]
+        mixed = left[:, :, None] * between[:, :, :, None]
         # Σ_ab left_ita right_ja other_ab · right_ib left_jsb
         square, short = left[..., :rank], right[..., :rank]
         first = (square[:, :, None] * short[:, None, :, None]) @ self.other[:, None, None]
-        blocks += (first * short[:, :, None, None]) @ square.mT[:, None]
+        mixed[..., :rank] += first * short[:, :, None, None]
+        blocks = mixed @ left.mT[:, None]
         along = (square * (short * self.along[:, None])[:, :, None]).sum(axis=-1)
         return _without(blocks, along, self.factor)
 

@@ -31,8 +31,10 @@ NEAR, CLOSE = 0.98, 0.9
 
 FIRST = 0.02, 0.2
 """Bounds of the relative gap on the central path at the first μ."""
-LOST = 0.01, 1e-2
-"""The path is begun anew where the gap is above the first number, and μ belongs to one that is this much smaller."""
+LEAST = 0.1
+"""Least part of the μ that belongs to the present gap: below it, steps beside the sphere are too short."""
+NEAREST = 0.5, 2.0
+"""Bounds of the μ in the Hessian over the present one."""
 
 
 class Objective(Protocol):
@@ -53,6 +55,9 @@ class Objective(Protocol):
     def slopes(self, weights: Matrices) -> Slopes:
         """Values and derivatives, where the values are finite."""
 
+    def safe_curvature(self, weights: Matrices) -> Float[np.ndarray, "N m m"]:
+        """A positive semidefinite curvature near that of the slopes."""
+
     def gaps(self, weights: Matrices) -> np.ndarray:
         """A of the weights; the first axis is that of the stack."""
 
@@ -71,6 +76,26 @@ class Minima(NamedTuple):
     steps: np.ndarray
 
 
+class _Iterate(NamedTuple):
+    """Where each problem is."""
+
+    weights: Matrices
+    slopes: Slopes
+    size: Values  # N(W)
+    dual: Values  # N*(G)
+    gap: Values
+
+    @classmethod
+    def at(cls, objective: Objective, weights: Matrices, norm: Norm) -> "_Iterate":
+        slopes = objective.slopes(weights)
+        dual = norm.dual.values(slopes.gradient)
+        return cls(weights, slopes, norm.values(weights), dual, _gap(weights, slopes.gradient, dual))
+
+    def only(self, index: np.ndarray) -> "_Iterate":
+        slopes = Slopes(*(part[index] for part in self.slopes))
+        return _Iterate(self.weights[index], slopes, self.size[index], self.dual[index], self.gap[index])
+
+
 def minimise_stack(
     objective: Objective, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
 ) -> Minima:
@@ -80,53 +105,53 @@ def minimise_stack(
     here, weights, mu, known = np.arange(count), start, np.full(count, np.nan), np.full(count, np.inf)
     for step in range(max_steps):
         objective = objective.rebased(weights)
-        slopes = objective.slopes(weights)
-        point, gap = _closed(barrier, weights, slopes.gradient, objective)
+        now = _Iterate.at(objective, weights, barrier.norm)
+        point, gap = _closed(objective, now, barrier)
         better = gap < best_gap[here]
         best[here[better]], best_gap[here[better]] = point[better], gap[better]
         steps[here] = step
         going = best_gap[here] > tol
         if not going.any():
             break
-        here, weights, objective = here[going], weights[going], objective[going]
-        slopes = Slopes(*(part[going] for part in slopes))
-        cautious, mu = step >= CAUTIOUS and step % 2 == 1, mu[going]
+        if not going.all():
+            here, objective, now, mu = here[going], objective[going], now.only(going), mu[going]
         if step and step % CAUTIOUS == 0:
             # beside a saddle, steps along the sphere are short: start again inside of it, with a large μ
             stuck = best_gap[here] > 0.5 * known[here]
             known = best_gap.copy()
-            weights, mu = np.where(stuck[:, None, None], AGAIN * weights, weights), np.where(stuck, np.nan, mu)
+            weights, mu = np.where(stuck[:, None, None], AGAIN * now.weights, now.weights), np.where(stuck, np.nan, mu)
             objective = objective.rebased(weights)
-            slopes = objective.slopes(weights)
-        weights, mu = _step(objective, slopes, weights, barrier, mu, cautious)
+            now = _Iterate.at(objective, weights, barrier.norm)
+        weights, mu = _step(objective, now, barrier, mu, cautious=step >= CAUTIOUS and step % 2 == 1)
     return Minima(best, best_gap, steps)
 
 
 def relative_gap(norm: Norm, weights: Matrices, gradient: Matrices) -> Values:
     """1 + ⟨G, W⟩/N*(G) for weights in the unit ball; 0 where G is, and NaN where it is not finite."""
-    dual = norm.dual.values(gradient)
+    return _gap(weights, gradient, norm.dual.values(gradient))
+
+
+def _gap(weights: Matrices, gradient: Matrices, dual: Values) -> Values:
     inner = (gradient * weights).sum(axis=(-2, -1))
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
-def _closed(barrier: Barrier, weights: Matrices, gradient: Matrices, objective: Objective) -> tuple[Matrices, Values]:
+def _closed(objective: Objective, now: _Iterate, barrier: Barrier) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
-    gap = relative_gap(barrier.norm, weights, gradient)
-    size = barrier.norm.values(weights)
-    near = (gap < CLOSED) & (size > 0)
+    near = (now.gap < CLOSED) & (now.size > 0)
     if not near.any():
-        return weights, gap
-    size = np.where(near, size, 1.0)
-    outer = weights / size[:, None, None]
+        return now.weights, now.gap
+    outer = now.weights / np.where(near, now.size, 1.0)[:, None, None]
     other = relative_gap(barrier.norm, outer, objective.rebased(outer).gradient(outer))
-    use = near & (other < gap)
-    return np.where(use[:, None, None], outer, weights), np.where(use, other, gap)
+    use = near & (other < now.gap)
+    return np.where(use[:, None, None], outer, now.weights), np.where(use, other, now.gap)
 
 
 def _step(
-    objective: Objective, slopes: Slopes, weights: Matrices, barrier: Barrier, mu: Values, cautious: bool
+    objective: Objective, now: _Iterate, barrier: Barrier, mu: Values, *, cautious: bool
 ) -> tuple[Matrices, Values]:
     """The next weights and μ; NaN for the first μ."""
+    weights, slopes = now.weights, now.slopes
     gradient, metric = slopes.gradient, barrier.at(weights)
     # in the metric of the barrier, ‖∇F + μ∇φ‖/μ is the distance from the central path
     pulled, pushed = metric.solve(gradient), metric.solve(metric.gradient)
@@ -134,33 +159,35 @@ def _step(
         (one * other).sum(axis=(-2, -1))
         for one, other in ((gradient, pulled), (gradient, pushed), (metric.gradient, pushed))
     )
+    # the μ for which the weights are nearest to the central path
+    nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
     # μ over this is about the relative gap on the central path
-    unit_gap = barrier.norm.dual.values(gradient) / barrier.complexity(weights.shape[-2:])
-    gap = relative_gap(barrier.norm, weights, gradient)
+    unit_gap = now.dual / barrier.complexity(weights.shape[-2:])
+    first = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
     # the gradient where attention is saturated may be much smaller than that of the tokens that are selected later
-    anew = np.isnan(mu) | ((gap > LOST[0]) & (mu < LOST[1] * gap * unit_gap))
-    if anew.any():
-        nearest = np.where(b < 0, -a / np.where(b < 0, b, -1.0), np.sqrt(np.maximum(a, 0.0)))
-        first = np.maximum(np.clip(nearest, FIRST[0] * unit_gap, FIRST[1] * unit_gap), np.finfo(float).tiny)
-        mu = np.where(anew, first, mu)
+    least = LEAST * np.minimum(now.gap, FIRST[1]) * unit_gap
+    mu = np.where(np.isnan(mu), first, np.maximum(mu, least))
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 
     target = gradient + aim[:, None, None] * metric.gradient
     grams = objective.gram(metric)
-    move = newton_move(objective, slopes.curvature, metric, grams, mu, target)
+    # too near to the sphere, a step with the Hessian of the present μ is too short; too far from it, too long
+    scale = np.where(b < 0, np.clip(nearest, NEAREST[0] * mu, NEAREST[1] * mu), mu)
+    move = newton_move(objective, slopes.curvature, metric, grams, scale, target)
     slope = (target * move).sum(axis=(-2, -1))
     unsafe = ~(slope < 0) | cautious
     if unsafe.any():
-        safe = newton_move(objective, slopes.safe_curvature, metric, grams, mu, target)
+        safe = newton_move(objective, objective.safe_curvature(weights), metric, grams, scale, target)
         move = np.where(unsafe[:, None, None], safe, move)
         slope = (target * move).sum(axis=(-2, -1))
-    length = longest_step(barrier, weights, move)
+    length = longest_step(barrier, weights, move, now.size)
     value = slopes.value + aim * metric.value
     rounding = 1e-13 * (1 + np.abs(value))
 
     def new_value(left: np.ndarray, trial: Matrices) -> Values:
-        return np.asarray(objective[left].value(trial) + aim[left] * barrier.value(trial))
+        some = objective if len(left) == len(weights) else objective[left]
+        return np.asarray(some.value(trial) + aim[left] * barrier.value(trial))
 
     found, length = line_search(new_value, weights, move, length, value, slope, rounding)
     return found, aim + (1 - length) * (mu - aim)
@@ -218,10 +245,10 @@ def solve_each(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
         return found
 
 
-def longest_step(barrier: Barrier, weights: Matrices, move: Matrices) -> Values:
-    """1, or nearly the length at which a step reaches the sphere."""
+def longest_step(barrier: Barrier, weights: Matrices, move: Matrices, size: Values) -> Values:
+    """1, or nearly the length at which a step reaches the sphere, from weights of this size."""
     low, high = np.zeros(len(weights)), np.ones(len(weights))
-    inner, outer = barrier.norm.values(weights), barrier.norm.values(weights + move)
+    inner, outer = size.copy(), barrier.norm.values(weights + move)
     left = np.flatnonzero(outer >= 1)
     low[outer < 1] = 1.0
     for _ in range(HALVINGS):

@@ -32,7 +32,6 @@ class Slopes(NamedTuple):
     value: Float[np.ndarray, " N"]
     gradient: Float[np.ndarray, "N k e"]  # in the weights
     curvature: Float[np.ndarray, "N nT nT"]
-    safe_curvature: Float[np.ndarray, "N nT nT"]  # positive semidefinite, equal to it where attention is saturated
 
 
 class Gaps:
@@ -204,6 +203,8 @@ class StackedExcess(Gaps):
         log_attention = self.log_attention(weights)
         selected = np.argmax(log_attention, axis=-1)
         stays = self._is_clear(log_attention, *KEEP)
+        if stays.all():
+            return self
         moves = self.over(selected)._is_clear(log_attention, *CHANGE)
         reference = np.where(moves[:, None], selected, self.optimal)
         reference = np.where(stays[:, None], self.reference, reference)
@@ -273,14 +274,19 @@ class StackedExcess(Gaps):
         own[..., index, index] += q
         flat = q.reshape(count, -1)
         curvature = -flat[:, :, None] * flat[:, None]
-        size = np.abs(flat).sum(axis=-1)[:, None, None]
-        safe = curvature / np.where(size > 0, size, 1.0)
-        diagonal_of(safe)[:] += np.abs(flat)
         blocks, rows = curvature.reshape(count, n, T, n, T), np.arange(n).reshape(self.heads, -1)
         for g, h in np.ndindex(self.heads, self.heads):
             between = bent[:, rows[g], :, None] * v[:, rows[h], None, :]
             blocks[:, rows[g], :, rows[h]] += (between + own[:, rows[g]] if g == h else between).swapaxes(0, 1)
-        return Slopes(value, -self.adjoint(q), curvature, safe)
+        return Slopes(value, -self.adjoint(q), curvature)
+
+    def safe_curvature(self, weights: np.ndarray) -> np.ndarray:
+        """A positive semidefinite curvature, equal to that of the slopes where attention is saturated."""
+        q = self.value_and_weight(weights)[1].reshape(len(weights), -1)
+        size = np.abs(q).sum(axis=-1)[:, None, None]
+        safe = -q[:, :, None] * q[:, None] / np.where(size > 0, size, 1.0)
+        diagonal_of(safe)[:] += np.abs(q)
+        return np.asarray(safe)
 
 
 def _in_own_block(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.ndarray, "NH *more Hk"]:
@@ -332,4 +338,8 @@ class StackedLogSum(Gaps):
         flat = q.reshape(len(q), -1)
         curvature = -flat[:, :, None] * flat[:, None]
         diagonal_of(curvature)[:] += flat
-        return Slopes(self.value(weights), -self.adjoint(q), curvature, curvature)
+        return Slopes(self.value(weights), -self.adjoint(q), curvature)
+
+    def safe_curvature(self, weights: np.ndarray) -> np.ndarray:
+        """The curvature, which is positive semidefinite."""
+        return self.slopes(weights).curvature

@@ -92,7 +92,7 @@ def _step(
         other = newton_move(excess, safe, metric, grams, one, target)
         move = np.where(uphill[:, None, None], other, move)
     slope = (target * move).sum(axis=(-2, -1))
-    length = longest_step(BARRIER, u, move)
+    length = longest_step(BARRIER, u, move, BARRIER.norm.values(u))
     before = factor * np.exp(slopes.value) + metric.value
 
     def after(left: np.ndarray, trial: Matrices) -> Values:

@@ -26,6 +26,8 @@ ALLOWED = 10.0
 """A point counts as stationary if its gap is at most this many times the one that the search ends at."""
 SUPPORT = 1e-7
 """The least share of a multiplier of a support token."""
+WORTH = 1e-3, 0.5
+"""The excess over the least c for which a bound of each query is worth the time, and for which it is the better one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -74,8 +76,8 @@ class ConstrainedLimit(Result):
         norm has no barrier.
     excess_over_bound : float, or ndarray, shape (*batch_shape,)
         (L(W) − L*)/(bound − L*) − 1, L* the loss of the optimal tokens: a small number shows, up to rounding errors,
-        that the point is nearly the global minimum in the ball. ∞ without a bound. It is about (L(W) − L*)/min c, c as
-        in :func:`constrained_limit`: below 1e-3 only where L(W) − L*, exp(``log_excess``), is below 1e-3 min c.
+        that the point is nearly the global minimum in the ball. ∞ without a bound. It is at most about (L(W) − L*)/min
+        c, c as in :func:`constrained_limit` and L(W) − L* = exp(``log_excess``) of the optimal tokens.
 
     See Also
     --------
@@ -154,7 +156,9 @@ def constrained_limit(
     With V the value of the Att-SVM, no weights of the ball have a logit gap above R/V. For large R the gaps of support
     tokens are R/V + log(c/μ) − Σ μ log(c/μ), where μ are the multipliers of the Att-SVM over their sum, and c_it =
     |ℓ'(γ_iα)| (γ_iα − γ_it)/n for scores γ. For the optimal tokens and any W, L(W) − L* ≥ H/(1 + H/min c) with H =
-    Σ c exp(−gap); log H is convex, so its minimum over the ball bounds the global minimum of the loss from below.
+    Σ c exp(−gap); log H is convex, so its minimum over the ball bounds the global minimum of the loss from below. If
+    the excess E = L(W) − L* of the point is 0.001 to 0.5 times min c, better weights give the token of query i a
+    probability of at least 1 − E/min_t c, and Σ (1 − E/min_t c) c exp(−gap) is minimised instead.
 
     The scores of several attention heads are added up, so ℓ' is that of their sum. Steps of unit length in each head
     lead to a ball of its own for each head, N(W_h) ≤ R, and steps of unit length in all of them ``together`` to one.
@@ -238,7 +242,7 @@ def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
     svm = _AttSVM.of(selected, setting)
     over_optimal = joined.over(joined.optimal)
     log_loss, infimum = over_optimal.value(whole), over_optimal.infimum
-    log_bound = _log_bound(setting, weights)
+    log_bound = _log_bound(setting, weights, log_loss)
     with np.errstate(over="ignore", invalid="ignore"):
         over_bound = np.where(np.isfinite(log_bound), np.expm1(log_loss - log_bound), np.inf)
 
@@ -316,8 +320,11 @@ def _closed_form(log_costs: np.ndarray, svm: _AttSVM) -> np.ndarray:
     return np.where(usable, svm.ratio[..., None] + np.where(usable, log_ratio, 0.0) - mean, np.nan)
 
 
-def _log_bound(setting: Setting, weights: np.ndarray) -> np.ndarray:
-    """Log of a lower bound of L − L* over the balls, from the minimum of log H and its Frank-Wolfe gap."""
+def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
+    """Log of a lower bound of L − L* over the balls, from the minimum of log H and its Frank-Wolfe gap.
+
+    ``log_loss``: log(L − L*) at the weights.
+    """
     joined, whole = setting.of_models(setting.excess, weights)
     joined = joined.over(joined.optimal)
     costs, barrier = _log_costs(joined), barrier_of(setting.norm)
@@ -327,7 +334,14 @@ def _log_bound(setting: Setting, weights: np.ndarray) -> np.ndarray:
     bound = np.full(len(costs), -np.inf)
     if barrier is None or tied.all():
         return bound
-    least = np.where(np.isfinite(costs), costs, np.inf).min(axis=(-2, -1))
+    of_query = np.where(np.isfinite(costs), costs, np.inf).min(axis=-1, keepdims=True)
+    least = of_query.min(axis=(-2, -1))
+    # weights with at most the excess E of these give the selected token of a query the probability 1 − E/min_t c at
+    # least, so that the excess is at least Σ (1 − E/min_t c) c exp(−gap)
+    lost = np.exp(np.minimum(log_loss - least, 0.0))
+    by_query = (lost > WORTH[0]) & (lost < WORTH[1])
+    shares = np.exp(np.where(by_query, log_loss, -np.inf)[:, None, None] - of_query)
+    costs = costs + np.log1p(-shares)
     # H is a sum over the balls, each with its own weights
     if setting.balls > 1:
         joined, whole = setting.excess.over(setting.excess.optimal), weights
@@ -341,7 +355,7 @@ def _log_bound(setting: Setting, weights: np.ndarray) -> np.ndarray:
     lows = np.full(len(own), -np.inf)
     lows[own] = log_sum.value(found.weights) - slack
     low = np.logaddexp.reduce(lows.reshape(len(tied), -1), axis=1)[~tied]
-    bound[~tied] = low - np.logaddexp(0.0, low - least[~tied])
+    bound[~tied] = low - np.where(by_query[~tied], 0.0, np.logaddexp(0.0, low - least[~tied]))
     return bound
 
 

@@ -39,8 +39,10 @@ class Decayed(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """What is known of the steps of a run."""
+    """What is known of the steps of a run with decay."""
 
+    norm: Norm  # of each head
+    decay: float
     total: np.ndarray  # shape (*batch_shape,), the sum of the rates
     last: float  # the last rate
     unit: bool | None  # whether they have length one in each parameter, or in all of them together
@@ -53,18 +55,11 @@ def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypot
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than fixed
     linear heads and a norm of the steps that bounds W.
     """
-    decay, norm = run.weight_decay, run.limit.norm
-    if isinstance(decay, str) or not decay or norm is None or not _fits(problem, run, trained):
+    steps = _steps_of(problem, run, trained)
+    if steps is None or float(np.min(steps.total)) * steps.decay < ENOUGH:
         return None
-    steps = _steps_of(run)
-    if steps is None or float(np.min(steps.total)) * decay < ENOUGH:
-        return None
-    norm = norm.of if isinstance(norm, MaxOfHeads | SumOfHeads) and norm.num_groups is None else norm
-    radius = 1 / decay
+    norm, radius = steps.norm, 1 / steps.decay
     if run.attention == "factored":
-        # with few columns the factors are stationary, but their product is not
-        if norm not in (Nuclear(), Spectral()) or run.limit.rank is not None:
-            return None
         # N(K) N(Q) ≤ R² bounds the norm of KQ' that theirs induce, and ‖K‖² + ‖Q‖² ≤ R² twice the nuclear norm
         radius = radius**2 / (2 if steps.together else 1)
     try:
@@ -96,8 +91,6 @@ def _judged(
     problem: Problem, run: Run, rows: list[Hypothesis], steps: _Steps, limit: ConstrainedLimit, part: np.ndarray
 ) -> Judgement:
     """How well the point is known. ``part``: the distance to it over its length."""
-    decay = run.weight_decay
-    assert isinstance(decay, float)
     heads = "one" if problem.num_heads is None else "several"
     # the single parameter of one head without factors has one ball either way
     together = steps.together and (heads == "several" or run.attention == "factored")
@@ -114,14 +107,14 @@ def _judged(
         at_worst(
             "reach",
             "the rates times the decay add up to at least 10",
-            steps.total * decay >= ENOUGH,
-            steps.total * decay,
+            steps.total * steps.decay >= ENOUGH,
+            steps.total * steps.decay,
         ),
         Hypothesis(
             "small_last_step",
             "the last rate is at most 0.01 of the radius",
-            steps.last * decay <= SETTLED,
-            steps.last * decay,
+            steps.last * steps.decay <= SETTLED,
+            steps.last * steps.decay,
         ),
         at_worst(
             "stationary",
@@ -151,8 +144,31 @@ def _judged(
     return Judgement(standing, f"a stationary point of the loss in the ball: {source}", tuple(hypotheses))
 
 
-def _steps_of(run: Run) -> _Steps | None:
-    """None if the rates are not known, or no step was made."""
+def more_steps(problem: Problem, run: Run, trained: Trained) -> str:
+    """What a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
+    steps = _steps_of(problem, run, trained)
+    if steps is None or not steps.unit or not steps.total.min() > 0:
+        return ""
+    k = np.argmin(steps.total)
+    reached, made = float(np.ravel(steps.total)[k]) * steps.decay, float(np.ravel(run.step)[k])
+    if reached >= ENOUGH:
+        return ""
+    more = float(f"{made * (ENOUGH / reached - 1):.2g}")
+    return (
+        f"; the rates times the decay add up to {reached:.2g}, and to {ENOUGH:g} after about {more:,.0f} more steps of "
+        "the same mean rate, from which on a stationary point in the ball of radius 1/λ is predicted"
+    )
+
+
+def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
+    """None without decay or for a model whose points are not known, if the rates are not, or if no step was made."""
+    decay, norm = run.weight_decay, run.limit.norm
+    if isinstance(decay, str) or not decay or norm is None or not _fits(problem, run, trained):
+        return None
+    norm = norm.of if isinstance(norm, MaxOfHeads | SumOfHeads) and norm.num_groups is None else norm
+    # with few columns the factors are stationary, but their product is not
+    if run.attention == "factored" and (norm not in (Nuclear(), Spectral()) or run.limit.rank is not None):
+        return None
     try:
         chain = optimizer_of(run).rule
     except (ProblemError, AttributeError):
@@ -164,4 +180,4 @@ def _steps_of(run: Run) -> _Steps | None:
     unit = unit_steps(chain)
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
     rates = rates_of(parts[0].rate, 0, int(made.max()))
-    return _Steps(np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)
+    return _Steps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

@@ -16,7 +16,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypotheses
-from attsvm.theory.decayed import decayed_limit
+from attsvm.theory.decayed import decayed_limit, more_steps
 from attsvm.theory.hypotheses import (
     Theorem,
     gradient_descent,
@@ -295,6 +295,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
         found = judge(run, known, used, trained, rows, theorem)
+        found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
     limit = penalised_minimiser(problem, run, known)
     found = judge_penalised(limit, of_training(run, known, used))
