@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 
@@ -70,10 +71,9 @@ def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -
 
 
 def _events(path: str | Path) -> Cells:
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError:
-        raise ProblemError(f"{path}: event files need tensorboard: pip install 'attsvm[papers]'") from None
+    check_installed(f"{path}: reading event files", "papers", "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # all of them, not a sample
     events.Reload()
     cells: Cells = {}
@@ -115,6 +115,7 @@ def _of_cells(cells: Cells) -> Records:
 
 
 def _of_group(path: str | Path) -> Records:
+    check_installed(f"{path}: reading a zarr group", "sweep", "zarr")
     import zarr
 
     group: Any = zarr.open_group(str(path), mode="r")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 
 Record = dict[str, np.ndarray]
@@ -71,6 +72,7 @@ class ZarrLog(Log):
     """
 
     def __init__(self, path: str | Path) -> None:
+        check_installed("a log in a zarr group", "sweep", "zarr")
         import zarr
 
         self.group = zarr.open_group(str(path), mode="w-")
