@@ -1,6 +1,6 @@
-"""Files of the first version of each kind of 1.x, which every later version loads.
+"""Files that a minor version saved, which every later version of 1.x loads.
 
-    PYTHONPATH=tests python -m release.saved      # writes tests/release/files/VERSION, at the release of a minor version
+    PYTHONPATH=tests python -m release.saved      # writes tests/release/files/VERSION, at a release
 """
 
 import json
