@@ -16,8 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 EXTRAS = "papers,text,sweep,frames"
 TESTS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "cvxpy", "jsonschema", "polars")  # what the tests import
-# T5 and GPT-J are refused in the oldest transformers, which docs/guide/versions.md says; these tests read them
-NEWER = ("[t5", "[gpt-j", "table_of_the_guide", "patterns_are_not_reported_for_a_decoder", "biases_of_positions")
+# the oldest transformers cannot read T5 and GPT-J, which are refused there, and needs torchvision for pictures
+NEWER = (
+    *("[t5", "[gpt-j", "of_t5", "table_of_the_guide", "patterns_are_not_reported_for_a_decoder", "biases_of_positions"),
+    *("pictures_sampled_queries", "of_clip_the_tower"),
+)
 FAST = ("-n", "2", "-m", "not long and not slow", "-k", " and ".join(f"not {name}" for name in NEWER), "tests")
 
 

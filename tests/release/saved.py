@@ -1,6 +1,6 @@
 """Files that a minor version saved, which every later version of 1.x loads.
 
-    PYTHONPATH=tests python -m release.saved      # writes tests/release/files/VERSION, at a release
+PYTHONPATH=tests python -m release.saved      # writes tests/release/files/VERSION, at a release
 """
 
 import json
