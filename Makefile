@@ -6,10 +6,13 @@ BIN := $(VENV)/bin
 # which campaigns `make soak` runs, and for how long; all of them by default
 CAMPAIGNS ?=
 MINUTES ?= 60
+# which commands `make benchmarks` runs, by parts of them; all by default
+ONLY ?=
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground paper test test-fast test-long soak check schemas docs demo reproduce benchmarks dist clean
+.PHONY: install develop playground check-playground test test-fast test-long test-wheel test-oldest soak check schemas api docs site paper demo
+.PHONY: reproduce benchmarks gpu dist clean
 
 install: $(VENV)/installed
 
@@ -65,15 +68,31 @@ check-playground:
 schemas: develop  ## docs/schemas, from the fields in attsvm/pages/schemas
 	$(BIN)/python -m attsvm.pages.schemas docs/schemas
 
+api: develop  ## docs/api/public_api.txt: every public name with its signature
+	PYTHONPATH=tests $(BIN)/python -m structure.public_api
+
 docs: develop  ## the site; open docs/_build/html/index.html
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
+
+site: docs  ## the docs with the playground, in a folder for any static host
+	rm -rf build/site && mkdir -p build && cp -r docs/_build/html build/site
+	rm -rf build/site/.doctrees build/site/.buildinfo && touch build/site/.nojekyll
+	@echo "site: build/site/index.html"
 
 paper: develop  ## a report of eight pages, build/paper/attsvm.pdf; FRESH=1 measures its figures again, half an hour
 	$(BIN)/python docs/paper/build.py $(if $(FRESH),--fresh)
 
-benchmarks: develop
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/att_svm.py
+benchmarks: develop  ## hours: every benchmark, and the tables in the notes; a later call goes on where this one ends
+	$(BIN)/python benchmarks/all.py $(ONLY)
+
+gpu: develop  ## days, on a GPU: its tests, its table, and the papers' experiments at their sizes
+	@$(BIN)/python benchmarks/gpu.py
+
+test-wheel: develop  ## the wheel in fresh environments outside the checkout; ALL=1 for each extra alone, too
+	$(BIN)/python tests/release/wheel.py $(if $(ALL),--all)
+
+test-oldest: develop  ## the tests without the slow modules, with the oldest versions that pyproject.toml allows
+	$(BIN)/python tests/release/oldest.py
 
 dist: develop  ## the wheel and the source archive of a release, in dist/
 	$(BIN)/python -m build

@@ -100,6 +100,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "attsvm"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = f"{HERE}/search_scorer.js"  # guides come first
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
 from attsvm._utils.displays import Displayed, summary_of
+from attsvm._utils.extras import check_installed
 from attsvm._utils.fields import (
     Declared,
     alternatives,
@@ -237,7 +238,7 @@ class Batched(Displayed):
 
         Raises
         ------
-        ImportError
+        ProblemError
             If pandas is not installed.
 
         Examples
@@ -248,6 +249,7 @@ class Batched(Displayed):
         >>> solutions.to_frame().status.to_list()
         ['optimal', 'optimal']
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         columns = {name: value for name, value in self._per_trial() if np.shape(value) == self.batch_shape}
@@ -258,7 +260,7 @@ class Batched(Displayed):
 
         Raises
         ------
-        ImportError
+        ProblemError
             If xarray is not installed.
 
         Examples
@@ -269,6 +271,7 @@ class Batched(Displayed):
         >>> solutions.to_xarray().direction.dims
         ('trial', 'direction_axis_0', 'direction_axis_1')
         """
+        check_installed("to_xarray", "frames", "xarray")
         import xarray as xr
 
         batch = self._batch_names()

@@ -365,6 +365,7 @@ def test_figures_are_complete_and_their_sizes_agree():
         assert figure.criterion
 
 
-def test_the_readme_counts_the_figures():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert re.findall(r"(\d+) figures and tables", readme) == [str(len(FIGURES.names()))]
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/reproduce.md"])
+def test_the_pages_count_the_figures(page):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    assert re.findall(r"(\d+) figures and tables", text) == [str(len(FIGURES.names()))]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.interruption import on_interruption
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import Device, Json, Threads
@@ -88,7 +89,9 @@ def experiment(
     ] = None,
 ) -> None:
     """Run an experiment (the help is HELP)."""
-    torch = _torch()
+    check_installed("attsvm experiment", "papers", "torch")
+    import torch
+
     if threads is not None:
         torch.set_num_threads(threads)
 
@@ -143,16 +146,6 @@ def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool
         if done[-1]["status"] == "interrupted":
             break
     return done
-
-
-def _torch() -> Any:
-    try:
-        import torch
-
-        import attsvm.torch  # noqa: F401
-    except ModuleNotFoundError:
-        raise ProblemError("attsvm experiment needs PyTorch: pip install 'attsvm[papers]'") from None
-    return torch
 
 
 def _rates(learning_rate: str | None, names: list[str]) -> list[float | None]:

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.dependencies import is_into_dataframe, is_pandas_series
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
 
@@ -186,10 +187,9 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
 
     Raises ProblemError if pyarrow is not installed, a file cannot be read, or a column is missing.
     """
-    try:
-        import pyarrow.parquet as pq
-    except ModuleNotFoundError:
-        raise ProblemError(f"{paths[0]}: Parquet needs pyarrow: pip install 'attsvm[{extra}]'") from None
+    check_installed(f"{paths[0]}: Parquet", extra, "pyarrow")
+    import pyarrow.parquet as pq
+
     read: list[list[Any]] = [[] for _ in columns]
     for path in paths:
         with reading(path, "cannot be read as Parquet"), regular_file(path).open("rb") as stream:

@@ -288,7 +288,7 @@ def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float
             raise ProblemError(f"origins: {name!r} is an origin of the model; give it another name")
         found[name] = vectors
     every = np.concatenate([np.zeros((0, size)), *found.values()])
-    if np.linalg.matrix_rank(every) < len(every):
+    if len(every) and np.linalg.matrix_rank(every) < len(every):
         raise ProblemError("origins: expected linearly independent vectors, got some that are combinations of others")
     return found
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 
@@ -55,10 +56,9 @@ def read_records(path: str | Path) -> Records:
 
 
 def _events(path: str | Path) -> Cells:
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError:
-        raise ProblemError(f"{path}: event files need tensorboard: pip install 'attsvm[papers]'") from None
+    check_installed(f"{path}: reading event files", "papers", "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # all of them, not a sample
     events.Reload()
     cells: Cells = {}

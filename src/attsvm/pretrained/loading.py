@@ -12,6 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
 
@@ -35,8 +36,10 @@ def check_models(names: Iterable[str], *, pictures: bool) -> None:
     Raises
     ------
     ProblemError
-        If the hub is needed and does not answer, or a saved model has no image processor for pictures.
+        If transformers is not installed, the hub is needed and does not answer, or a saved model has no image processor
+        for pictures.
     """
+    check_installed("a pretrained model", "inspect", "torch", "transformers")
     for name in names:
         folder = Path(name)
         if pictures and (folder / "config.json").is_file() and not any(folder.glob("*processor_config.json")):
@@ -96,11 +99,10 @@ def quiet_transformers() -> Iterator[Any]:
     ProblemError
         If it is not installed.
     """
-    try:
-        import transformers
-        from transformers.utils import logging as messages
-    except ImportError as error:
-        raise ProblemError("transformers is not installed: pip install 'attsvm[inspect]'") from error
+    check_installed("a pretrained model", "inspect", "torch", "transformers")
+    import transformers
+    from transformers.utils import logging as messages
+
     settings: Any = messages  # untyped
     verbosity = settings.get_verbosity()
     settings.set_verbosity(logging.CRITICAL)

@@ -13,6 +13,7 @@ import optax
 
 from attsvm._utils.checks import check_number
 from attsvm._utils.extensions import did_you_mean, import_object
+from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS
 from attsvm.profiles.of_optax import OfOptax, idle_update
@@ -35,6 +36,8 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
     if learning_rate is not None:
         learning_rate = check_number("learning_rate", learning_rate, "a positive number", lambda rate: rate > 0)
     name = optimizer if isinstance(optimizer, str) else _name(optimizer)
+    if name.startswith("torch."):
+        check_installed(f"optimizer: {name}", "torch", "torch")
     found: Any = import_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
     if isinstance(found, optax.GradientTransformation):
         if learning_rate is not None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm._utils.checks import check_integer, check_seed
+from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
 from attsvm.optimizers import Optimizer
@@ -104,8 +105,9 @@ class Recommendation(Result):
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each norm, the largest share first.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in _NUMBERS}

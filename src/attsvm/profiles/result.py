@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.profiles.verdict import written
 from attsvm.results import Result, per_trial, shared
@@ -97,8 +98,9 @@ class MarginProfile(Result):
     def to_frame(self) -> Any:
         """The ratios as a pandas DataFrame: one row for each schedule, problem and norm.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         levels = [self.schedules, range(self.ratios.shape[1]), self.norms]

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attsvm._utils.extras import check_installed
 from attsvm.measures import direction_error
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.norms.base import MissingPiece
@@ -53,8 +54,9 @@ class Path(Result):
     def to_frame(self) -> Any:
         """The numbers along the path as a pandas DataFrame: one row for each point and problem.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in ("loss", "log_excess", "residual")}

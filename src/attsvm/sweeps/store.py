@@ -20,13 +20,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm._utils.checks import check_flag
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import atomic_write, kind_of
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
@@ -300,7 +300,7 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
     ...     attsvm.open_sweep(f"{folder}/phase").feasible.shape
     (2, 8)
     """
-    check_installed("xarray", "zarr")
+    check_installed("attsvm.sweep", "sweep", "xarray", "zarr")
     import xarray as xr
 
     found = Store(store)
@@ -316,16 +316,6 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
     opened.attrs = {name: value for name, value in data.attrs.items() if name not in OUR_ATTRIBUTES}
     opened.attrs["errors"] = json.dumps(found.errors())
     return opened
-
-
-def check_installed(*packages: str) -> None:
-    """Check that packages of the extra ``sweep`` are installed.
-
-    Raises ProblemError if one is missing.
-    """
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ProblemError(f"attsvm.sweep needs {missing[0]}: pip install 'attsvm[sweep]'")
 
 
 def _short(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.checks import check_callback, check_integer
 from attsvm._utils.extensions import did_you_mean, find_named, kind_check
+from attsvm._utils.extras import check_installed
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, Progress, counted, reports
 from attsvm.errors import ProblemError
@@ -21,7 +22,7 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import check_workers, connected, device_of_workers, number_of_workers, outcomes
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
-from attsvm.sweeps.store import Store, check_installed, open_sweep
+from attsvm.sweeps.store import Store, open_sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -117,7 +118,7 @@ def sweep(
     array([0.225, 1.   ])
     """
     check_workers(scheduler, workers)
-    check_installed("xarray", "zarr", *(() if workers == 0 else ("dask", "distributed")))
+    check_installed("attsvm.sweep", "sweep", "xarray", "zarr", *(() if workers == 0 else ("dask", "distributed")))
     definition = define(grid, measures, **options)
     check_callback(callback)
     size = chunk_size(definition, chunk)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.losses.base import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
@@ -173,7 +174,7 @@ class Run(Result):
         The columns are ``loss``, ``log_scale``, ``logit_change``, and the lowest and the median over the queries of the
         largest probability. The index counts ``steps`` and the batch axes.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
 
         Examples
         --------
@@ -182,6 +183,7 @@ class Run(Result):
         >>> run.to_frame().index.to_list()
         [0, 50]
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         steps, largest = self.history["steps"], self.history["probability"]

@@ -44,10 +44,8 @@ def varied(pictures: Tensor) -> Tensor:
 
 
 def _decoded(source: str, found: list[Any]) -> Tensor:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise ProblemError(f"{source}: pictures need pillow: pip install 'attsvm[papers]'") from None
+    from PIL import Image
+
     pictures = []
     for number, entry in enumerate(found, start=1):
         content: Any = entry.get("bytes") if isinstance(entry, dict) else entry

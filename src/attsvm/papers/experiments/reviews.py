@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
@@ -31,10 +32,9 @@ def load_tokenizer(path: str | None = None) -> Any:
 
     Raises ProblemError if there is none, or it cannot be read.
     """
-    try:
-        from tokenizers import BertWordPieceTokenizer, Tokenizer
-    except ModuleNotFoundError:
-        raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[papers]'") from None
+    check_installed("the vocabulary", "papers", "tokenizers")
+    from tokenizers import BertWordPieceTokenizer, Tokenizer
+
     file = _vocabulary_file(path)
     with reading(file, "the tokenizer cannot be read"), silent():
         if file.suffix == ".json":

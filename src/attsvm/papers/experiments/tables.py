@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, device
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
 from attsvm.datasets.tables import check_columns, read_columns
 from attsvm.errors import ProblemError
@@ -115,13 +116,10 @@ def _parquet(files: list[Path], inputs: str, label: str) -> Split:
 
 
 def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Split]:
-    try:
-        import datasets
-    except ModuleNotFoundError:
-        what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
-        raise ProblemError(
-            f"{source}: {what}, and other sources need `datasets`: pip install 'attsvm[papers]'"
-        ) from None
+    what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
+    check_installed(f"{source}: {what}, and another source", "papers", "datasets")
+    import datasets
+
     with reading(source, "neither a folder nor a data set that can be loaded"):
         loaded = datasets.load_dataset(source, trust_remote_code=False)
     splits = []

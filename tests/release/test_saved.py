@@ -1,0 +1,31 @@
+"""Files of earlier versions load with the values that were saved, and runs continue (docs/guide/versions.md)."""
+
+import json
+
+import numpy as np
+import pytest
+
+import attsvm
+from release.saved import FILES, KINDS, values
+
+VERSIONS = sorted(path.name for path in FILES.iterdir())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_of_an_earlier_version_loads(name, version):
+    saved = json.loads((FILES / version / "values.json").read_text(encoding="utf-8"))
+    loaded = KINDS[name][0].load(FILES / version / f"{name}.npz")
+    found = values(name, loaded)
+    assert found.keys() == saved[name].keys()
+    for key, value in saved[name].items():
+        np.testing.assert_array_equal(np.asarray(found[key]), np.asarray(value), err_msg=key)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_run_of_an_earlier_version_continues(version):
+    problem = attsvm.Problem.load(FILES / version / "problem.npz")
+    run = attsvm.Run.load(FILES / version / "run.npz")
+    further = attsvm.train(problem, init=run, steps=10)
+    assert further.steps == run.steps + 10
+    assert np.linalg.norm(further.weights) > np.linalg.norm(run.weights)
