@@ -98,7 +98,6 @@ def experiment(
     from attsvm._utils.devices import find_torch_device
     from attsvm.pages.experiment import experiment_page, read_results
     from attsvm.pages.experiment_folder import check_experiment, claim_experiment
-    from attsvm.pages.plain import jsonable
     from attsvm.papers.experiments.experiment import Experiment, make_options
     from attsvm.papers.experiments.tasks import find_task
 
@@ -127,7 +126,7 @@ def experiment(
     if len(done) < len(runs) or done[-1]["status"] == "interrupted":
         finish(out, "interrupted; --resume continues from the checkpoint", INTERRUPTED)
     about: dict[str, Any] = {"command": command_line(), "seed": seed, "threads": threads, "device": changes["device"]}
-    result = jsonable(loaded.result(done, **about, earlier=earlier))
+    result = loaded.result(done, **about, earlier=earlier)
     page = experiment_page(result, loaded.task.pictures(loaded.data))
     page.write(folder)
     page.show(json)

@@ -1,6 +1,5 @@
 """Finished pieces of work, kept in files and reused only if nothing that they depend on has changed."""
 
-import hashlib
 import inspect
 import json
 import platform
@@ -10,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
@@ -46,7 +46,7 @@ class Store:
             with threads_for(0):  # the products of a figure are small
                 arrays = function(*arguments)
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_npz(path, KIND, arrays, {"origin": origin, "sha256": _digest(arrays)})
+            write_npz(path, KIND, arrays, {"origin": origin, "hash": _digest(arrays)})
         if self.progress is not None:
             self.progress(name, found is not None)
         return arrays
@@ -67,31 +67,22 @@ def _origin(function: Callable[..., Arrays], arguments: tuple[Any, ...], of: typ
 
 
 def own_source_hash(*defined: Any) -> str | None:
-    """SHA-256 over the files outside the package in which functions and classes are defined.
+    """A hash of the files outside the package in which functions and classes are defined.
 
     It is None, which equals no earlier hash, if one of them is not defined in a file.
     """
     outside = [one for one in defined if one.__module__.partition(".")[0] not in ("attsvm", "abc")]
     try:
-        files = sorted({Path(inspect.getfile(one)) for one in outside})
-        contents = [path.read_bytes() for path in files]
+        return _hash([path.read_bytes() for path in sorted({Path(inspect.getfile(one)) for one in outside})])
     except (OSError, TypeError):
         return None
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()
 
 
 @cache
 def source_hash() -> str:
-    """SHA-256 over the source files of attsvm."""
+    """A hash of the source files of attsvm."""
     root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return _hash({str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.py")})
 
 
 def _verified(path: Path, origin: dict[str, Any]) -> Arrays | None:
@@ -102,15 +93,15 @@ def _verified(path: Path, origin: dict[str, Any]) -> Arrays | None:
         arrays, meta = read_npz(path, KIND)
     except ProblemError:
         return None
-    if meta.get("origin") != origin or meta.get("sha256") != _digest(arrays):
+    if meta.get("origin") != origin or meta.get("hash") != _digest(arrays):
         return None
     return arrays
 
 
 def _digest(arrays: Arrays) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    # what is read from a file may have another layout
+    return _hash({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def _hash(value: Any) -> str:
+    return str(joblib.hash(value, hash_name="sha1"))

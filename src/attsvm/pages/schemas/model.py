@@ -90,7 +90,7 @@ def _filled(hint: Any, value: Any) -> Any:
             return [_filled(get_args(kind)[0], one) for one in value]
         if get_origin(kind) is dict:
             return {name: _filled(get_args(kind)[1], one) for name, one in value.items()}
-        if isinstance(kind, type) and issubclass(kind, Fields):
+        if isinstance(kind, type) and issubclass(kind, Fields) and not isinstance(value, list):
             return value if issubclass(kind, Result) else kind.fill(value)  # a result in another one is complete
     return value
 

@@ -1,7 +1,7 @@
 """One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from attsvm._utils.progress import Callback
-from attsvm._version import __version__
 from attsvm.errors import ProblemError
+from attsvm.pages.schemas.experiment import ExperimentResult
 from attsvm.papers.experiments.measurements import EDGES, measure, weight_histograms
 from attsvm.papers.experiments.models import Classifier
 from attsvm.papers.experiments.optimizers import check_optimizer
@@ -44,10 +44,6 @@ def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | Non
         optimizer, learning_rate, preset.epochs, preset.batch, reduction=preset.reduction, stop_at=preset.stop_at
     )
     return replace(options, **changes)
-
-
-SCHEMA = "attsvm.experiment/1"
-"""Of what ``result.json`` holds."""
 
 
 @dataclass(frozen=True)
@@ -140,27 +136,22 @@ class Experiment:
         table of published accuracies.
         """
         shape, data = self.preset.shape, self.data
-        names = ("layers", "heads", "width", "hidden", "dropout", "bias")
         parameters = sum(weights.numel() for weights in shape.build().parameters())
-        result = {
-            "schema": SCHEMA,
+        found = {
             "kind": "experiment",
-            "version": __version__,
-            "command": command,
             "task": self.task.name,
             "preset": self.preset_name,
             "seed": seed,
-            "threads": threads,
             "device": device,
             "data": {"source": data.source, "train": len(data.train), "test": len(data.test), "sha256": data.sha256},
-            "model": {**{name: getattr(shape.blocks, name) for name in names}, "parameters": parameters},
+            "model": {**asdict(shape.blocks), "parameters": parameters},
             "runs": runs,
         }
-        return {**result, "published": compared([result, *earlier], self.task.presets)}
+        published = compared([found, *earlier], self.task.presets)
+        return ExperimentResult.fill(found, command=command, threads=threads, published=published)
 
 
 def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str, Any]:
-    best = outcome.best
     return {
         "optimizer": options.optimizer,
         "learning_rate": options.learning_rate,
@@ -168,7 +159,7 @@ def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str,
         "status": outcome.status,
         "steps": outcome.step,
         "seconds": outcome.seconds,
-        "best": None if best is None else {key: best[key] for key in ("epoch", "test_accuracy", "test_loss")},
+        "best": outcome.best,
         "history": outcome.history,
         "histograms": weight_histograms(model),
         "edges": EDGES.tolist(),
