@@ -3,7 +3,7 @@
     python benchmarks/standings.py [KIND ...] [--write]
 
 Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10, 2 heads where several; with shared keys n
-= 3, T = 4, d = 5, 4 heads), and 24 each of 2 and of 4 heads with combined attention. The number of a row is the margin
+= 3, T = 4, d = 5, 4 heads), and with combined attention 24 for each number of heads. The number of a row is the margin
 ratio of the weights for the tokens that they select, in the norm of the row; where a head is trained, is nonlinear or
 the rank is bounded, and for the token loss, it is the correlation with the predicted direction. A row begins at the
 first number of steps from which the mean is at least 0.95 in every configuration of its kind, and ends at the largest
@@ -166,13 +166,13 @@ KINDS = (
     ),
     *(
         Kind(steps, norm, runs, heads="several", num_heads=num_heads)
-        for steps, norm, runs in (
-            ("normalized gradient descent", "frobenius", NGD[1:3]),
-            ("gradient descent", "frobenius", GD[1:]),
-            ("steepest descent", "linf", steepest("linf", 100_000)),
-            ("steepest descent", "spectral", steepest("spectral", 50_000)),
+        for steps, norm, runs, counts in (
+            ("normalized gradient descent", "frobenius", NGD[1:3], (2, 4, 8)),
+            ("gradient descent", "frobenius", GD[1:], (2, 4)),
+            ("steepest descent", "linf", steepest("linf", 100_000), (2, 4)),
+            ("steepest descent", "spectral", steepest("spectral", 50_000), (2, 4)),
         )
-        for num_heads in (2, 4)
+        for num_heads in counts
     ),
     Kind(
         "normalized gradient descent",
@@ -366,7 +366,7 @@ def is_rising(steps: str, half: float, end: float) -> bool:
 def _names(kind: Kind) -> list[str]:
     of = f"{kind.steps}|{kind.attention}|{kind.norm}|{kind.model}|{kind.heads}|{kind.columns}|{kind.decay:g}"
     of += "" if kind.groups is None else f"|{kind.groups} groups"
-    of += "|4 heads" if kind.num_heads == 4 else ""
+    of += f"|{kind.num_heads} heads" if kind.num_heads > 2 else ""
     return [f"{of}|{i}" for i in range(len(kind.runs))]
 
 
@@ -412,8 +412,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         if row.get("batch"):  # in the note on mini-batches
             continue
         trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
-        on_weights = row["command"] == COMMAND and row["attention"] == "combined"
-        heads = "4 heads" if "shared keys" in row["steps"] else "2 and 4 heads" if on_weights else "2 heads"
+        heads = _number_of_heads(row)
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
         trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
@@ -426,6 +425,14 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         ]
         cells += [row["found"], "{:.3f} / {:.3f}".format(*row["last"]), f"{row['num_steps'][-1]:,}"]
         yield f"| {' | '.join(cells)} |"
+
+
+def _number_of_heads(row: dict[str, Any]) -> str:
+    """How many attention heads the runs of a row on several of them had, such as "2, 4 heads"."""
+    names = "steps", "attention", "norm", "model", "heads", "columns", "decay"
+    same = [kind for kind in KINDS if all(row.get(name) == getattr(kind, name) for name in names)]
+    numbers = {4 if kind.groups else kind.num_heads for kind in same if row["command"] == COMMAND}
+    return f"{', '.join(map(str, sorted(numbers or {2})))} heads"
 
 
 def _toml(value: Any) -> str:

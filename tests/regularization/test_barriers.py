@@ -45,6 +45,16 @@ def test_gram_is_the_product_with_the_inverse_hessian(name):
     np.testing.assert_allclose(metric.gram(left, right), expected, atol=1e-13)
 
 
+def test_the_barrier_of_a_sum_is_exact_beside_the_sphere():
+    # 1 − Σ s = 2⁻³⁰ has no rounding, and 0 is a size at which x is not near s
+    sizes = np.array([[0.5, 0.25, 0.25 - 2.0**-30, 0.0]])
+    slopes = barrier_of(Lp(1.0)).gauge.slopes(sizes)
+    # h'' = ν²/(t(1 + t)) is ν²/2 at 0, and ν(1 − Σ s) = 4 + Σ (t − νs)
+    nu = np.sqrt(2 * slopes.curvature[0, 3])
+    above = 1 / (np.sqrt(1 + (nu * sizes) ** 2) + nu * sizes)
+    assert nu * 2.0**-30 == pytest.approx(4 + above.sum(), rel=1e-14)
+
+
 @pytest.mark.parametrize("name", NORMS)
 def test_the_convex_minimum_is_that_of_cvxpy(name):
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=2)
