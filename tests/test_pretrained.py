@@ -6,7 +6,6 @@ from threading import Thread
 
 import pytest
 
-from attsvm import pretrained
 from attsvm.errors import ProblemError
 from attsvm.pretrained import loading
 
@@ -28,7 +27,7 @@ def test_a_hub_that_does_not_answer_is_one_line(hub):
         with pytest.raises(
             ProblemError, match=r"^some/model: no such folder, and http\S+ does not answer; give a folder"
         ):
-            pretrained.check_models(["some/model"], pictures=False)
+            loading.check_models(["some/model"], pictures=False)
 
 
 @pytest.mark.parametrize("status", [200, 404])
@@ -44,13 +43,13 @@ def test_a_hub_that_answers_is_asked_for_the_model_later(hub, status):
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         Thread(target=server.handle_request, daemon=True).start()
         hub(server.server_port)
-        pretrained.check_models(["some/model"], pictures=False)
+        loading.check_models(["some/model"], pictures=False)
 
 
 def test_a_model_that_is_there_needs_no_hub(hub, tmp_path):
     hub(9)
     (tmp_path / "models--some--model").mkdir()
-    pretrained.check_models(["some/model", str(tmp_path)], pictures=False)
+    loading.check_models(["some/model", str(tmp_path)], pictures=False)
     (tmp_path / "config.json").touch()
     with pytest.raises(ProblemError, match=r"expected a model of pictures, got one without an image processor"):
-        pretrained.check_models([str(tmp_path)], pictures=True)
+        loading.check_models([str(tmp_path)], pictures=True)
