@@ -39,6 +39,7 @@ def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) 
     data, model = result["data"], result["model"]
     numbers = [Table(rows_of(run), title=name_of(run["optimizer"])) for run in result["runs"]]
     published = published_tables(result)
+    heading = ["Test accuracy at the best epoch:"] if published else []
     return Page(
         result,
         title=f"{TITLES[result['task']]}: {listed([name_of(run['optimizer']) for run in result['runs']])}",
@@ -48,7 +49,7 @@ def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) 
         verdict=verdict(result),
         body=partial(_body, result, numbers, published, pictures),
         notes=notes(result),
-        terminal=[*numbers, *(["Test accuracy at the best epoch:", *published] if published else [])],
+        terminal=[*numbers, *heading, *published],
         made_by=f"Seed {result['seed']}",
         kept=("the weights", "runs/"),
     )
