@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import lazy_loader
 import numpy as np
@@ -30,14 +30,6 @@ COLUMNS = ["preset", "layers", "optimiser", "published (%)", "measured (%)", "be
 ORDER_COLUMNS = ["preset", "layers", "published order", "measured order", "verdict"]
 
 
-class Comparison(NamedTuple):
-    """Rows of the tables of accuracies and of orders, with :data:`COLUMNS` and :data:`ORDER_COLUMNS`, and notes."""
-
-    rows: list[list[str]]
-    orders: list[list[str]]
-    notes: list[str]
-
-
 def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) -> Page:
     """The page of an experiment.
 
@@ -46,6 +38,8 @@ def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) 
     """
     data, model = result["data"], result["model"]
     numbers = [Table(rows_of(run), title=name_of(run["optimizer"])) for run in result["runs"]]
+    published = published_tables(result)
+    heading = ["Test accuracy at the best epoch:"] if published else []
     return Page(
         result,
         title=f"{TITLES[result['task']]}: {listed([name_of(run['optimizer']) for run in result['runs']])}",
@@ -53,15 +47,17 @@ def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) 
         f"{model['layers']} layers of {model['heads']} heads, d = {model['width']}, {model['parameters']:,} weights · "
         f"{result['device']}",
         verdict=verdict(result),
-        body=partial(_body, result, numbers, pictures),
+        body=partial(_body, result, numbers, published, pictures),
         notes=notes(result),
-        terminal=[*numbers, *_terminal_comparison(result)],
+        terminal=[*numbers, *heading, *published],
         made_by=f"Seed {result['seed']}",
         kept=("the weights", "runs/"),
     )
 
 
-def _body(result: dict[str, Any], numbers: list[Table], pictures: np.ndarray | None) -> Iterator[AnyPart]:
+def _body(
+    result: dict[str, Any], numbers: list[Table], published: list[Table], pictures: np.ndarray | None
+) -> Iterator[AnyPart]:
     yield Cards(
         [
             Card(
@@ -72,16 +68,19 @@ def _body(result: dict[str, Any], numbers: list[Table], pictures: np.ndarray | N
             for run in result["runs"]
         ]
     )
-    published = comparison(result)
     if published:
+        smaller = [
+            f" {order['preset']} has {order['scale']}; its published accuracies are those of the whole size."
+            for order in result["published"]["orders"]
+            if order["scale"]
+        ]
         yield Heading("Published accuracy")
         yield Text(
             "Test accuracy at the best epoch, chosen on the test rows, as in the mirror-descent paper. ± is the "
             "standard error: of the test rows, and of the seeds if there are several. An order holds if every pair "
-            f"of optimisers differs by more than two standard errors.{''.join(f' {note}' for note in published.notes)}"
+            f"of optimisers differs by more than two standard errors.{''.join(smaller)}"
         )
-        yield Table(published.rows, COLUMNS, kind="published")
-        yield Table(published.orders, ORDER_COLUMNS, kind="published")
+        yield from published
     yield Heading("Figures")
     yield Figures(experiment_figures.draw_experiment(result, pictures), wide=WIDE)
     _, shown = by_attention(result["runs"])
@@ -155,19 +154,6 @@ def rows_of(run: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _terminal_comparison(result: dict[str, Any]) -> Iterator[Table]:
-    """The published accuracies, as names and values."""
-    compared = comparison(result)
-    if compared is None:
-        return
-    accuracies = [
-        (f"{preset}, {name}", f"{published} published; {measured}{' measured' * (seeds != '0')}")
-        for preset, _, name, published, measured, _, seeds in compared.rows
-    ]
-    orders = [(f"{preset}, order {published}", verdict) for preset, _, published, _, verdict in compared.orders]
-    yield Table(accuracies + orders, title="test accuracy, best epoch (%)")
-
-
 def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[dict[str, Any]]:
     """The results of earlier experiments of a task.
 
@@ -186,18 +172,16 @@ def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[d
     return found
 
 
-def comparison(result: dict[str, Any]) -> Comparison | None:
-    """The tables of ``result.json``; None if nothing is published for its presets."""
+def published_tables(result: dict[str, Any]) -> list[Table]:
+    """Published and measured accuracies, and the orders of the optimisers; empty if nothing is published."""
     published = result.get("published")
     if published is None:
-        return None
-    notes = [
-        f"{order['preset']} has {order['scale']}; its published accuracies are those of the whole size."
-        for order in published["orders"]
-        if order["scale"]
+        return []
+    rows, orders = [*map(_row, published["accuracies"])], [*map(_order, published["orders"])]
+    return [
+        Table(rows, COLUMNS, kind="published", words=3),
+        Table(orders, ORDER_COLUMNS, kind="published", words=len(ORDER_COLUMNS)),
     ]
-    rows, orders = map(_row, published["accuracies"]), map(_order, published["orders"])
-    return Comparison(list(rows), list(orders), notes)
 
 
 def _row(one: dict[str, Any]) -> list[str]:

@@ -58,16 +58,12 @@ def text_page(fit: TextFit, **about: Any) -> Page:
 
 def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     effective, words = result["effective_words"], result["words"]
+    mean, tf_idf = (accuracy_of(result, baseline) for baseline in ("mean_token", "tf_idf"))
     yield Cards(
         [
-            *(
-                Card.of_share(name, accuracy_of(result, baseline), what)
-                for name, baseline, what in (
-                    ("Test accuracy", None, f"attention over {result['data']['tokens']}"),
-                    ("Mean token", "mean_token", "logistic regression on the mean of the same vectors"),
-                    ("TF-IDF", "tf_idf", "logistic regression on the words of whole texts"),
-                )
-            ),
+            Card.of_share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
+            Card.of_share("Mean token", mean, "logistic regression on the mean of the same vectors"),
+            Card.of_share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
