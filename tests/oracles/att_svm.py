@@ -5,6 +5,15 @@ import numpy as np
 from oracles.norms import norm_and_dual
 
 
+def nearly_infeasible(epsilon, seed):
+    """Tokens, queries and selection: two sequences ask for opposite margins of one query, but for a size of epsilon."""
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
+    queries[1] = queries[0]
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + epsilon * generator.standard_normal(5)
+    return tokens, queries, np.zeros(4, int)
+
+
 def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
     """Rows, right sides, equality flags and places (i, q, t) of one problem; queries (n, Q, d) or None."""
     n, T, _ = tokens.shape
@@ -61,3 +70,25 @@ def gap_by_hand(problem, selected, solution, p=2.0, relaxed=None):
     assert broken <= 1e-9
     assert lower <= upper * (1 + 1e-12)
     return (upper - lower) / upper
+
+
+def by_clarabel(rows, right, equality, size, shape, **tolerances):
+    """Status and least size of weights of a shape that keep the rows, by CVXPY.
+
+    ``size`` is the name of a norm, or a function of the weights. They are one matrix, whose shape some norms need.
+    """
+    import cvxpy as cp
+
+    weights = cp.Variable(shape)
+    flat = cp.vec(weights, order="C")
+    constraints = [rows[~equality] @ flat >= right[~equality]] if (~equality).any() else []
+    constraints += [rows[equality] @ flat == 0] if equality.any() else []
+    if callable(size):
+        objective = size(weights)
+    elif size in ("nuclear", "spectral"):
+        objective = {"nuclear": cp.normNuc, "spectral": cp.sigma_max}[size](weights)
+    else:
+        objective = cp.pnorm(flat, 2.0 if size == "frobenius" else float(size.removeprefix("l")))
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    problem.solve(solver=cp.CLARABEL, **tolerances)
+    return problem.status, problem.value

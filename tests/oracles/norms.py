@@ -17,9 +17,10 @@ def lp(x, p):
 
 
 def norm_and_dual(name, shape=None):
-    """Both as functions of flattened weights; ``name`` is a p, or "nuclear" or "spectral" with the shape of weights."""
+    """Both as functions of flattened weights; of the library's name or a p; a norm of matrices needs their shape."""
     if name not in ("nuclear", "spectral"):
-        return (lambda w: lp(w, name)), (lambda w: lp(w, conjugate(name)))
+        p = 2.0 if name == "frobenius" else float(str(name).removeprefix("l"))
+        return (lambda w: lp(w, p)), (lambda w: lp(w, conjugate(p)))
 
     def singular_values(w):
         return np.linalg.svd(np.reshape(w, shape or np.shape(w)), compute_uv=False)

@@ -98,7 +98,7 @@ def mirror_descent(p, rate, *, normalize=True, scope="all", relative=False):
         z = {n: np.sign(x) * np.abs(x) ** (p - 1) for n, x in theta.items()}
         g = normalized_gradient(slopes, scope, q) if normalize else slopes.plain()
         size = {n: lp([x] if scope == "each" else z.values(), q) if relative else 1.0 for n, x in z.items()}
-        z = {n: x - by_member(rate * size[n], g[n]) for n, x in z.items()}
+        z = {n: x - by_member(rate_at(rate, number) * size[n], g[n]) for n, x in z.items()}
         return {n: np.sign(x) * np.abs(x) ** (1 / (p - 1)) for n, x in z.items()}, state
 
     return step

@@ -20,12 +20,6 @@ def prompt(request):
     return request.param
 
 
-def dual_norm(matrix: np.ndarray, norm: str) -> float:
-    """By NumPy alone; of a prompt the spectral and nuclear norm are the Euclidean one."""
-    p = {"frobenius": 2.0, "linf": np.inf, "nuclear": norm, "spectral": norm}.get(norm) or float(norm[1:])
-    return float(norm_and_dual(p)[1](np.atleast_2d(matrix)))
-
-
 def random(n: int, T: int, d: int, prompt: bool, seed: int = 0) -> attsvm.Problem:
     problem = attsvm.datasets.random_problem(n, T, d, seed, prompt=prompt)
     return attsvm.Problem(problem.tokens, queries=problem.queries)
@@ -40,7 +34,8 @@ def test_one_competitor_is_one_row(norm, prompt):
     # min N(W) with ⟨R, W⟩ ≥ 1 is 1/N*(R)
     problem = random(1, 2, 6, prompt)
     solution = attsvm.solve_svm(problem, [0], norm)
-    expected = 1 / dual_norm(row(problem, 0, 0, 1), norm)
+    # of a prompt the spectral and the nuclear norm are the Euclidean one
+    expected = 1 / norm_and_dual(norm)[1](np.atleast_2d(row(problem, 0, 0, 1)))
     assert solution.status == "optimal"
     assert solution.value == pytest.approx(expected, rel=TOLERANCE.get(norm, 2e-8))
     assert solution.support.sum() == 1

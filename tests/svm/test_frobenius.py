@@ -177,21 +177,6 @@ def test_batch_axes_and_trials_are_problems_of_their_own():
         assert alone.bound == together[index].bound
 
 
-def test_bad_arguments_are_named():
-    problem = attsvm.datasets.random_problem()
-    selected = attsvm.optimal_tokens(problem)
-    with pytest.raises(attsvm.ProblemError, match="relaxed: expected shape"):
-        attsvm.solve_svm(problem, selected, relaxed=np.ones(5, bool))
-    with pytest.raises(attsvm.ProblemError, match="relaxed: expected booleans"):
-        attsvm.solve_svm(problem, selected, relaxed=np.ones(6))
-    with pytest.raises(attsvm.ProblemError, match="warm_start: expected shape"):
-        attsvm.solve_svm(problem, selected, warm_start=np.ones((2, 2)))
-    with pytest.raises(attsvm.ProblemError, match="selected"):
-        attsvm.solve_svm(problem, selected + 8)
-    with pytest.raises(attsvm.ProblemError, match=r"method: expected .* got .simplex."):
-        attsvm.solve_svm(problem, selected, method="simplex")
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_both_ways_to_the_active_rows_agree(seed, monkeypatch):
     """Block pivoting answers the small well-conditioned problems; without it, least squares does."""

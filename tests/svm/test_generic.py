@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import attsvm
 from attsvm.norms import Norm
-from oracles.att_svm import explicit_rows
+from oracles.att_svm import by_clarabel, explicit_rows, nearly_infeasible
 
 
 def row_lengths(x):
@@ -190,14 +190,8 @@ def by_cvxpy(norm, problem, selected, relaxed=None):
     rows, right, equality, _ = explicit_rows(
         problem.tokens, problem.queries, selected, allowed=problem.mask[:, None], relaxed=relaxed
     )
-    d_k, d_q = problem.key_dim, problem.query_dim
-    W = cp.Variable((d_k, d_q))
-    images = rows @ cp.vec(W, order="C")
-    constraints = [images[~equality] >= right[~equality]]
-    if equality.any():
-        constraints.append(images[equality] == 0)
     precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    return cp.Problem(cp.Minimize(EXPRESSIONS[norm](W)), constraints).solve(solver=cp.CLARABEL, **precise)
+    return by_clarabel(rows, right, equality, EXPRESSIONS[norm], (problem.key_dim, problem.query_dim), **precise)[1]
 
 
 def drawn(seed, n=4, T=5, d=6):
@@ -209,12 +203,8 @@ def drawn(seed, n=4, T=5, d=6):
 
 
 def near_infeasible(seed=0):
-    """Two sequences of one query whose margins are opposite up to a thousandth."""
-    generator = np.random.default_rng(seed)
-    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
-    queries[1] = queries[0]
-    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-3 * generator.standard_normal(5)
-    return attsvm.Problem(tokens, queries=queries), np.zeros(4, int)
+    tokens, queries, selected = nearly_infeasible(1e-3, seed)
+    return attsvm.Problem(tokens, queries=queries), selected
 
 
 def spread_spectrum():
@@ -427,14 +417,3 @@ def test_it_starts_from_a_solution():
     cold = attsvm.solve_svm(problem, selected, norm=SumOfRows())
     warm = attsvm.solve_svm(problem, selected, norm=SumOfRows(), warm_start=cold)
     assert (cold.stats["steps"] > 3, warm.stats["steps"], warm.status) == (True, 0, "optimal")
-
-
-def test_a_norm_without_any_of_the_maps_is_refused():
-    @dataclass(frozen=True)
-    class Bare(SumOfRows):
-        name = "bare"
-        prox = Norm.prox
-
-    problem, selected = drawn(0)
-    with pytest.raises(attsvm.ProblemError, match="bare does not provide `prox`, `project_dual_ball` or `steepest`"):
-        attsvm.solve_svm(problem, selected, norm=Bare())

@@ -1,4 +1,4 @@
-"""The nuclear and the spectral norm: reference optima, the true rank, and the edges of what float64 can hold."""
+"""The nuclear and the spectral norm: the true rank, and the edges of what float64 can hold."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.svm.methods.semidefinite import choice as semidefinite
-from oracles.att_svm import explicit_rows, gap_by_hand
+from oracles.att_svm import explicit_rows, gap_by_hand, nearly_infeasible
 
 SEEDS = range(10)
 
@@ -19,28 +19,6 @@ def solve(tokens, queries, selected, **options):
 def random_arrays(seed, n=6, T=8, d=10):
     problem = attsvm.datasets.random_problem(n, T, d, seed)
     return problem.tokens, problem.queries, attsvm.optimal_tokens(problem)
-
-
-def nearly_infeasible(epsilon, seed):
-    """Two sequences ask for opposite margins of the same query, but for a vector of size epsilon."""
-    generator = np.random.default_rng(seed)
-    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
-    queries[1] = queries[0]
-    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + epsilon * generator.standard_normal(5)
-    return tokens, queries, np.zeros(4, int)
-
-
-@pytest.mark.parametrize(("norm", "gap"), [("nuclear", 1e-12), ("spectral", 1e-8)])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_reference_optima(reference, seed, norm, gap):
-    """In the nuclear norm they end by Newton's method on the face of the optimum, to the last digits."""
-    data = reference("att_svm_optima.npz")
-    tokens, queries, selected = (data[f"s{seed}_{name}"] for name in ("X", "Z", "selected"))
-    problem = attsvm.Problem(tokens, queries=queries)
-    solution = attsvm.solve_svm(problem, selected, norm=norm)
-    assert solution.status == "optimal"
-    assert solution.value == pytest.approx(float(data[f"s{seed}_{norm}"]), rel=1e-6)
-    assert gap_by_hand(problem, selected, solution, norm) <= gap
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
@@ -119,19 +97,6 @@ def test_solutions_have_their_true_rank(reference):
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
-def test_sets_that_two_sequences_share(norm):
-    """The same equalities twice: the matrix of a step is singular."""
-    tokens, queries, selected = random_arrays(1, 4, 5, 6)
-    tokens, queries = tokens.copy(), queries.copy()
-    tokens[1], queries[1], selected[1] = tokens[0], queries[0], selected[0]
-    sets = (np.arange(5) == selected[:, None]) | (np.arange(5) == (selected[:, None] + 1) % 5)
-    problem = attsvm.Problem(tokens, queries=queries)
-    solution = attsvm.solve_svm(problem, sets, norm=norm)
-    assert solution.status == "optimal"
-    assert gap_by_hand(problem, sets, solution, norm) <= 1e-8
-
-
-@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
     """One call of each method for all of them that it is for, and a status each."""
     calls = []
@@ -183,31 +148,7 @@ def test_a_loose_tolerance_keeps_relaxed_rows_exact(norm):
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
-@pytest.mark.parametrize("kind", ["plain", "relaxed", "sets", "queries"])
-def test_growing_rows_find_the_same_optimum(norm, kind, monkeypatch):
-    generator = np.random.default_rng(4)
-    tokens, shape = generator.standard_normal((10, 12, 9)), (10, 2) if kind == "queries" else (10,)
-    queries, selected = generator.standard_normal((*shape, 9)), generator.integers(0, 12, shape)
-    relaxed = np.arange(10) % 2 == 1 if kind == "relaxed" else None
-    if kind == "sets":
-        selected = (np.arange(12) == selected[:, None]) | (np.arange(12) == (selected[:, None] + 1) % 12)
-    problem = attsvm.Problem(tokens, queries=queries)
-    plain = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
-    monkeypatch.setattr(semidefinite, "MOST_ROWS", 50)
-    grown = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
-    assert "growing" in grown.stats["why"]
-    assert grown.status == plain.status
-    if plain.status == "optimal":
-        assert grown.value == pytest.approx(plain.value, rel=1e-8)
-        assert gap_by_hand(problem, selected, grown, norm, relaxed) <= 1e-8
-    else:
-        assert kind == "queries"
-
-
-@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
-def test_only_its_own_method_can_be_forced(norm):
+def test_its_own_method_can_be_forced(norm):
     tokens, queries, selected = random_arrays(0)
     problem = attsvm.Problem(tokens, queries=queries)
     assert attsvm.solve_svm(problem, selected, norm=norm, method="semidefinite").stats["method"] == "semidefinite"
-    with pytest.raises(attsvm.ProblemError, match="newton"):
-        attsvm.solve_svm(problem, selected, norm=norm, method="newton")

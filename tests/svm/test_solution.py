@@ -6,6 +6,8 @@ import pytest
 import attsvm
 from attsvm.svm import Solution
 
+PROBLEM = attsvm.datasets.random_problem(3, 4, 4, seed=0)
+
 
 @pytest.fixture(scope="module")
 def solution():
@@ -33,6 +35,26 @@ def test_files_hold_everything(solution, tmp_path):
     assert_same(Solution.load(tmp_path / "batch.npz"), solution)
     solution[2].save(tmp_path / "one.npz")
     assert_same(Solution.load(tmp_path / "one.npz"), solution[2])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"norm": norm} for norm in ("linf", "l1.3", "nuclear", "spectral")),
+        {"norm": "nuclear", "rank": 1},
+        {"norm": "l3", "required": np.linspace(-1, 1, 12).reshape(3, 4), "center": np.eye(4)},
+        {"slack": 0.5},
+    ],
+)
+def test_files_hold_every_option(options, tmp_path):
+    solution = attsvm.solve_svm(PROBLEM, attsvm.optimal_tokens(PROBLEM), **options)
+    for name in options.keys() - {"norm"}:
+        np.testing.assert_array_equal(getattr(solution, name), options[name])
+    solution.save(tmp_path / "solution.npz")
+    loaded = Solution.load(tmp_path / "solution.npz")
+    assert_same(loaded, solution)
+    assert (loaded.norm, loaded.objective, repr(loaded)) == (solution.norm, solution.objective, repr(solution))
+    assert ("C = 0.5" in repr(loaded)) == ("slack" in options)
 
 
 def test_other_files_are_refused(tmp_path):
