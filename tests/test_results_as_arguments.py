@@ -1,5 +1,7 @@
 """A run, a solution or a prediction may stand wherever weights or a selection may; another type is one line."""
 
+from types import SimpleNamespace
+
 import matplotlib as mpl
 
 mpl.use("agg")
@@ -25,65 +27,51 @@ def drawn(axes):
     return [*numbers, *(x.get_offsets() for axis in np.ravel(axes) for x in axis.collections)]
 
 
+RESULTS = SimpleNamespace(run=RUN, solution=SOLUTION, predicted=PREDICTION, chosen=RUN, best=SOLUTION, found=PREDICTION)
+ARRAYS = SimpleNamespace(
+    run=W,
+    solution=SOLUTION.direction,
+    predicted=PREDICTION.direction,
+    chosen=SELECTED,
+    best=SOLUTION.selected,
+    found=PREDICTION.selected,
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: attsvm.direction_error(x.run, x.solution),
+        lambda x: attsvm.correlation(x.predicted, x.run),
+        lambda x: attsvm.measures.bregman_divergence(x.solution, x.run, 3.0),
+        lambda x: [attsvm.measures.in_cone(x.run, x.solution, opening) for opening in (0.01, 0.5)],
+        lambda x: attsvm.margin(PROBLEM, x.solution, x.chosen),
+        lambda x: attsvm.solve_svm(PROBLEM, x.chosen, warm_start=x.run).direction,
+        lambda x: attsvm.solve_svm(PROBLEM, x.chosen).selected,
+        lambda x: attsvm.solve_head(PROBLEM, x.chosen).selected,
+        lambda x: attsvm.feasibility(PROBLEM, x.found).solution.direction,
+        lambda x: attsvm.classify(PROBLEM, x.solution).largest_dropped,
+        lambda x: attsvm.theory.local_convergence_conditions(PROBLEM, x.best).radius,
+        lambda x: attsvm.theory.joint_conditions(PROBLEM, x.chosen).swap_ratio,
+        lambda x: attsvm.theory.global_convergence_conditions(PROBLEM, x.solution).excess_loss,
+        lambda x: attsvm.finite_part(PROBLEM, x.run, x.found).weights,
+        lambda x: attsvm.svm.combined_prediction(PROBLEM, x.run, x.chosen).weights,
+        lambda x: attsvm.train(PROBLEM, init=x.solution, steps=2).weights,
+        lambda x: plot.attention(PROBLEM, x.predicted).images[0].get_array(),
+    ],
+)
+def test_a_result_is_its_weights_or_its_selection(call):
+    assert_equal(call(RESULTS), call(ARRAYS))
+
+
 @pytest.mark.parametrize(
     ("of_results", "of_arrays"),
     [
-        (
-            lambda: attsvm.direction_error(RUN, SOLUTION),
-            lambda: attsvm.direction_error(W, SOLUTION.direction),
-        ),
-        (lambda: attsvm.correlation(PREDICTION, RUN), lambda: attsvm.correlation(PREDICTION.direction, W)),
-        (
-            lambda: attsvm.measures.bregman_divergence(SOLUTION, RUN, 3.0),
-            lambda: attsvm.measures.bregman_divergence(SOLUTION.direction, W, 3.0),
-        ),
-        (
-            lambda: [attsvm.measures.in_cone(RUN, SOLUTION, x) for x in (0.01, 0.5)],
-            lambda: [attsvm.measures.in_cone(W, SOLUTION.direction, x) for x in (0.01, 0.5)],
-        ),
         (lambda: attsvm.margin(PROBLEM, RUN, norm=1), lambda: attsvm.margin(PROBLEM, W, SELECTED, 1)),
-        (
-            lambda: attsvm.margin(PROBLEM, SOLUTION, RUN),
-            lambda: attsvm.margin(PROBLEM, SOLUTION.direction, SELECTED),
-        ),
         (lambda: attsvm.margin_ratio(PROBLEM, RUN), lambda: attsvm.margin_ratio(PROBLEM, W, SELECTED)),
         (
             lambda: attsvm.margin_ratio(PROBLEM, PREDICTION),
             lambda: attsvm.margin_ratio(PROBLEM, PREDICTION.direction, PREDICTION.selected),
-        ),
-        (
-            lambda: attsvm.solve_svm(PROBLEM, RUN, warm_start=RUN).direction,
-            lambda: attsvm.solve_svm(PROBLEM, SELECTED, warm_start=W).direction,
-        ),
-        (lambda: attsvm.solve_svm(PROBLEM, RUN).selected, lambda: SELECTED),
-        (lambda: attsvm.solve_head(PROBLEM, RUN).selected, lambda: SELECTED),
-        (
-            lambda: attsvm.feasibility(PROBLEM, PREDICTION).solution.direction,
-            lambda: attsvm.feasibility(PROBLEM, SELECTED).solution.direction,
-        ),
-        (
-            lambda: attsvm.classify(PROBLEM, SOLUTION).largest_dropped,
-            lambda: attsvm.classify(PROBLEM, SOLUTION.direction).largest_dropped,
-        ),
-        (
-            lambda: attsvm.theory.local_convergence_conditions(PROBLEM, SOLUTION).radius,
-            lambda: attsvm.theory.local_convergence_conditions(PROBLEM, SOLUTION.selected).radius,
-        ),
-        (
-            lambda: attsvm.theory.joint_conditions(PROBLEM, RUN).swap_ratio,
-            lambda: attsvm.theory.joint_conditions(PROBLEM, SELECTED).swap_ratio,
-        ),
-        (
-            lambda: attsvm.theory.global_convergence_conditions(PROBLEM, SOLUTION).excess_loss,
-            lambda: attsvm.theory.global_convergence_conditions(PROBLEM, SOLUTION.direction).excess_loss,
-        ),
-        (
-            lambda: attsvm.finite_part(PROBLEM, RUN, PREDICTION).weights,
-            lambda: attsvm.finite_part(PROBLEM, W, SELECTED).weights,
-        ),
-        (
-            lambda: attsvm.svm.combined_prediction(PROBLEM, RUN, RUN).weights,
-            lambda: attsvm.svm.combined_prediction(PROBLEM, W, SELECTED).weights,
         ),
         (
             lambda: attsvm.theory.factor_ratio(PROBLEM, FACTORED),
@@ -93,15 +81,7 @@ def drawn(axes):
             lambda: attsvm.theory.kkt_ratio(PROBLEM, FACTORED, norm="frobenius"),
             lambda: attsvm.theory.kkt_ratio(PROBLEM, FACTORED.parameters, FACTORED.selected, "frobenius"),
         ),
-        (
-            lambda: attsvm.train(PROBLEM, init=SOLUTION, steps=2).weights,
-            lambda: attsvm.train(PROBLEM, init=SOLUTION.direction, steps=2).weights,
-        ),
         (lambda: drawn(plot.margins(PROBLEM, RUN)), lambda: drawn(plot.margins(PROBLEM, W, SELECTED))),
-        (
-            lambda: plot.attention(PROBLEM, PREDICTION).images[0].get_array(),
-            lambda: plot.attention(PROBLEM, PREDICTION.direction).images[0].get_array(),
-        ),
         (lambda: drawn(RUN.plot(FACTORED)), lambda: drawn(RUN.plot(FACTORED.weights))),
         (
             lambda: drawn(plot.paths(PROBLEM, RUN)),
@@ -111,7 +91,11 @@ def drawn(axes):
     ],
 )
 def test_a_result_is_its_weights_and_its_selection(of_results, of_arrays):
-    for found, expected in zip(*(x if isinstance(x, list) else [x] for x in (of_results(), of_arrays())), strict=True):
+    assert_equal(of_results(), of_arrays())
+
+
+def assert_equal(of_results, of_arrays):
+    for found, expected in zip(*(x if isinstance(x, list) else [x] for x in (of_results, of_arrays)), strict=True):
         np.testing.assert_array_equal(found, expected)
     plt.close("all")
 

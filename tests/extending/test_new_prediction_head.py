@@ -37,7 +37,7 @@ import pytest  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.training import Run  # noqa: E402
-from oracles.attention import softmax  # noqa: E402
+from oracles.attention import mean_loss  # noqa: E402
 
 HERE = "test_new_prediction_head:Saturating"
 
@@ -47,12 +47,9 @@ def problem():
     return attsvm.datasets.random_problem(4, 5, 6, seed=0)
 
 
-def loss_of(problem, W, scale=3.0):
+def loss_of(problem, W):
     """The mean logistic loss with this head, written out in NumPy."""
-    attention = softmax(np.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries))
-    pooled = np.einsum("nt,ntd->nd", attention, problem.tokens)
-    outputs = scale * np.tanh(pooled @ problem.head / scale)
-    return np.log1p(np.exp(-problem.labels * outputs)).mean()
+    return mean_loss(problem, W, output=lambda o: 3 * np.tanh(o @ problem.head / 3))
 
 
 @pytest.mark.parametrize("head", [Saturating(), HERE])

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from harness.exact import Rows
+from oracles.att_svm import by_cvxpy
 
 AGREES = 1e-5
 """Relative difference of values at which two solvers agree. Clarabel stops at 1e-8 on unit rows."""
@@ -52,24 +53,11 @@ def _least(
     matrix: np.ndarray, right: np.ndarray, equality: np.ndarray, norm: str, shape: tuple[int, int]
 ) -> float | None:
     """The least norm; None if the solver does not find it."""
-    weights = cp.Variable(shape)
-    flat = cp.vec(weights, order="C")
-    p = {"frobenius": 2, "linf": "inf"}.get(norm) or (norm if norm in ("nuclear", "spectral") else float(norm[1:]))
-    if p == "nuclear":
-        objective = cp.normNuc(weights)
-    elif p == "spectral":
-        objective = cp.sigma_max(weights)
-    else:
-        objective = cp.norm(flat, p)
-    size = right.max()
-    limits = [matrix[~equality] @ flat >= right[~equality] / size]
-    if equality.any():
-        limits.append(matrix[equality] @ flat == 0)
-    task = cp.Problem(cp.Minimize(objective), limits)
+    size, solver = right.max(), "HIGHS" if norm in ("l1", "linf") else "CLARABEL"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CVXPY writes powers of fractions as second-order cones, and says so
-            task.solve(solver=cp.HIGHS if p in (1, "inf") else cp.CLARABEL)
+            status, value = by_cvxpy(matrix, right / size, equality, norm, shape, solver)
     except cp.SolverError:
         return None
-    return float(task.value) * float(size) if task.status == "optimal" else None
+    return float(value) * float(size) if status == "optimal" else None

@@ -8,43 +8,16 @@ import pytest
 import attsvm
 from attsvm.norms import Lp, Norm, Nuclear, OnRows, Scaled, Spectral, check, parse_norm
 from attsvm.optimizers import steepest_descent
+from oracles import outside_norms
+from oracles.outside_norms import LargestRow, longest_row
 
 
 @dataclass(frozen=True)
-class SumOfRows(Norm):
+class SumOfRows(outside_norms.SumOfRows):
     """The sum of the lengths of the rows, with everything that a norm can provide."""
 
-    name = "sum-of-rows"
-    right_invariant = True
-
-    def value(self, x, axes=2):
-        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).sum())
-
-    @property
-    def dual(self):
-        return LargestRow()
-
-    def prox(self, x, step):
-        lengths = np.linalg.norm(x.reshape(len(x), -1), axis=1).reshape(-1, *[1] * (x.ndim - 1))
-        return x * np.maximum(1 - step / np.maximum(lengths, 1e-300), 0)
-
     def steepest(self, g):
-        xp = g.__array_namespace__()
-        lengths = xp.sqrt(xp.sum(xp.reshape(g, (len(g), -1)) ** 2, axis=1))
-        first = xp.reshape(xp.arange(len(g)) == xp.argmax(lengths), (-1, *[1] * (g.ndim - 1)))
-        return xp.where(first & (xp.max(lengths) > 0), g / xp.where(xp.max(lengths) > 0, xp.max(lengths), 1.0), 0.0)
-
-
-@dataclass(frozen=True)
-class LargestRow(Norm):
-    name = "largest-row"
-
-    def value(self, x, axes=2):
-        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).max())
-
-    @property
-    def dual(self):
-        return SumOfRows()
+        return longest_row(g)
 
 
 def planted(**pieces):

@@ -27,6 +27,7 @@ from attsvm.norms import (
 )
 from attsvm.norms.base import proxes
 from attsvm.optimizers import sizes
+from oracles.outside_norms import LargestRow, ValueOnly
 
 CLOSED = [Lp(1.0), Lp(2.0), Lp(np.inf), Nuclear(), Spectral()]
 LIFTED = [schatten(1.5), schatten(3), OnRows(Lp(1)), OnRows(Lp(np.inf)), OnColumns(Lp(1)), OnColumns(Lp(4))]
@@ -44,16 +45,6 @@ class ByProx(Norm):
 
     def prox(self, x, step):
         return np.sign(x) * np.maximum(np.abs(x) - step, 0.0)
-
-
-class LargestRow(Norm):
-    """The largest Euclidean length of a row: invariant on one side only."""
-
-    name = "largest-row"
-    right_invariant = True
-
-    def value(self, x, axes=2):
-        return float(np.sqrt((x * x).sum(axis=-1).max()))
 
 
 def arrays(seed, shape, count=2):
@@ -215,13 +206,6 @@ def test_a_norm_whose_part_cannot_be_imported_keeps_its_name():
     assert read_norm(written).name == "2*schatten1.5 of the rows"
     with pytest.raises(attsvm.ProblemError, match=r"schatten1\.5 was defined in absent:Norm"):
         read_norm(written).value(np.eye(2))
-
-
-class ValueOnly(Norm):
-    name = "value-only"
-
-    def value(self, x, axes=2):
-        return float(np.abs(x).sum())
 
 
 def test_each_of_the_two_maps_follows_from_the_other():

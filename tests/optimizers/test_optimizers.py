@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.norms import Norm, parse_norm
+from attsvm.norms import parse_norm
 from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.potential import Power
@@ -26,6 +26,7 @@ from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.training import LossGradient
 from oracles import steps as oracle
+from oracles.outside_norms import LargestRow, ValueOnly, unit_rows
 
 
 def growing(step):
@@ -501,48 +502,31 @@ def test_training_takes_the_names_of_the_registry(problem, tmp_path, name):
 
 
 @dataclass(frozen=True)
-class LargestRow(Norm):
-    """The largest ℓ2 norm of a row; its steepest direction has unit rows."""
-
-    name = "largest row"
-
-    def value(self, x, axes=2):
-        return (x * x).sum(axis=-1).max() ** 0.5
+class UnitRows(LargestRow):
+    """The largest ℓ2 norm of a row, whose steepest direction has unit rows."""
 
     def steepest(self, g):
-        xp = g.__array_namespace__()
-        length = xp.sqrt(xp.sum(g * g, axis=-1, keepdims=True))
-        return g / xp.where(length > 0, length, 1.0)
-
-
-@dataclass(frozen=True)
-class ValueOnly(Norm):
-    """A norm without directions."""
-
-    name = "value only"
-
-    def value(self, x, axes=2):
-        return float(np.abs(x).max())
+        return unit_rows(g)
 
 
 def test_steepest_descent_in_a_norm_of_the_user():
     problem = random_problem(4, 5, 3, 0, batch=(3,))
     start = np.random.default_rng(0).normal(size=(3, 3, 3))
     run = train(
-        problem, optimizer=optimizers.steepest_descent(norm=LargestRow()), init=start, steps=40, record=[0, 1, 40]
+        problem, optimizer=optimizers.steepest_descent(norm=UnitRows()), init=start, steps=40, record=[0, 1, 40]
     )
     first = run.history["weights"][1] - start
     np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 0.1, rtol=1e-12)
-    assert run.norm == LargestRow()
-    alone = train(problem[1], optimizer=optimizers.steepest_descent(norm=LargestRow()), init=start[1], steps=40)
+    assert run.norm == UnitRows()
+    alone = train(problem[1], optimizer=optimizers.steepest_descent(norm=UnitRows()), init=start[1], steps=40)
     np.testing.assert_allclose(run.weights[1], alone.weights, rtol=1e-12, atol=1e-13)
     # without normalizing, a step has length N*(g) = Σ of the rows' norms; relative steps are multiplied by N(θ)
     g = np.random.default_rng(1).normal(size=(3, 4))
-    plain = optimizers.steepest_descent(norm=LargestRow(), normalize=False, relative=True)
+    plain = optimizers.steepest_descent(norm=UnitRows(), normalize=False, relative=True)
     updates, _ = one_update(plain, {"w": g}, {"w": 2 * np.ones((3, 4))})
     rows = np.linalg.norm(g, axis=1)
     np.testing.assert_allclose(updates["w"], -0.1 * 4 * rows.sum() * g / rows[:, None], rtol=1e-10)
-    with pytest.raises(ProblemError, match="value only does not provide `steepest`"):
+    with pytest.raises(ProblemError, match="value-only does not provide `steepest`"):
         optimizers.steepest_descent(norm=ValueOnly())
 
 

@@ -72,7 +72,7 @@ def gap_by_hand(problem, selected, solution, p=2.0, relaxed=None):
     return (upper - lower) / upper
 
 
-def by_clarabel(rows, right, equality, size, shape, **tolerances):
+def by_cvxpy(rows, right, equality, size, shape, solver="CLARABEL", **options):
     """Status and least size of weights of a shape that keep the rows, by CVXPY.
 
     ``size`` is the name of a norm, or a function of the weights. They are one matrix, whose shape some norms need.
@@ -90,5 +90,5 @@ def by_clarabel(rows, right, equality, size, shape, **tolerances):
     else:
         objective = cp.pnorm(flat, 2.0 if size == "frobenius" else float(size.removeprefix("l")))
     problem = cp.Problem(cp.Minimize(objective), constraints)
-    problem.solve(solver=cp.CLARABEL, **tolerances)
+    problem.solve(solver=solver, **options)
     return problem.status, problem.value

@@ -8,7 +8,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 import attsvm
-from oracles.att_svm import at, bounds, by_clarabel, explicit_rows
+from oracles.att_svm import at, bounds, by_cvxpy, explicit_rows
 from oracles.norms import norm_and_dual
 
 pytest.importorskip("cvxpy")
@@ -129,7 +129,7 @@ def test_random_problems_of_every_kind_agree_with_a_conic_solver(name):
             assert (solution.status, solution.value) == ("optimal", 0.0)
             return
         accept(case, solution, name)
-        status, value = by_clarabel(rows, right, equality, name, case.shape)
+        status, value = by_cvxpy(rows, right, equality, name, case.shape)
         if solution.status == "infeasible":
             assert status.startswith("infeasible")
         else:

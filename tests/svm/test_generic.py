@@ -9,62 +9,8 @@ from scipy.optimize import linprog
 
 import attsvm
 from attsvm.norms import Norm
-from oracles.att_svm import by_clarabel, explicit_rows, nearly_infeasible
-
-
-def row_lengths(x):
-    return np.linalg.norm(x.reshape(len(x), -1), axis=1)
-
-
-def shrunk(x, step):
-    return np.maximum(x - step, 0.0)
-
-
-def capped(x, total):
-    """The nearest point to x ≥ 0 whose distance to it sums to ``total``: the prox of the largest entry."""
-    if x.sum() <= total:
-        return np.zeros_like(x)
-    ordered = np.sort(x)[::-1]
-    caps = (np.cumsum(ordered) - total) / np.arange(1, len(x) + 1)
-    return np.minimum(x, caps[np.flatnonzero(ordered > caps)[-1]])
-
-
-@dataclass(frozen=True)
-class SumOfRows(Norm):
-    """ℓ2,1 over rows."""
-
-    name = "sum-of-rows"
-    right_invariant = True
-
-    def value(self, x, axes=2):
-        return row_lengths(x).sum()
-
-    @property
-    def dual(self):
-        return LargestRow()
-
-    def prox(self, x, step):
-        lengths = row_lengths(x)
-        return x * (shrunk(lengths, step) / np.maximum(lengths, 1e-300))[:, None]
-
-
-@dataclass(frozen=True)
-class LargestRow(Norm):
-    """ℓ∞,2 over rows."""
-
-    name = "largest-row"
-    right_invariant = True
-
-    def value(self, x, axes=2):
-        return row_lengths(x).max()
-
-    @property
-    def dual(self):
-        return SumOfRows()
-
-    def prox(self, x, step):
-        lengths = row_lengths(x)
-        return x * (capped(lengths, step) / np.maximum(lengths, 1e-300))[:, None]
+from oracles.att_svm import by_cvxpy, explicit_rows, nearly_infeasible
+from oracles.outside_norms import LargestRow, SumOfRows, longest_row, row_lengths, shrunk, unit_rows
 
 
 @dataclass(frozen=True)
@@ -154,7 +100,18 @@ class SteepestRow(LargestRow):
     prox = Norm.prox
 
     def steepest(self, g):
-        return g / np.maximum(row_lengths(g), 1e-300)[:, None]
+        return unit_rows(g)
+
+
+@dataclass(frozen=True)
+class OneRow(SumOfRows):
+    """ℓ2,1 over rows by its steepest direction alone: the longest row."""
+
+    name = "one-row"
+    prox = Norm.prox
+
+    def steepest(self, g):
+        return longest_row(g)
 
 
 @dataclass(frozen=True)
@@ -186,12 +143,12 @@ EXPRESSIONS = {
 WITH_PROX = pytest.mark.parametrize("norm", EXPRESSIONS, ids=str)
 
 
-def by_cvxpy(norm, problem, selected, relaxed=None):
+def least_value(norm, problem, selected, relaxed=None):
     rows, right, equality, _ = explicit_rows(
         problem.tokens, problem.queries, selected, allowed=problem.mask[:, None], relaxed=relaxed
     )
     precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    return by_clarabel(rows, right, equality, EXPRESSIONS[norm], (problem.key_dim, problem.query_dim), **precise)[1]
+    return by_cvxpy(rows, right, equality, EXPRESSIONS[norm], (problem.key_dim, problem.query_dim), **precise)[1]
 
 
 def drawn(seed, n=4, T=5, d=6):
@@ -225,7 +182,7 @@ def test_the_optimum_is_that_of_cvxpy(norm, method):
     problem, selected = drawn(0)
     solution = attsvm.solve_svm(problem, selected, norm=norm, method=method)
     assert solution.status == "optimal"
-    assert solution.value == pytest.approx(by_cvxpy(norm, problem, selected), rel=1e-7)  # Clarabel's own precision
+    assert solution.value == pytest.approx(least_value(norm, problem, selected), rel=1e-7)  # Clarabel's own precision
     assert solution.value == pytest.approx(norm.value(solution.direction), rel=1e-12)
 
 
@@ -237,7 +194,7 @@ def test_kept_sets_and_relaxed_queries_have_the_optimum_of_cvxpy(norm):
     relaxed = np.arange(4) == 1
     solution = attsvm.solve_svm(problem, sets, norm=norm, relaxed=relaxed)
     assert solution.status == "optimal"
-    assert solution.value == pytest.approx(by_cvxpy(norm, problem, sets, relaxed), rel=1e-7)
+    assert solution.value == pytest.approx(least_value(norm, problem, sets, relaxed), rel=1e-7)
 
 
 @pytest.mark.parametrize("exponent", [-140, 140])
@@ -311,24 +268,12 @@ def test_many_active_rows_of_a_strictly_convex_norm_are_solved_to_rounding_by_it
     assert solution.value == pytest.approx(exact.value, rel=2e-8)
 
 
-@dataclass(frozen=True)
-class OneRow(SumOfRows):
-    """ℓ2,1 over rows by its steepest direction alone: the longest row."""
-
-    name = "one-row"
-    prox = Norm.prox
-
-    def steepest(self, g):
-        lengths = row_lengths(g)
-        return g * ((np.arange(len(g)) == lengths.argmax()) / max(lengths.max(), 1e-300))[:, None]
-
-
 @pytest.mark.parametrize(("steepest", "norm"), [(SteepestRow(), LargestRow()), (OneRow(), SumOfRows())])
 def test_any_norm_is_solved_by_its_steepest_directions(steepest, norm):
     problem, selected = drawn(0, n=8, T=10, d=12)
     solution = attsvm.solve_svm(problem, selected, norm=steepest)
     assert solution.status == "optimal"
-    assert solution.value == pytest.approx(by_cvxpy(norm, problem, selected), rel=1e-7)
+    assert solution.value == pytest.approx(least_value(norm, problem, selected), rel=1e-7)
 
 
 def test_a_batch_has_the_solutions_of_its_problems():

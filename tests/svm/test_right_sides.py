@@ -14,7 +14,7 @@ from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.right_sides import with_margins
-from oracles.att_svm import at, by_clarabel, explicit_rows
+from oracles.att_svm import at, by_cvxpy, explicit_rows
 from oracles.norms import norm_and_dual
 
 pytest.importorskip("cvxpy")
@@ -112,7 +112,7 @@ def test_random_margins_and_centres_agree_with_a_conic_solver(name):
         # the change of the weights has the margins that the centre lacks
         short = case.right - case.rows @ case.center.ravel()
         shape = (d, 1) if prompt else (d, d)
-        status, value = by_clarabel(case.rows, short, np.zeros(len(short), bool), name, shape)
+        status, value = by_cvxpy(case.rows, short, np.zeros(len(short), bool), name, shape)
         if solution.status == "infeasible":
             assert status.startswith("infeasible")
         else:

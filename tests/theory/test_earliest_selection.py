@@ -6,16 +6,10 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.theory import earliest_selection
+from oracles.attention import attention
 from oracles.norms import norm_and_dual
 
-NORMS = {"frobenius": 2.0, "linf": np.inf, "l1": 1.0, "nuclear": "nuclear", "spectral": "spectral"}
-
-
-def attention(problem, weights):
-    """That of each sequence, by NumPy."""
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+NORMS = ("frobenius", "linf", "l1", "nuclear", "spectral")
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -29,7 +23,7 @@ def test_a_straight_path_of_two_tokens_selects_exactly_at_the_bound(name):
     required = [[np.log((1 - miss) / miss), 0.0]]
     goal = attsvm.solve_svm(problem, [1], name, required=required, center=start).direction
     step = goal - start
-    step *= rate / norm_and_dual(NORMS[name], (4, 4))[0](step.ravel())
+    step *= rate / norm_and_dual(name, (4, 4))[0](step.ravel())
     assert attention(problem, start + bound.steps[0] * step)[0, 1] >= 1 - miss
     assert attention(problem, start + (bound.steps[0] - 1) * step)[0, 1] < 1 - miss
     assert bound.all_steps == bound.steps[0] > 100

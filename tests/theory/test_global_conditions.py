@@ -14,6 +14,7 @@ from attsvm.datasets import random_problem
 from attsvm.losses import parse_loss
 from attsvm.theory.loss_level import descent_direction
 from oracles import training as oracle
+from oracles.attention import attention
 
 LOSSES = {"logistic": jax.nn.softplus, "exponential": jnp.exp, "linear": lambda x: x}  # of −margin
 
@@ -95,10 +96,7 @@ def by_hand(problem, weights):
     """Σ ℓ(f) − ℓ(best), min ℓ(second) − ℓ(best), and whether every output is above its second score."""
     gamma = np.sort(problem.labels[:, None] * (problem.tokens @ problem.head), axis=1)
     loss = lambda m: np.log1p(np.exp(-m))  # noqa: E731
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
-    outputs = problem.labels * np.einsum("nt,ntd,d->n", attention, problem.tokens, problem.head)
+    outputs = np.sum(attention(problem, weights) * problem.labels[:, None] * (problem.tokens @ problem.head), axis=1)
     excess = np.sum(loss(outputs) - loss(gamma[:, -1]))
     return excess, np.min(loss(gamma[:, -2]) - loss(gamma[:, -1])), bool((outputs > gamma[:, -2]).all())
 

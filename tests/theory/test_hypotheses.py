@@ -18,6 +18,7 @@ from attsvm.papers.figures.optimizer_norms import WAYS
 from attsvm.theory import Standing
 from attsvm.theory.standing import Found, enough, table
 from attsvm.training.run import NOT_RECORDED
+from oracles.attention import mean_loss
 
 pytestmark = pytest.mark.slow
 
@@ -174,12 +175,9 @@ def test_an_infeasible_graph_is_not_proved():
 def test_a_penalty_is_predicted_by_the_minimiser_next_to_the_run():
     problem = random_problem(6, 5, 8, 0)
     smooth = attsvm.theory.lipschitz_constant(problem)
-    gamma, keys, queries = attsvm.scores(problem), problem.tokens, problem.queries
 
     def objective(flat, penalty):
-        logits = np.einsum("itk,kq,iq->it", keys, flat.reshape(8, 8), queries)
-        margins = np.sum(scipy.special.softmax(logits, axis=-1) * gamma, axis=-1)
-        return np.mean(np.logaddexp(0, -margins)) + penalty * flat @ flat
+        return mean_loss(problem, flat.reshape(8, 8)) + penalty * flat @ flat
 
     for penalty, proved in ((0.6 * smooth, True), (0.02 * smooth, False)):
         run = attsvm.train(problem, penalty=penalty, optimizer=gradient_descent(1.0), steps=3000)

@@ -8,19 +8,17 @@ import pytest
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.papers.figures import landscape as figure
+from oracles.attention import attention
 
 
 def slope_along(problem, weights, direction):
     """d/dε of the mean logistic loss at W + εV, and its size without cancellation; plain NumPy."""
     queries = np.ones((len(problem.tokens), 1)) if problem.queries is None else problem.queries
-    logits, moved = (
-        np.einsum("ntd,de,ne->nt", problem.tokens, x.reshape(problem.dim, -1), queries) for x in (weights, direction)
-    )
-    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
+    moved = np.einsum("ntd,de,ne->nt", problem.tokens, direction.reshape(problem.dim, -1), queries)
+    shares = attention(problem, weights)
     gamma = problem.labels[:, None] * (problem.tokens @ problem.head)
-    output = np.sum(attention * gamma, axis=1)
-    terms = attention[:, :, None] * attention[:, None, :] * (gamma[:, :, None] - gamma[:, None, :])
+    output = np.sum(shares * gamma, axis=1)
+    terms = shares[:, :, None] * shares[:, None, :] * (gamma[:, :, None] - gamma[:, None, :])
     terms = terms * (moved[:, :, None] - moved[:, None, :]) / (2 * (1 + np.exp(output)))[:, None, None]
     return -terms.sum() / len(gamma), np.abs(terms).sum() / len(gamma)
 

@@ -9,16 +9,15 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.training.trials import MiniBatches
-from oracles.attention import softmax
+from oracles.attention import attention
 
 
 def loss_gradient(problem, weights):
     """Of the mean logistic loss at W, by NumPy, as one writes it where nothing is saturated."""
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    attention = softmax(logits)
+    shares = attention(problem, weights)
     values = problem.labels[:, None] * (problem.tokens @ problem.head)
-    margin = (attention * values).sum(axis=1, keepdims=True)
-    of_logits = -attention * (values - margin) / (1 + np.exp(margin)) / len(logits)
+    margin = (shares * values).sum(axis=1, keepdims=True)
+    of_logits = -shares * (values - margin) / (1 + np.exp(margin)) / len(shares)
     return np.einsum("nt,ntd,ne->de", of_logits, problem.tokens, problem.queries)
 
 
