@@ -5,29 +5,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent  # noqa: E402
-from oracles.torch_steps import Formula, assert_follows  # noqa: E402
+from oracles.torch_steps import MirrorFormula, assert_follows  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
-@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"compiled": True}], ids=str)
-@pytest.mark.parametrize(("p", "normalize"), [(1.1, None), (1.75, "each"), (3.0, "all")])
-def test_steps_follow_the_formula(p, normalize, options):
-    assert_follows(
-        [lambda start: Formula(start, 0.02, p, normalize=normalize, momentum=0.9)],
-        lambda groups: MirrorDescent(
-            groups[0],
-            lr=0.02,
-            p=p,
-            normalize=normalize is not None,
-            scope=normalize or "each",
-            momentum=0.9,
-            **options,
-        ),
-        np.random.default_rng(8),
-        tolerance=1e-11,
-        device="cuda",
-    )
+@pytest.mark.parametrize("engine", [{}, {"foreach": False}, {"compiled": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"p": 1.1}, {"p": 1.75, "normalize": True}, {"p": 3.0, "normalize": True, "scope": "all"}], ids=str
+)
+def test_steps_follow_the_formula(options, engine):
+    where = {"tolerance": 1e-11, "device": "cuda", "engine": engine}
+    assert_follows(MirrorDescent, MirrorFormula, np.random.default_rng(8), lr=0.02, momentum=0.9, **where, **options)
 
 
 def test_one_norm_spans_devices():

@@ -5,22 +5,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
-from oracles.torch_steps import SHAPES, Formula, assert_follows  # noqa: E402
+from oracles.torch_steps import MirrorFormula, SignFormula, assert_follows  # noqa: E402
+
+NORMALIZE = [{}, {"normalize": True, "scope": "each"}, {"normalize": True, "scope": "all"}]
 
 
 @pytest.mark.parametrize("foreach", [True, False])
-@pytest.mark.parametrize("normalize", [None, "each", "all"])
+@pytest.mark.parametrize("normalize", NORMALIZE, ids=str)
 @pytest.mark.parametrize("p", [1.05, 1.1, 1.25, 1.37, 1.5, 1.75, 1.8, 2, 2.6, 3, 5, 6])
 def test_weights_follow_the_formula(p, normalize, foreach):
-    def formula(start):
-        return Formula(start, 0.02, p, normalize=normalize)
-
-    def make(groups):
-        return MirrorDescent(
-            groups[0], lr=0.02, p=p, normalize=normalize is not None, scope=normalize or "each", foreach=foreach
-        )
-
-    assert_follows([formula], make, np.random.default_rng(1))
+    rng, engine = np.random.default_rng(1), {"foreach": foreach}
+    assert_follows(MirrorDescent, MirrorFormula, rng, lr=0.02, p=p, engine=engine, **normalize)
 
 
 @pytest.mark.parametrize("p", [1.1, 1.75, 2, 4])
@@ -34,33 +29,25 @@ def test_weights_follow_the_formula(p, normalize, foreach):
         {"momentum": 0.5, "weight_decay": 0.1, "maximize": True},
     ],
 )
-@pytest.mark.parametrize("normalize", [None, "each"])
+@pytest.mark.parametrize("normalize", NORMALIZE[:2], ids=str)
 def test_momentum_decay_and_ascent_follow_the_formula(p, options, normalize):
-    assert_follows(
-        [lambda start: Formula(start, 0.02, p, normalize=normalize, **options)],
-        lambda groups: MirrorDescent(groups[0], lr=0.02, p=p, normalize=normalize is not None, **options),
-        np.random.default_rng(2),
-    )
+    assert_follows(MirrorDescent, MirrorFormula, np.random.default_rng(2), lr=0.02, p=p, **normalize, **options)
 
 
 def test_each_group_has_its_own_p_lr_and_norm():
-    assert_follows(
-        [
-            lambda start: Formula(start, 0.02, 1.1, normalize="all"),
-            lambda start: Formula(start, 0.05, 3.0),
-            lambda start: Formula(start, 0.01, 1.75, momentum=0.8),
-        ],
-        lambda groups: MirrorDescent(
-            [
-                {"params": groups[0], "p": 1.1, "normalize": True, "scope": "all"},
-                {"params": groups[1], "p": 3.0, "lr": 0.05},
-                {"params": groups[2], "lr": 0.01, "momentum": 0.8},
-            ],
-            lr=0.02,
-            p=1.75,
-        ),
-        np.random.default_rng(3),
-    )
+    groups = [
+        {"p": 1.1, "normalize": True, "scope": "all"},
+        {"p": 3.0, "lr": 0.05},
+        {"lr": 0.01, "momentum": 0.8},
+    ]
+    assert_follows(MirrorDescent, MirrorFormula, np.random.default_rng(3), groups, lr=0.02, p=1.75)
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_sign_descent_follows_its_formula(foreach, normalize):
+    options = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "normalize": normalize}
+    assert_follows(SignDescent, SignFormula, np.random.default_rng(5), engine={"foreach": foreach}, **options)
 
 
 def test_p_2_is_gradient_descent_without_state():
@@ -97,31 +84,6 @@ def test_a_gradient_of_zeros_moves_nothing():
         parameter.grad = torch.zeros_like(parameter)
         MirrorDescent([parameter], lr=0.1, p=1.5, normalize=True, scope=scope).step()
         np.testing.assert_allclose(parameter.detach(), [0.3, 0.0, 2.0], rtol=1e-15)
-
-
-@pytest.mark.parametrize("foreach", [True, False])
-@pytest.mark.parametrize("normalize", [True, False])
-def test_sign_descent_follows_its_formula(foreach, normalize):
-    rng = np.random.default_rng(5)
-    weights = [rng.standard_normal(shape) for shape in SHAPES]
-    parameters = [torch.nn.Parameter(torch.tensor(x)) for x in weights]
-    optimizer = SignDescent(
-        parameters, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1, normalize=normalize, foreach=foreach
-    )
-    buffers = [0.0 * x for x in weights]
-    for _ in range(20):
-        gradients = [rng.standard_normal(shape) for shape in SHAPES]
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = torch.tensor(gradient)
-        optimizer.step()
-        buffers = [0.9 * b + g for b, g in zip(buffers, gradients, strict=True)]
-        ahead = [g + 0.9 * b for b, g in zip(buffers, gradients, strict=True)]
-        lengths = [1.0 if normalize else np.abs(d).sum() for d in ahead]
-        weights = [
-            w * (1 - 0.01 * 0.1) - 0.01 * n * np.sign(d) for w, d, n in zip(weights, ahead, lengths, strict=True)
-        ]
-    for parameter, wanted in zip(parameters, weights, strict=True):
-        np.testing.assert_allclose(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
