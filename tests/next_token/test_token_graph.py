@@ -12,17 +12,7 @@ import scipy
 import attsvm
 from attsvm.next_token.contexts import of_documents
 from attsvm.next_token.priorities import Priorities
-
-
-def random_contexts(rng, n, length, num_tokens):
-    """Contexts of different lengths whose label is among their tokens."""
-    contexts = [rng.integers(num_tokens, size=rng.integers(2, length + 1)).tolist() for _ in range(n)]
-    return contexts, [int(rng.choice(context)) for context in contexts]
-
-
-def unit_vectors(rng, count, dim):
-    vectors = rng.standard_normal((count, dim))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+from oracles.next_token import random_contexts, unit_vectors
 
 
 def edges_by_definition(contexts, labels):

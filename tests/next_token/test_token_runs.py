@@ -5,11 +5,7 @@ import pytest
 import scipy
 
 import attsvm
-
-
-def unit_vectors(rng, count, dim):
-    vectors = rng.standard_normal((count, dim))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+from oracles.next_token import unit_vectors
 
 
 def contexts_of(rng, n, cyclic):

@@ -7,14 +7,13 @@ import pytest
 
 import attsvm
 from attsvm.next_token import two_part_descent
+from oracles.next_token import random_contexts, unit_vectors
 
 
 def cyclic_instance(seed, n):
     rng = np.random.default_rng(seed)
-    vocabulary = rng.standard_normal((6, 8))
-    vocabulary /= np.linalg.norm(vocabulary, axis=1, keepdims=True)
-    contexts = [rng.integers(6, size=rng.integers(2, 6)).tolist() for _ in range(n)]
-    labels = [int(rng.choice(context)) for context in contexts]
+    vocabulary = unit_vectors(rng, 6, 8)
+    contexts, labels = random_contexts(rng, n, 5, 6)
     return vocabulary, contexts, labels, attsvm.token_graph(contexts, labels, num_tokens=6)
 
 

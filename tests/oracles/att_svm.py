@@ -72,10 +72,20 @@ def gap_by_hand(problem, selected, solution, p=2.0, relaxed=None):
     return (upper - lower) / upper
 
 
-def by_cvxpy(rows, right, equality, size, shape, solver="CLARABEL", **options):
-    """Status and least size of weights of a shape that keep the rows, by CVXPY.
+def convex_norm(name):
+    """The norm of a matrix of CVXPY variables."""
+    import cvxpy as cp
 
-    ``size`` is the name of a norm, or a function of the weights. They are one matrix, whose shape some norms need.
+    if name in ("nuclear", "spectral"):
+        return {"nuclear": cp.normNuc, "spectral": cp.sigma_max}[name]
+    p = 2.0 if name == "frobenius" else float(name.removeprefix("l"))
+    return lambda W: cp.pnorm(cp.vec(W, order="C"), p)
+
+
+def by_cvxpy(rows, right, equality, norm, shape, solver="CLARABEL", **options):
+    """Status and least norm of weights of a shape that keep the rows; ``norm`` is a name, or a function of a variable.
+
+    The weights are one matrix, whose shape some norms need.
     """
     import cvxpy as cp
 
@@ -83,12 +93,7 @@ def by_cvxpy(rows, right, equality, size, shape, solver="CLARABEL", **options):
     flat = cp.vec(weights, order="C")
     constraints = [rows[~equality] @ flat >= right[~equality]] if (~equality).any() else []
     constraints += [rows[equality] @ flat == 0] if equality.any() else []
-    if callable(size):
-        objective = size(weights)
-    elif size in ("nuclear", "spectral"):
-        objective = {"nuclear": cp.normNuc, "spectral": cp.sigma_max}[size](weights)
-    else:
-        objective = cp.pnorm(flat, 2.0 if size == "frobenius" else float(size.removeprefix("l")))
-    problem = cp.Problem(cp.Minimize(objective), constraints)
+    size = norm if callable(norm) else convex_norm(norm)
+    problem = cp.Problem(cp.Minimize(size(weights)), constraints)
     problem.solve(solver=solver, **options)
     return problem.status, problem.value

@@ -32,37 +32,39 @@ def hidden_layer(parameters, o):
     return parameters["output"] @ jax.nn.gelu(parameters["hidden"] @ o + parameters["bias"], approximate=False)
 
 
-@pytest.mark.parametrize("trained", [False, True])
-def test_a_hidden_layer_is_the_function_that_one_would_write(problem, trained):
-    head = heads.MLP.random(6, 3, activation="gelu", seed=1)
-    parameters = {"hidden": head.hidden, "output": head.output, "bias": head.bias + 0.1}
-    head = heads.MLP(**parameters, activation="gelu")
-    run, other = (
-        train(problem, head=x, train_head=trained, init={"W": START}, steps=30)
-        for x in (head, heads.FunctionHead(hidden_layer, parameters))
-    )
-    np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
-    for name in parameters:
-        np.testing.assert_allclose(run.parameters[name], other.parameters[name], rtol=0, atol=1e-12)
-        assert (np.abs(run.parameters[name] - parameters[name]).max() > 1e-3) == trained
+MLP = heads.MLP.random(6, 3, activation="gelu", seed=1)
+MLP = heads.MLP(MLP.hidden, MLP.output, MLP.bias + 0.1, activation="gelu")
+VALUE_MLP = heads.ValueMLP.random(6, 3, 2, activation="gelu", seed=1)
 
 
-def test_a_value_matrix_before_a_hidden_layer_is_the_function_that_one_would_write(problem):
-    head = heads.ValueMLP.random(6, 3, 2, activation="gelu", seed=1)
-    parameters = {"value": head.value, "hidden": head.mlp.hidden, "output": head.mlp.output, "bias": head.mlp.bias}
+def arrays_of(layer):
+    return {name: getattr(layer, name) for name in ("hidden", "output", "bias")}
 
-    def written(p, o):
-        return hidden_layer(p, p["value"].T @ o)
 
-    options = {"train_head": True, "fixed": ("hidden", "bias"), "init": {"W": START}, "steps": 30}
+@pytest.mark.parametrize(
+    ("head", "written", "parameters", "trained"),
+    [
+        (MLP, hidden_layer, arrays_of(MLP), ()),
+        (MLP, hidden_layer, arrays_of(MLP), ("hidden", "output", "bias")),
+        (
+            VALUE_MLP,
+            lambda p, o: hidden_layer(p, p["value"].T @ o),
+            {"value": VALUE_MLP.value, **arrays_of(VALUE_MLP.mlp)},
+            ("value", "output"),
+        ),
+    ],
+    ids=["fixed", "trained", "value matrix"],
+)
+def test_a_hidden_layer_is_the_function_that_one_would_write(problem, head, written, parameters, trained):
+    fixed = tuple(parameters.keys() - set(trained)) if trained else ()
+    options = {"train_head": bool(trained), "fixed": fixed, "init": {"W": START}, "steps": 30}
     run, other = (train(problem, head=x, **options) for x in (head, heads.FunctionHead(written, parameters)))
     np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
     for name, start in parameters.items():
         np.testing.assert_allclose(run.parameters[name], other.parameters[name], rtol=0, atol=1e-12)
-        assert (np.abs(run.parameters[name] - start).max() > 1e-3) == (name in ("value", "output"))
-    assert attsvm.predict_direction(problem, run).standing == "conjecture"
-    with pytest.raises(ProblemError, match="value: expected shape"):
-        train(problem, head=heads.ValueMLP(np.ones((4, 2)), head.mlp))
+        assert (np.abs(run.parameters[name] - start).max() > 1e-3) == (name in trained)
+    if head is VALUE_MLP:
+        assert attsvm.predict_direction(problem, run).standing == "conjecture"
 
 
 def test_each_problem_of_a_batch_has_the_head_given_for_it(problem):
@@ -236,6 +238,10 @@ def test_weights_whose_outputs_would_overflow_stop_before_they_do(problem):
         (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.ones((4, 3)), bias=np.ones(3))), "bias"),
         (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.full((4, 3), np.inf))), "hidden"),
         (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP("weights")), "hidden"),
+        (
+            lambda: train(random_problem(4, 5, 3, 0), head=heads.ValueMLP(np.ones((4, 2)), VALUE_MLP.mlp)),
+            "value: expected shape",
+        ),
         (lambda: train(with_classes(), head=heads.Quadratic(1.0), loss="cross_entropy"), "classes"),
         (lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: o)), "head"),
         (lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: p["v"] @ o)), "head"),
