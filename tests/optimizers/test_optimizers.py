@@ -399,13 +399,6 @@ def test_what_is_written_rebuilds_the_optimizer(optimizer):
     assert rebuilt.norm == optimizer.norm
 
 
-def test_a_composed_run_resumes_from_its_file(problem, tmp_path):
-    start = np.random.default_rng(1).normal(size=(3, 3))
-    whole = train(problem, optimizer=COMPOSED, init=start, steps=20)
-    train(problem, optimizer=COMPOSED, init=start, steps=8).save(tmp_path / "run.npz")
-    np.testing.assert_array_equal(train(problem, init=Run.load(tmp_path / "run.npz"), steps=12).weights, whole.weights)
-
-
 def test_decaying_steps():
     decaying = optimizers.Decaying(0.4, 3)
     assert [decaying(step) for step in (0, 3, 9)] == pytest.approx([0.4, 0.2, 0.1], rel=1e-15)

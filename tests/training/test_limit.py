@@ -80,14 +80,6 @@ def test_the_default_steps_of_factors_reach_the_nuclear_solution(seeds, steps, b
     assert (attsvm.direction_error(run.weights, solution.direction, axis=(-2, -1)) < below).all()
 
 
-def test_a_run_of_factors_in_parts_makes_the_steps_of_a_whole_one(tmp_path):
-    problem = attsvm.datasets.random_problem(4, 5, 3, 0)
-    whole = attsvm.train(problem, attention="factored", steps=5000)
-    attsvm.train(problem, attention="factored", steps=2000).save(tmp_path / "run.npz")
-    rest = attsvm.train(problem, init=attsvm.Run.load(tmp_path / "run.npz"), steps=3000)
-    np.testing.assert_array_equal(rest.weights, whole.weights)
-
-
 @pytest.mark.parametrize(
     ("norm", "optimizer", "steps", "below"),
     [

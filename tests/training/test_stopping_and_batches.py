@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 import attsvm
@@ -47,14 +46,6 @@ def test_an_epoch_draws_no_sequence_twice():
         epochs = [np.concatenate(batches[i : i + n // size]) for i in range(0, len(batches), n // size)]
         assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
         assert len({tuple(epoch) for epoch in epochs}) > 1
-
-
-def test_a_resumed_run_draws_what_it_would_have_drawn():
-    problem, rule = random_problem(9, 4, 3, 1), optax.adam(0.01)
-    options = {"optimizer": rule, "batch_size": 4, "seed": 2}
-    whole = attsvm.train(problem, steps=31, **options)
-    parts = attsvm.train(problem, steps=18, init=attsvm.train(problem, steps=13, **options), **options)
-    np.testing.assert_array_equal(parts.weights, whole.weights)
 
 
 def test_trials_share_their_mini_batches():

@@ -205,12 +205,14 @@ def test_callback_sees_the_run_advance():
 # --- stops
 
 
-def test_ctrl_c_returns_what_there_is():
-    def stop(progress):
-        if progress.step > 0:
-            raise KeyboardInterrupt
+def press_ctrl_c(progress):
+    if progress.step > 0:
+        raise KeyboardInterrupt
 
-    run = train(batch_of(3), steps=10_000_000, record=[0, 10, 10_000_000], callback=stop)
+
+@pytest.mark.parametrize("callback", [press_ctrl_c, lambda progress: progress.step > 0], ids=["Ctrl-C", "true"])
+def test_a_callback_that_stops_a_run_leaves_what_there_is(callback):
+    run = train(batch_of(3), steps=10_000_000, record=[0, 10, 10_000_000], callback=callback)
     assert (run.status == "interrupted").all()
     assert (run.step > 0).all()
     assert (run.step < 10_000_000).all()
@@ -218,11 +220,7 @@ def test_ctrl_c_returns_what_there_is():
     assert np.isfinite(run.weights).all()
 
 
-def test_a_callback_that_returns_true_stops_the_run():
-    run = train(batch_of(3), steps=10_000_000, record=[0, 10, 10_000_000], callback=lambda progress: progress.step > 0)
-    assert (run.status == "interrupted").all()
-    assert (run.step > 0).all()
-    assert (run.step < 10_000_000).all()
+def test_a_callback_cannot_stop_a_run_at_its_end():
     assert train(batch_of(3)[0], steps=5, callback=lambda progress: True).status == "finished"
 
 
@@ -275,25 +273,25 @@ def test_a_trial_that_leaves_the_finite_numbers_stops_alone():
     np.testing.assert_allclose(run.weights[1], 1e280 * np.eye(3), rtol=1e-13)
 
 
-def test_a_gradient_that_underflows_is_exactly_zero():
-    problem = random_problem(4, 5, 3, 0)
-    plain = train(problem, optimizer=optimizers.gradient_descent(0.5), init=1e4 * start(3, 3), steps=50)
-    assert plain.status == "stalled"
-    assert plain.step == 0
-    np.testing.assert_array_equal(plain.weights, 1e4 * start(3, 3))
-    # a normalised step goes on
-    moved = train(problem, init=1e4 * start(3, 3), steps=50)
-    assert moved.status == "finished"
-    assert np.linalg.norm(moved.weights - 1e4 * start(3, 3)) > 1
-
-
-def test_a_zero_gradient_moves_nothing():
-    base = random_problem(4, 5, 3, 0)
-    problem = attsvm.Problem(base.tokens, base.labels, base.queries, np.zeros(3))
-    run = train(problem, init=start(3, 3), steps=5)
+@pytest.mark.parametrize(
+    ("scale", "head", "optimizer"),
+    [(1e4, None, optimizers.gradient_descent(0.5)), (1.0, np.zeros(3), None)],
+    ids=["underflows", "is zero"],
+)
+def test_a_gradient_that_is_zero_moves_nothing(scale, head, optimizer):
+    problem, init = random_problem(4, 5, 3, 0), scale * start(3, 3)
+    problem = problem if head is None else problem.with_head(head)
+    run = train(problem, optimizer=optimizer, init=init, steps=50)
     assert run.status == "stalled"
     assert run.step == 0
-    np.testing.assert_array_equal(run.weights, start(3, 3))
+    np.testing.assert_array_equal(run.weights, init)
+
+
+def test_a_normalised_step_goes_on_where_the_gradient_underflows():
+    init = 1e4 * start(3, 3)
+    moved = train(random_problem(4, 5, 3, 0), init=init, steps=50)
+    assert moved.status == "finished"
+    assert np.linalg.norm(moved.weights - init) > 1
 
 
 def test_logits_past_1e8_are_reported():
@@ -306,30 +304,43 @@ def test_logits_past_1e8_are_reported():
 # --- resuming, files
 
 
-@pytest.mark.parametrize("optimizer", [None, optax.adam(0.01), optimizers.gradient_descent(lambda k: 1.0 / (k + 1.0))])
-def test_a_resumed_run_is_the_longer_run(tmp_path, optimizer):
-    problem, W = batch_of(3), start(3, 3, 3)
-    whole = train(problem, init=W, optimizer=optimizer, steps=50, record=[0, 10, 20, 35, 50])
-    half = train(problem, init=W, optimizer=optimizer, steps=20, record=[0, 10, 20])
+# what a run is begun with, and what has to be given again to resume it
+COMPOSED = optimizers.momentum(
+    optimizers.normalized(optimizers.mirror_descent(learning_rate=optimizers.Decaying(0.05, 10), p=3.0), scope="each"),
+    decay=0.5,
+    nesterov=True,
+)
+ADAM, SCHEDULED = {"optimizer": optax.adam(0.01)}, {"optimizer": optimizers.gradient_descent(lambda k: 1.0 / (k + 1.0))}
+BATCHES = {"batch_size": 1, "seed": 2, **ADAM}  # four steps an epoch, one of which is interrupted
+RESUMED = {
+    "by default": ({}, {}),
+    "of optax": (ADAM, ADAM),
+    "with a schedule": (SCHEDULED, SCHEDULED),
+    "of which each is normalized": ({"optimizer": optimizers.normalized_gradient_descent(0.03, scope="each")}, {}),
+    "composed": ({"optimizer": COMPOSED}, {}),
+    "of factors": ({"attention": "factored", "init": None}, {}),
+    "of mini-batches": (BATCHES, BATCHES),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_is_the_longer_run(tmp_path, name):
+    problem, (begin, again) = batch_of(3), RESUMED[name]
+    begin = {"init": start(3, 3, 3), **begin}
+    whole = train(problem, steps=50, record=[0, 10, 18, 35, 50], **begin)
+    half = train(problem, steps=18, record=[0, 10, 18], **begin)
     half.save(tmp_path / "run.npz")
     for begun in (half, Run.load(tmp_path / "run.npz")):
-        rest = train(problem, init=begun, optimizer=optimizer, steps=30, record=[35, 50])
-        assert rest.history["steps"].tolist() == [0, 10, 20, 35, 50]
+        rest = train(problem, init=begun, steps=32, record=[35, 50], **again)
+        assert rest.history["steps"].tolist() == [0, 10, 18, 35, 50]
         np.testing.assert_array_equal(rest.weights, whole.weights)
         np.testing.assert_array_equal(rest.history["weights"], whole.history["weights"])
         assert rest.step.tolist() == [50, 50, 50]
 
 
-def test_a_loaded_run_remembers_its_optimizer(tmp_path):
+def test_a_run_of_an_optimizer_that_no_file_names_needs_it_again(tmp_path):
     problem = random_problem(4, 5, 3, 0)
-    run = train(problem, optimizer=optimizers.normalized_gradient_descent(0.03, scope="each"), steps=10)
-    run.save(tmp_path / "run.npz")
-    np.testing.assert_array_equal(
-        train(problem, init=Run.load(tmp_path / "run.npz"), steps=10).weights,
-        train(problem, init=run, steps=10).weights,
-    )
-    foreign = train(problem, optimizer=optax.sgd(0.1), steps=10)
-    foreign.save(tmp_path / "foreign.npz")
+    train(problem, optimizer=optax.sgd(0.1), steps=10).save(tmp_path / "foreign.npz")
     with pytest.raises(ProblemError, match="optimizer"):
         train(problem, init=Run.load(tmp_path / "foreign.npz"), steps=10)
 
