@@ -73,6 +73,15 @@ class Rows:
             prompt,
         )
 
+    @classmethod
+    def of_problem(cls, problem: Any, selected: Any, relaxed: Any = None) -> "Rows":
+        """The rows of a problem without batch axes, for selected tokens or sets of them."""
+        keys, queries, allowed, _ = problem.canonical
+        sets = np.asarray(selected)
+        sets = sets if sets.dtype == bool else sets[..., None] == np.arange(keys.shape[1])
+        relaxed = None if relaxed is None else np.reshape(relaxed, allowed.shape[:2])
+        return cls.of(keys, queries if problem.has_queries else None, allowed, sets.reshape(allowed.shape), relaxed)
+
     def margins(self, weights: np.ndarray) -> list[Fraction]:
         """A(W)."""
         whole = Whole(weights.reshape(self.shape))
@@ -150,7 +159,7 @@ def check_solution(rows: Rows, norm: str, solution: Any) -> str:
 def _multipliers(rows: Rows, solution: Any) -> list[float] | str:
     """Those of the rows, or what is wrong with them."""
     dual = np.array(solution.dual)
-    dual = dual[:, None, :] if rows.prompt else dual
+    dual = dual[:, None, :] if dual.ndim == 2 else dual
     own = [float(dual[place]) for place in rows.at]
     for place in rows.at:
         dual[place] = 0.0
@@ -178,7 +187,7 @@ def _check_infeasible(rows: Rows, norm: str, solution: Any, multipliers: list[fl
     bound = weight / size if size else mpmath.inf
     # whether there are weights does not depend on the norm: the bound on ‖W‖_F may prove it, too
     proved = solution.bound > FARKAS_BOUND or not length or weight / length > FARKAS_BOUND
-    if not (proved and bound >= solution.bound * (1 - 1e-9)):
+    if not (proved and bound >= solution.bound * (1 - 1e-12)):
         return f"infeasible with a bound of {mpmath.nstr(bound, 5)}, claimed {solution.bound:.3e}"
     return ""
 
@@ -201,6 +210,8 @@ def _check_bounds(rows: Rows, norm: str, solution: Any, multipliers: list[float]
         gap = 1 - bound * min(smallest, 1) / value if smallest > 0 else mpmath.inf
         if smallest > 0 and solution.gap < np.inf and solution.margin > smallest / value * (1 + LAST_DIGITS):
             return f"margin {solution.margin!r}, in truth {mpmath.nstr(smallest / value, 17)}"
+    elif value:
+        gap = mpmath.mpf(1)  # no weights at all are needed
     if gap > solution.gap + LAST_DIGITS:
         return f"gap {solution.gap:.3e}, in truth {mpmath.nstr(gap, 5)} ({solution.status})"
     length = norm_of(weights, "frobenius")

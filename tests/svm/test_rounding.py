@@ -12,21 +12,16 @@ from attsvm.selection import selection_sets
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.methods.registry import Candidate, solver
+from harness.exact import Rows, check_solution
 
 NORMS = ["frobenius", "l1", "l1.05", "l3", "linf", "nuclear", "spectral"]
 
 
 def exact_margins(tokens, queries, selected, weights):
     """A(W) of every other token, in fractions."""
-    W = [[Fraction(w) for w in line] for line in weights.tolist()]
-    margins = []
-    for sequence, query, kept in zip(tokens.tolist(), queries.tolist(), selected, strict=True):
-        image = [sum(w * Fraction(z) for w, z in zip(line, query, strict=True)) for line in W]
-        for t, token in enumerate(sequence):
-            if t != kept:
-                differences = [Fraction(a) - Fraction(b) for a, b in zip(sequence[kept], token, strict=True)]
-                margins.append(sum(a * b for a, b in zip(differences, image, strict=True)))
-    return margins
+    allowed = np.ones((len(tokens), 1, tokens.shape[1]), bool)
+    sets = (np.asarray(selected)[:, None] == np.arange(tokens.shape[1]))[:, None]
+    return Rows.of(tokens, queries[:, None], allowed, sets, None).margins(weights)
 
 
 def spread(seed: int, scales: str = "token"):
@@ -166,17 +161,6 @@ def test_the_farkas_bound_is_that_of_the_multipliers_that_are_returned():
         tokens[0, (selected[0] + 1) % 4] = (
             2 * tokens[0, selected[0]] - tokens[0, (selected[0] + 2) % 4]
         )  # opposite rows
-        solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected)
-        if solution.status != "infeasible":
-            continue
-        units = np.eye(16).reshape(16, 4, 4)
-        others = np.ones((3, 4), bool)
-        others[np.arange(3), selected] = False
-        own = [Fraction(number) for number in solution.dual[others].tolist()]
-        pulled = [
-            float(sum(map(Fraction.__mul__, own, exact_margins(tokens, queries, selected, unit)))) for unit in units
-        ]
-        differences = tokens[np.arange(3), selected][:, None] - tokens
-        lengths = np.linalg.norm(differences, axis=-1) * np.linalg.norm(queries, axis=-1)[:, None]
-        bound = np.vdot(solution.dual, lengths) / np.linalg.norm(pulled) if any(pulled) else np.inf
-        assert bound >= solution.bound * (1 - 1e-12)
+        problem = attsvm.Problem(tokens, queries=queries)
+        solution = attsvm.solve_svm(problem, selected)
+        assert check_solution(Rows.of_problem(problem, selected), "frobenius", solution) == ""
