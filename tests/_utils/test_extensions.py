@@ -78,13 +78,13 @@ def write_package(folder, name, **modules):
     write(folder / name, __init__=f"from test_extensions import shapes\nSHAPES = shapes({name!r})\n", **modules)
 
 
-def install(folder, package, **points):
-    """What an installed distribution leaves: its name and its entry points."""
+def install(folder, package, groups=("tests.shapes",), **points):
+    """What an installed distribution leaves: its name and its entry points, in each of the groups."""
     info = folder / f"{package}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = "\n".join(f"{name} = {path}" for name, path in points.items())
-    (info / "entry_points.txt").write_text(f"[tests.shapes]\n{lines}\n")
+    (info / "entry_points.txt").write_text("".join(f"[{group}]\n{lines}\n" for group in groups))
     importlib.invalidate_caches()
 
 
@@ -101,7 +101,8 @@ def shapes(package="attsvm.errors"):
 REGISTERING = """
     from {package} import SHAPES
     from test_extensions import Shape
-    SHAPES.register("{name}", Shape())
+    class {name}(Shape): ...
+    SHAPES.register("{name}", {name}())
 """
 
 
@@ -167,12 +168,7 @@ def test_iterating_leaves_out_what_cannot_be_imported_with_one_warning(folder):
 @pytest.mark.filterwarnings("ignore:.*it is left out")
 def test_a_broken_installed_package_disturbs_no_other_name(built_in, folder):
     write(folder, failing="1 / 0\n")
-    info = folder / "broken-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    groups = [f"[attsvm.{kind}]\nbroken = failing:{kind}\n" for kind in ("norms", "datasets", "optimizers")]
-    (info / "entry_points.txt").write_text("\n".join(groups))
-    importlib.invalidate_caches()
+    install(folder, "broken", [f"attsvm.{kind}" for kind in ("norms", "datasets", "optimizers")], broken="failing:one")
 
     assert parse_norm("l1.75").name == parse_norm(1.75).name
     with pytest.raises(ProblemError, match=r"^norm: 'broken' cannot be imported"):
@@ -257,15 +253,6 @@ def test_whatever_is_known_by_name_is_found(registry):
 
 @pytest.mark.parametrize("first", ["a", "c"])
 def test_the_order_of_extensions_does_not_depend_on_what_was_imported_first(folder, first):
-    (folder / "shapes").mkdir()
-    registry = (
-        'from attsvm._utils.extensions import Registry\nSHAPES = Registry("shape", group="none", package="shapes")\n'
-    )
-    (folder / "shapes" / "__init__.py").write_text(registry)
-    for name in "abc":
-        code = (
-            f"from shapes import SHAPES\n\n\nclass {name.upper()}: ...\n\n\nSHAPES.register('{name}', {name.upper()})\n"
-        )
-        (folder / "shapes" / f"{name}.py").write_text(code)
-    importlib.import_module(f"shapes.{first}")
-    assert importlib.import_module("shapes").SHAPES.names() == ["a", "b", "c"]
+    write_package(folder, "letters", **{x: REGISTERING.format(package="letters", name=x) for x in "abc"})
+    importlib.import_module(f"letters.{first}")
+    assert importlib.import_module("letters").SHAPES.names() == ["a", "b", "c"]

@@ -78,6 +78,7 @@ def margin_slope(loss, f, label):
         "logistic": lambda: -1 / (1 + mpmath.exp(m)),
         "exponential": lambda: -mpmath.exp(-m),
         "linear": lambda: mpmath.mpf(-1),
+        "correlation": lambda: mpmath.mpf(-1),
         "sigmoid": lambda: -1 / ((1 + mpmath.exp(m)) * (1 + mpmath.exp(-m))),
         "squares": lambda: m - 1,
     }[loss]()
