@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -78,32 +79,13 @@ def all_imports() -> list[Import]:
     return found
 
 
-def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
-    """The sets of modules that reach each other (Tarjan's strongly connected components), sorted."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for target in sorted(edges.get(node, ())):
-            if target not in index:
-                visit(target)
-                low[node] = min(low[node], low[target])
-            elif target in stack:
-                low[node] = min(low[node], index[target])
-        if low[node] == index[node]:
-            members = stack[stack.index(node) :]
-            del stack[stack.index(node) :]
-            if len(members) > 1 or node in edges.get(node, ()):
-                found.append(sorted(members))
-
-    for node in sorted(edges):
-        if node not in index:
-            visit(node)
-    return sorted(found)
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """The nodes of a cycle of a graph; none if there is no cycle."""
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def _imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:

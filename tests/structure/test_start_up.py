@@ -87,8 +87,3 @@ def test_a_public_module_lists_what_it_exports(name):
 
 def test_everything_exported_is_documented():
     assert not [name for name in attsvm.__all__ if not getattr(attsvm, name).__doc__]
-
-
-def test_every_public_function_has_an_example():
-    functions = [name for name in attsvm.__all__ if inspect.isfunction(getattr(attsvm, name))]
-    assert not [name for name in functions if ">>>" not in getattr(attsvm, name).__doc__]
