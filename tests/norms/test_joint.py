@@ -20,6 +20,7 @@ from attsvm.norms import (
     parse_norm,
 )
 from attsvm.norms.factors import FusedHeads
+from oracles.results import assert_survives_a_file
 
 
 def _problem(seed=0):
@@ -92,8 +93,7 @@ def test_the_joint_solution_has_those_of_the_heads(norm, reduce, tmp_path):
     np.testing.assert_allclose(joint.dual.sum((1, 2, 3)) / dual_norm, joint.value, rtol=1e-8)
     np.testing.assert_allclose(attsvm.margin_ratio(problem, joint.direction, selected, norm), 1, rtol=1e-8)
     np.testing.assert_allclose(attsvm.margin(problem, 3 * joint.direction, selected, norm), 1 / joint.value, rtol=1e-8)
-    joint[0].save(tmp_path / "joint")
-    loaded = attsvm.Solution.load(tmp_path / "joint")
+    loaded = assert_survives_a_file(joint[0], tmp_path)
     assert loaded.norm == norm
     assert loaded.direction.shape == (3, 6, 6)
 

@@ -9,6 +9,7 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers.registry import configuration, from_configuration
+from oracles.results import assert_survives_a_file
 
 
 def log_excess(problem, weights):
@@ -92,9 +93,7 @@ def test_log_gradient_descent_goes_to_the_mini_batch_direction(tmp_path):
     assert prediction.mini_batch.changed
     assert {one.name for one in prediction.hypotheses} >= {"optimal_tokens", "all_margins"}
     assert "full_batch" not in {one.name for one in prediction.hypotheses}
-    prediction.save(tmp_path / "prediction.npz")
-    loaded = attsvm.Prediction.load(tmp_path / "prediction.npz")
-    assert (loaded.mini_batch.dual == prediction.mini_batch.dual).all()
+    assert_survives_a_file(prediction, tmp_path)
 
 
 @pytest.mark.optimized

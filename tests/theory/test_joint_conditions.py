@@ -62,14 +62,12 @@ def test_a_certificate_covers_all_mixtures_of_one_query():
                 assert label_margin(mixed)[0] < found.label_margin[index] * (1 + 1e-8)
 
 
-def test_the_examples_of_the_paper_and_what_breaks_them(tmp_path):
+def test_the_examples_of_the_paper_and_what_breaks_them():
     problem = joint_prompt(True)
     found = attsvm.theory.joint_conditions(problem, [1, 1, 1])
     assert found.holds
     assert found.slack.tolist() == [False, False, True]
     assert not attsvm.theory.joint_conditions(joint_prompt(False), [1, 1, 1]).slack.any()
-    found.save(tmp_path / "conditions.npz")
-    assert repr(attsvm.theory.Conditions.load(tmp_path / "conditions.npz")) == repr(found)
     # equal tokens of opposite labels cannot be separated
     equal = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, labels=[1, -1])
     broken = attsvm.theory.joint_conditions(equal, [0, 0])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.theory import MiniBatchDirection, mini_batch_direction
+from attsvm.theory import mini_batch_direction
 from oracles.att_svm import convex_norm, explicit_rows
 from oracles.norms import norm_and_dual
 
@@ -123,16 +123,6 @@ def test_direction_exists_where_the_selection_cannot_be_separated():
     both = mini_batch_direction(problem, [0, 0], 2)
     assert both.status == "infeasible"
     assert np.isnan(both.direction).all()
-
-
-def test_round_trip(tmp_path):
-    problem = attsvm.datasets.random_problem(4, 4, 3, seed=0)
-    found = mini_batch_direction(problem, attsvm.optimal_tokens(problem), 2, "spectral")
-    found.save(tmp_path / "found.npz")
-    loaded = MiniBatchDirection.load(tmp_path / "found.npz")
-    assert repr(loaded) == repr(found)
-    assert (loaded.dual == found.dual).all()
-    assert (loaded.order_weights == found.order_weights).all()
 
 
 @pytest.mark.parametrize(

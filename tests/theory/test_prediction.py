@@ -17,6 +17,7 @@ from attsvm.norms.factors import Gamma2
 from attsvm.optimizers.limit import Limit, read_limit, written_limit
 from attsvm.theory.rates import divergence_of
 from attsvm.theory.standing import known_limit, limit_at, longest_change
+from oracles.results import assert_survives_a_file
 
 
 def growing(step):
@@ -500,16 +501,18 @@ def test_answers_are_saved_loaded_and_indexed(tmp_path):
         attsvm.feasibility(problem),
         attsvm.theory.global_convergence_conditions(problem, starts),
         attsvm.theory.observed_rates(problem, run)["direction_error"],
+        attsvm.theory.local_convergence_conditions(problem, attsvm.optimal_tokens(problem)),
+        attsvm.theory.joint_conditions(problem, attsvm.optimal_tokens(problem)),
+        attsvm.theory.mini_batch_direction(problem, attsvm.optimal_tokens(problem), 1, "spectral"),
+        attsvm.theory.landscape_conditions(problem),
+        attsvm.theory.mixture_conditions(problem),
     ]
     for answer in answers:
-        answer.save(tmp_path / "answer.npz")
-        again = type(answer).load(tmp_path / "answer.npz")
-        assert repr(again) == repr(answer)
-        assert again.batch_shape == answer.batch_shape
+        again = assert_survives_a_file(answer, tmp_path)
         last = (-1,) * len(answer.batch_shape)
         assert repr(again[last]) == repr(answer[last])
         assert answer[last].batch_shape == ()
-    prediction, kinds, _, conditions, _ = answers
+    prediction, kinds, _, conditions, *_ = answers
     np.testing.assert_array_equal(prediction[1, 0].solution.direction, prediction.solution.direction[1, 0])
     assert prediction[0].standing in attsvm.theory.Standing
     assert prediction[0].hypotheses == prediction.hypotheses
