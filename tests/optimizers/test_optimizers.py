@@ -26,6 +26,7 @@ from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.training import LossGradient
 from oracles import steps as oracle
+from oracles.attention import mean_loss
 from oracles.outside_norms import LargestRow, ValueOnly, unit_rows
 
 
@@ -313,17 +314,6 @@ def problem():
     return random_problem(4, 5, 3, 0)
 
 
-def plain_gradient(problem, W):
-    """The mean logistic loss as anyone would write it, differentiated by JAX."""
-
-    def value(W):
-        logits = jnp.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries)
-        pooled = jnp.einsum("nt,ntd->nd", jax.nn.softmax(logits), problem.tokens)
-        return jnp.mean(jax.nn.softplus(-problem.labels * (pooled @ problem.head)))
-
-    return jax.grad(value)(W)
-
-
 @pytest.mark.parametrize("name", ["adam", "muon"])
 @pytest.mark.parametrize("unit", [False, True])
 def test_optimizers_of_optax_on_the_gradient_and_on_the_normalized_one(problem, name, unit):
@@ -338,7 +328,7 @@ def test_optimizers_of_optax_on_the_gradient_and_on_the_normalized_one(problem, 
 
         @quickly
         def step(W, state):
-            gradient = plain_gradient(problem, W)
+            gradient = jax.grad(lambda W: mean_loss(problem, W, xp=jnp))(W)
             gradient = gradient / jnp.linalg.norm(gradient) if unit else gradient
             updates, state = inner.update({"W": gradient}, state, {"W": W})
             return W + updates["W"], state

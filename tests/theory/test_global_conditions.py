@@ -14,23 +14,15 @@ from attsvm.datasets import random_problem
 from attsvm.losses import parse_loss
 from attsvm.theory.loss_level import descent_direction
 from oracles import training as oracle
-from oracles.attention import attention
+from oracles.attention import attention, mean_loss
 
-LOSSES = {"logistic": jax.nn.softplus, "exponential": jnp.exp, "linear": lambda x: x}  # of −margin
+LOSSES = ("logistic", "exponential", "linear")
 
 
-def mean_loss(problem, loss="logistic"):
-    """The loss of one problem with one query a sequence, as a function of flat weights; code of its own."""
-    tokens, labels, head = problem.tokens, problem.labels, problem.head
-    queries = np.ones((len(tokens), 1)) if problem.queries is None else problem.queries
-
-    def value(flat):
-        weights = flat.reshape(problem.dim, -1)
-        attention = jax.nn.softmax(jnp.einsum("ntd,de,ne->nt", tokens, weights, queries), axis=-1)
-        outputs = labels * jnp.einsum("nt,ntd,d->n", attention, tokens, head)
-        return jnp.mean(LOSSES[loss](-outputs))
-
-    return value
+def loss_of(problem, loss="logistic"):
+    """The mean loss as a function of flat weights."""
+    shape = problem.dim if problem.queries is None else (problem.dim, problem.query_dim)
+    return lambda flat: mean_loss(problem, flat.reshape(shape), loss, xp=jnp)
 
 
 @pytest.mark.parametrize("shape", ["combined", "prompt", "several queries"])
@@ -58,7 +50,7 @@ def test_the_direction_of_descent_however_saturated(shape, scale):
 def test_no_hessian_exceeds_the_lipschitz_constant(loss, prompt):
     problem = random_problem(2, 3, 2, seed=3, prompt=prompt)
     constant = attsvm.theory.lipschitz_constant(problem, loss)
-    value = mean_loss(problem, loss)
+    value = loss_of(problem, loss)
     size = 2 if prompt else 4
 
     with jax.enable_x64(True):
@@ -88,7 +80,7 @@ def test_two_tokens_attain_the_lipschitz_constant():
     share = 0.5 - np.sqrt(3) / 6
     at = jnp.array([np.log(share / (1 - share)) / 2, 0.0])
     with jax.enable_x64(True):
-        curvature = np.abs(np.linalg.eigvalsh(jax.jit(jax.hessian(mean_loss(problem, "linear")))(at))).max()
+        curvature = np.abs(np.linalg.eigvalsh(jax.jit(jax.hessian(loss_of(problem, "linear")))(at))).max()
     assert attsvm.theory.lipschitz_constant(problem, "linear") == pytest.approx(float(curvature), rel=1e-6)
 
 
@@ -116,7 +108,7 @@ def test_the_level_the_starting_size_and_the_steps():
         starts = factors * at_zero.start_radius * at_zero.descent
         ratios = [np.divide(*by_hand(problem, start)[:2]) for start in starts]
         assert ratios[0] > 1 > ratios[1] > ratios[2]
-        value = mean_loss(problem)
+        value = loss_of(problem)
         with jax.enable_x64(True):
             losses, slopes = jax.jit(value), jax.jit(jax.grad(value))
             for start in starts[1:]:
