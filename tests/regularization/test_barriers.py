@@ -10,6 +10,7 @@ from attsvm.regularization.barrier_balls import minimise_in_balls
 from attsvm.regularization.barriers import barrier_of
 from attsvm.regularization.interior_point import minimise_stack
 from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
+from oracles.att_svm import convex_norm
 
 NORMS = ["l1", "frobenius", "linf", "spectral", "nuclear"]
 STEP = 1e-5
@@ -44,15 +45,6 @@ def test_gram_is_the_product_with_the_inverse_hessian(name):
     np.testing.assert_allclose(metric.gram(left, right), expected, atol=1e-13)
 
 
-CONVEX = {
-    "l1": lambda W: cvxpy.sum(cvxpy.abs(W)),
-    "frobenius": lambda W: cvxpy.norm(W, "fro"),
-    "linf": lambda W: cvxpy.max(cvxpy.abs(W)),
-    "spectral": cvxpy.sigma_max,
-    "nuclear": cvxpy.normNuc,
-}
-
-
 @pytest.mark.parametrize("name", NORMS)
 def test_the_convex_minimum_is_that_of_cvxpy(name):
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=2)
@@ -69,7 +61,7 @@ def test_the_convex_minimum_is_that_of_cvxpy(name):
         for t in range(4)
         if t != selected[i]
     ]
-    program = cvxpy.Problem(cvxpy.Minimize(cvxpy.log_sum_exp(cvxpy.hstack(terms))), [CONVEX[name](W) <= radius])
+    program = cvxpy.Problem(cvxpy.Minimize(cvxpy.log_sum_exp(cvxpy.hstack(terms))), [convex_norm(name)(W) <= radius])
     program.solve(solver="CLARABEL")
     # the gap bounds the distance to the minimum by 1e-7 times the dual norm, which is about 6
     assert float(stack.value(found.weights)[0]) == pytest.approx(program.value, abs=2e-6)

@@ -14,8 +14,10 @@ from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, LogSumExp, scalar_of
-from oracles.attention import softmax
+from oracles.attention import mean_loss
+from oracles.minimise import lowest_in_ball, on_sphere
 from oracles.norms import norm_and_dual
+from oracles.results import assert_survives_a_file
 
 pytestmark = pytest.mark.slow
 
@@ -26,16 +28,6 @@ def small(seed, n=2, T=3, d=3, **changes):
     problem = attsvm.datasets.random_problem(n, T, d, seed)
     arrays = {name: getattr(problem, name) for name in ("tokens", "labels", "queries", "head")}
     return attsvm.Problem(**(arrays | changes))
-
-
-def loss_by_hand(problem, weights, loss="logistic"):
-    """L(W) in plain NumPy, for prompts and one query a sequence."""
-    losses = []
-    for x, y, i in zip(problem.tokens, problem.labels, range(len(problem.labels)), strict=True):
-        logits = x @ (weights if problem.queries is None else weights @ problem.queries[i])
-        m = y * problem.head @ (x.T @ softmax(logits))
-        losses.append({"logistic": np.log1p(np.exp(-m)), "exponential": np.exp(-m), "linear": -m}[loss])
-    return np.mean(losses)
 
 
 # --- the limit --------------------------------------------------------------------------------------------------
@@ -106,18 +98,11 @@ def test_no_start_of_slsqp_over_one_column_gets_below_the_path():
     """W = a b': SLSQP over the entries of a and b."""
     problem, radius = small(1, 3, 4, 4), 6.0
     path = attsvm.regularization_path(problem, [radius], attention="factored", rank=1)
-    generator = np.random.default_rng(0)
-    lowest = np.inf
-    for _ in range(8):
-        found = minimize(
-            lambda x: loss_by_hand(problem, np.outer(x[:4], x[4:])),
-            generator.standard_normal(8),
-            constraints={"type": "ineq", "fun": lambda x: 2 * radius - x @ x},
-            method="SLSQP",
-        )
-        shrink = min(1.0, 2 * radius / (found.x @ found.x))
-        lowest = min(lowest, loss_by_hand(problem, shrink * np.outer(found.x[:4], found.x[4:])))
-    assert path.loss[0] == pytest.approx(loss_by_hand(problem, path.weights[0]), rel=1e-12)
+    starts = np.random.default_rng(0).standard_normal((8, 8))
+    lowest = lowest_in_ball(
+        lambda x: mean_loss(problem, np.outer(x[:4], x[4:])), np.linalg.norm, np.sqrt(2 * radius), starts
+    )
+    assert path.loss[0] == pytest.approx(mean_loss(problem, path.weights[0]), rel=1e-12)
     assert path.loss[0] <= lowest + 1e-9
 
 
@@ -128,29 +113,18 @@ def test_no_start_of_slsqp_over_one_column_gets_below_the_path():
 @pytest.mark.parametrize("norm", ["frobenius", 1.75, 3.0, "nuclear"])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
     """SLSQP from four starts on two tiny problems, at radii where a loss is still a number."""
-    p = {"frobenius": 2.0}.get(norm, norm)
+    size, _ = norm_and_dual(norm, (3, 3))
     generator = np.random.default_rng(0)
-
-    size, _ = norm_and_dual(p, (3, 3))
-
     for seed in (0, 1):
         problem = small(seed)
         path = attsvm.regularization_path(problem, [0.3, 4.0], norm=norm, loss=loss)
         for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
             assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
-            np.testing.assert_allclose(value, loss_by_hand(problem, weights, loss), rtol=1e-12)
-            lowest = np.inf
-            for _ in range(4):
-                start = generator.standard_normal(9)
-                found = minimize(
-                    lambda w, problem=problem: loss_by_hand(problem, w.reshape(3, 3), loss),
-                    start * radius / size(start),
-                    constraints={"type": "ineq", "fun": lambda w, radius=radius: radius - size(w)},
-                    method="SLSQP",
-                    options={"maxiter": 200},
-                )
-                ball = found.x * min(1.0, radius / size(found.x))
-                lowest = min(lowest, loss_by_hand(problem, ball.reshape(3, 3), loss))
+            np.testing.assert_allclose(value, mean_loss(problem, weights, loss), rtol=1e-12)
+            starts = on_sphere(generator.standard_normal((4, 9)), size, radius)
+            lowest = lowest_in_ball(
+                lambda w, problem=problem: mean_loss(problem, w.reshape(3, 3), loss), size, radius, starts
+            )
             assert value <= lowest + 1e-9
 
 
@@ -230,34 +204,24 @@ def test_in_a_cone_without_descent_the_path_stays_at_zero():
     assert path.status == "optimal"
     np.testing.assert_array_equal(path.weights, 0.0)
     np.testing.assert_array_equal(path.direction_errors, 1.0)
-    np.testing.assert_allclose(path.loss, loss_by_hand(problem, np.zeros((4, 4))), rtol=1e-12)
+    np.testing.assert_allclose(path.loss, mean_loss(problem, np.zeros((4, 4))), rtol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", 1.75, "nuclear"])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path_in_a_cone(norm):
     problem = small(3)
-    p = {"frobenius": 2.0}.get(norm, norm)
     axis = np.eye(3).reshape(-1) / np.sqrt(3)
+    size, _ = norm_and_dual(norm, (3, 3))
     path = attsvm.regularization_path(problem, [0.5, 5.0], norm=norm, cone=(np.eye(3), 0.8))
     assert path.status == "optimal"
     generator = np.random.default_rng(0)
     for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
-        size, _ = norm_and_dual(p, (3, 3))
         assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
         assert attsvm.correlation(weights, np.eye(3)) >= 0.8 - 1e-9
-        inside = [
-            {"type": "ineq", "fun": lambda w, radius=radius, size=size: radius - size(w)},
-            {"type": "ineq", "fun": lambda w: w @ axis - 0.8 * np.linalg.norm(w)},
-        ]
-        for _ in range(4):
-            start = axis + 0.1 * generator.standard_normal(9)
-            found = minimize(
-                lambda w: loss_by_hand(problem, w.reshape(3, 3)),
-                start * radius / size(start),
-                constraints=inside,
-                method="SLSQP",
-            )
-            assert value <= found.fun + 1e-5
+        starts = on_sphere(axis + 0.1 * generator.standard_normal((4, 9)), size, radius)
+        cone = [lambda w: w @ axis - 0.8 * np.linalg.norm(w)]
+        lowest = lowest_in_ball(lambda w: mean_loss(problem, w.reshape(3, 3)), size, radius, starts, cone)
+        assert value <= lowest + 1e-6
 
 
 # --- jointly with the head --------------------------------------------------------------------------------------
@@ -294,7 +258,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_joint_path(seed):
     generator = np.random.default_rng(0)
 
     def loss(both):
-        return loss_by_hand(attsvm.Problem(data.tokens, labels=data.labels, head=both[3:]), both[:3])
+        return mean_loss(attsvm.Problem(data.tokens, labels=data.labels, head=both[3:]), both[:3])
 
     for k, (radius, head_radius) in enumerate(zip(path.radii, path.head_radii, strict=True)):
         np.testing.assert_allclose(path.loss[k], loss(np.r_[path.weights[k], path.head_weights[k]]), rtol=1e-12)
@@ -373,8 +337,7 @@ def test_a_callback_that_returns_true_keeps_the_radii_solved_so_far(tmp_path):
     assert np.isfinite(path.loss[:, 0]).all()
     assert np.isnan(path.weights[:, 1]).all()
     assert (path.selected[:, 1] == -1).all()
-    path.save(tmp_path / "path.npz")
-    assert repr(attsvm.RegularizationPath.load(tmp_path / "path.npz")) == repr(path)
+    assert_survives_a_file(path, tmp_path)
     # head and attention jointly
     data = attsvm.datasets.random_problem(4, 4, 3, 2)
     joint = attsvm.Problem(data.tokens, labels=data.labels)
@@ -434,10 +397,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
     np.testing.assert_array_equal(
         path.weights[:, 1], attsvm.regularization_path(each[1], [1.0, 50.0], norm=1.75).weights
     )
-    path.save(tmp_path / "path.npz")
-    again = attsvm.RegularizationPath.load(tmp_path / "path.npz")
-    np.testing.assert_array_equal(again.direction_errors, path.direction_errors)
-    assert repr(again) == repr(path)
+    again = assert_survives_a_file(path, tmp_path)
     assert "3; combined, l1.75: 2 radii, 1 to 50; 6 of 6 solved" in repr(path)
     assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
     np.testing.assert_array_equal(again[1].direction_errors, path.direction_errors[:, 1])

@@ -8,19 +8,14 @@ from scipy.optimize import minimize
 import attsvm
 from attsvm.heads import Quadratic
 from attsvm.training import LossGradient
-from oracles.attention import softmax
+from oracles.attention import mean_loss
+from oracles.results import assert_survives_a_file
 
 POWERS = {"frobenius": 2, 1.5: 1.5, 3.0: 3.0}
 
 
 def small(seed, n=2, T=3, d=3):
     return attsvm.datasets.random_problem(n, T, d, seed)
-
-
-def loss_by_hand(problem, weights):
-    pairs = zip(problem.tokens, problem.labels, problem.queries, strict=True)
-    margins = [y * problem.head @ (x.T @ softmax(x @ weights @ z)) for x, y, z in pairs]
-    return np.mean(np.logaddexp(0.0, -np.array(margins)))
 
 
 @pytest.mark.parametrize("norm", [*POWERS, "factored"])
@@ -40,10 +35,10 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm):
     for k, penalty in enumerate(np.exp(log_penalties)):
 
         def total(x, penalty=penalty):
-            return loss_by_hand(problem, product(x)) + penalty * np.sum(np.abs(x) ** (2 if factored else POWERS[norm]))
+            return mean_loss(problem, product(x)) + penalty * np.sum(np.abs(x) ** (2 if factored else POWERS[norm]))
 
         weights = path.weights[k]
-        np.testing.assert_allclose(path.loss[k], loss_by_hand(problem, weights), rtol=1e-12)
+        np.testing.assert_allclose(path.loss[k], mean_loss(problem, weights), rtol=1e-12)
         left, values, right = np.linalg.svd(weights)
         balanced = np.concatenate([(left * np.sqrt(values)).ravel(), (right.T * np.sqrt(values)).ravel()])
         own = total(balanced if factored else weights.ravel())
@@ -145,9 +140,7 @@ def test_batches_files_and_callbacks(tmp_path):
     np.testing.assert_array_equal(
         path.weights[:, 1], attsvm.regularization.penalty_path(problem[1], [-3.0, -50.0]).weights
     )
-    path.save(tmp_path / "path.npz")
-    again = attsvm.regularization.PenaltyPath.load(tmp_path / "path.npz")
-    assert repr(again) == repr(path)
+    again = assert_survives_a_file(path, tmp_path)
     assert "2; combined, frobenius: 2 penalties, log -3 to -50; 4 of 4 solved" in repr(path)
     assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
     stopped = attsvm.regularization.penalty_path(problem, [-3.0, -50.0], callback=lambda progress: progress.step == 1)
