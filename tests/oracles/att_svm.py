@@ -2,16 +2,17 @@
 
 import numpy as np
 
+import attsvm
 from oracles.norms import norm_and_dual
 
 
 def nearly_infeasible(epsilon, seed):
-    """Tokens, queries and selection: two sequences ask for opposite margins of one query, but for a size of epsilon."""
+    """A problem and its selection: two sequences ask for opposite margins of one query, but for a size of epsilon."""
     generator = np.random.default_rng(seed)
     tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
     queries[1] = queries[0]
     tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + epsilon * generator.standard_normal(5)
-    return tokens, queries, np.zeros(4, int)
+    return attsvm.Problem(tokens, queries=queries), np.zeros(4, int)
 
 
 def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):

@@ -26,10 +26,14 @@ def one_hot(selected, num_tokens):
     return np.asarray(selected)[..., None] == np.arange(num_tokens)
 
 
-def random_instance(seed, n=4, T=5, d=6, scale=1.0):
+def random_arrays(seed, n=4, T=5, d=6):
     generator = np.random.default_rng(seed)
-    tokens, queries = scale * generator.normal(size=(n, T, d)), generator.normal(size=(n, d))
-    return tokens, queries, generator.integers(0, T, n)
+    return generator.normal(size=(n, T, d)), generator.normal(size=(n, d)), generator.integers(0, T, n)
+
+
+def random_case(seed):
+    tokens, queries, selected = random_arrays(seed)
+    return attsvm.Problem(tokens, queries=queries), selected
 
 
 @pytest.mark.parametrize("norm", [*EXPONENTS, *OF_MATRICES])
@@ -51,8 +55,7 @@ def test_every_reference_problem_is_optimal_by_its_certificate(reference, norm):
 @pytest.mark.parametrize("p", STEEP_EXPONENTS)
 def test_extreme_exponents(p):
     for seed in range(5):
-        tokens, queries, selected = random_instance(seed)
-        problem = attsvm.Problem(tokens, queries=queries)
+        problem, selected = random_case(seed)
         assert gap_by_hand(problem, selected, attsvm.solve_svm(problem, selected, norm=p), p) <= 1e-8
 
 
@@ -60,7 +63,7 @@ def test_extreme_exponents(p):
 @pytest.mark.parametrize("kind", ["relaxed", "sets", "prompt", "causal"])
 def test_every_kind_of_constraint(kind, p):
     for seed in range(4):
-        tokens, queries, selected = random_instance(seed, *((2, 4, 9) if kind == "prompt" else ()))
+        tokens, queries, selected = random_arrays(seed, *((2, 4, 9) if kind == "prompt" else ()))
         relaxed = np.array([True, False, True, False]) if kind == "relaxed" else None
         allowed = None
         if kind == "sets":
@@ -81,7 +84,7 @@ def test_every_kind_of_constraint(kind, p):
 @pytest.mark.parametrize("norm", [1.0, 1.2, 3.0, 20.0, *OF_MATRICES])
 def test_sets_that_two_sequences_share(norm):
     # the same equalities twice: their multipliers are not unique, and the matrix of a step is singular
-    tokens, queries, selected = random_instance(1)
+    tokens, queries, selected = random_arrays(1)
     tokens[1], queries[1], selected[1] = tokens[0], queries[0], selected[0]
     sets = one_hot(selected, 5) | one_hot((selected + 1) % 5, 5)
     problem = attsvm.Problem(tokens, queries=queries)
@@ -111,7 +114,7 @@ def test_growing_rows_find_the_same_optimum(norm, kind, monkeypatch):
 
 
 def test_unused_coordinates_stay_zero():
-    tokens, queries, selected = random_instance(0)
+    tokens, queries, selected = random_arrays(0)
     tokens[..., 2] = 0
     for p in EXPONENTS:
         problem = attsvm.Problem(tokens, queries=queries)
@@ -132,8 +135,7 @@ def test_a_bound_that_shortens_a_step_does_not_stop_the_interior_point():
 
 
 def test_a_warm_start_saves_steps():
-    tokens, queries, selected = random_instance(0)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(0)
     near = attsvm.solve_svm(problem, selected, norm=3.9)
     cold = attsvm.solve_svm(problem, selected, norm=4)
     warm = attsvm.solve_svm(problem, selected, norm=4, warm_start=near)
@@ -143,8 +145,7 @@ def test_a_warm_start_saves_steps():
 
 @pytest.mark.parametrize("p", [1.1, 1.75, 3.0, 20.0])
 def test_a_useless_warm_start_does_no_harm(p):
-    tokens, queries, selected = random_instance(0)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(0)
     for warm in (np.zeros((6, 6)), -np.ones((6, 6))):
         solution = attsvm.solve_svm(problem, selected, norm=p, warm_start=warm)
         assert gap_by_hand(problem, selected, solution, p) <= allowed_gap(p)
@@ -153,8 +154,7 @@ def test_a_useless_warm_start_does_no_harm(p):
 @pytest.mark.parametrize("method", ["newton", "interior-point"])
 @pytest.mark.parametrize("p", [1.3, 1.75, 2.5, 3.5])
 def test_forced_methods_agree(method, p):
-    tokens, queries, selected = random_instance(2)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(2)
     solution = attsvm.solve_svm(problem, selected, norm=p, method=method)
     assert solution.stats["method"] == method
     assert gap_by_hand(problem, selected, solution, p) <= 1e-10

@@ -12,13 +12,9 @@ from oracles.att_svm import explicit_rows, gap_by_hand, nearly_infeasible
 SEEDS = range(10)
 
 
-def solve(tokens, queries, selected, **options):
-    return attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm="nuclear", **options)
-
-
-def random_arrays(seed, n=6, T=8, d=10):
+def random_case(seed, n=6, T=8, d=10):
     problem = attsvm.datasets.random_problem(n, T, d, seed)
-    return problem.tokens, problem.queries, attsvm.optimal_tokens(problem)
+    return problem, attsvm.optimal_tokens(problem)
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
@@ -26,8 +22,7 @@ def random_arrays(seed, n=6, T=8, d=10):
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-6])
 def test_nearly_infeasible_selections_keep_their_digits(epsilon, seed, norm):
     """Values up to two millions, where the rounding errors of a margin reach the tolerance."""
-    tokens, queries, selected = nearly_infeasible(epsilon, seed)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = nearly_infeasible(epsilon, seed)
     solution = attsvm.solve_svm(problem, selected, norm=norm)
     assert solution.status == "optimal" or epsilon < 1e-5
     assert solution.value > 0.5 / epsilon
@@ -37,9 +32,9 @@ def test_nearly_infeasible_selections_keep_their_digits(epsilon, seed, norm):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_spectral_solution_has_no_component_off_the_queries(seed):
     """n = 6 < d = 10: the optimum is not unique, and this one lives where the data do."""
-    tokens, queries, selected = random_arrays(seed)
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm="spectral")
-    basis, _ = np.linalg.qr(queries.T)
+    problem, selected = random_case(seed)
+    solution = attsvm.solve_svm(problem, selected, norm="spectral")
+    basis, _ = np.linalg.qr(problem.queries.T)
     off = solution.direction - solution.direction @ basis @ basis.T
     assert np.linalg.norm(off) <= 1e-13 * np.linalg.norm(solution.direction)
 
@@ -47,8 +42,7 @@ def test_a_spectral_solution_has_no_component_off_the_queries(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_spectral_margin_ratio_of_others_is_at_most_one(seed):
     """margin(W) · value / N(W) in (0, 1] compares where directions cannot."""
-    tokens, queries, selected = random_arrays(seed)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(seed)
     solution = attsvm.solve_svm(problem, selected, norm="spectral")
     assert attsvm.margin_ratio(problem, solution.direction, selected, norm="spectral") == pytest.approx(1, abs=1e-8)
     for norm in ("frobenius", "nuclear", "l1", "linf"):
@@ -84,7 +78,8 @@ def test_solutions_have_their_true_rank(reference):
         for seed, (_, _, expected), separable in zip(
             entry["seeds"], entry["rank_fro_nuc7_nuc4"], entry["separable"], strict=True
         ):
-            solution = solve(*published_problem(torch, n, T, d, seed))
+            tokens, queries, selected = published_problem(torch, n, T, d, seed)
+            solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm="nuclear")
             assert (solution.status == "optimal") == separable, (key, seed)
             assert (solution.status == "infeasible") == (not separable), (key, seed)
             if separable:
@@ -110,7 +105,8 @@ def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
 
     for name in ("solve_on_face", "interior_point"):
         monkeypatch.setattr(semidefinite, name, counted(getattr(semidefinite, name)))
-    parts = [random_arrays(seed) for seed in range(20)]
+    each = [random_case(seed) for seed in range(20)]
+    parts = [(problem.tokens, problem.queries, selected) for problem, selected in each]
     tokens, queries, selected = (np.stack(part) for part in zip(*parts, strict=True))
     tokens[7, 1], queries[7, 1], selected[7, 1] = tokens[7, 0], queries[7, 0], (selected[7, 0] + 1) % 8
     solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=norm)
@@ -123,8 +119,7 @@ def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_an_unfinished_answer_is_no_worse_than_its_warm_start(norm):
-    tokens, queries, selected = random_arrays(0, 12, 20, 16)  # too many rows for the Frobenius norm to come first
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(0, 12, 20, 16)  # too many rows for the Frobenius norm to come first
     done = attsvm.solve_svm(problem, selected, norm=norm)
     assert done.status == "optimal"
     short = attsvm.solve_svm(problem, selected, norm=norm, warm_start=done, callback=lambda at: True)
@@ -139,8 +134,7 @@ def test_an_unfinished_answer_is_no_worse_than_its_warm_start(norm):
 def test_a_loose_tolerance_keeps_relaxed_rows_exact(norm):
     """The gap may be as large as asked; what scaling cannot repair may not."""
     for seed in range(5):
-        tokens, queries, selected = random_arrays(seed)
-        problem, relaxed = attsvm.Problem(tokens, queries=queries), np.arange(6) % 2 == 1
+        (problem, selected), relaxed = random_case(seed), np.arange(6) % 2 == 1
         solution = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed, tol=1e-4)
         assert solution.status == "optimal"
         assert solution.violation <= 1e-9
@@ -149,6 +143,5 @@ def test_a_loose_tolerance_keeps_relaxed_rows_exact(norm):
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_its_own_method_can_be_forced(norm):
-    tokens, queries, selected = random_arrays(0)
-    problem = attsvm.Problem(tokens, queries=queries)
+    problem, selected = random_case(0)
     assert attsvm.solve_svm(problem, selected, norm=norm, method="semidefinite").stats["method"] == "semidefinite"
