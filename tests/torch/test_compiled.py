@@ -35,7 +35,8 @@ def test_compiled_steps_follow_the_formula(options):
 
 def test_compiled_sign_descent_follows_its_formula():
     rng, engine = np.random.default_rng(5), {"compiled": True}
-    assert_follows(SignDescent, SignFormula, rng, lr=0.01, momentum=0.9, weight_decay=0.1, engine=engine)
+    options = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}
+    assert_follows(SignDescent, SignFormula, rng, tolerance=1e-13, engine=engine, **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
