@@ -41,7 +41,7 @@ def test_at_1e4_times_the_value_the_path_points_to_the_att_svm(norm, seed):
     solution = attsvm.solve_svm(problem, optimal, norm)
     path = attsvm.regularization_path(problem, [1e4 * solution.value], norm=norm)
     assert (path.selected[-1] == optimal).all()
-    assert path.status == "optimal"
+    assert path.status == "converged"
     np.testing.assert_allclose(attsvm.margin(problem, path.weights[-1], optimal, norm), solution.margin, rtol=1e-3)
     assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
     assert path.direction_errors[-1] < 1e-5
@@ -57,7 +57,7 @@ def test_the_error_falls_like_the_square_of_the_radius(norm):
     problem = attsvm.datasets.random_problem(6, 8, 10, 3)
     value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm).value
     path = attsvm.regularization_path(problem, LONG * value, norm=norm)
-    assert path.status == "optimal"
+    assert path.status == "converged"
     assert (np.diff(path.direction_errors) < 0).all()
     assert path.direction_errors[-1] < 0.02 * path.direction_errors[-2]
     assert (np.diff(path.log_excess) < 0).all()
@@ -84,7 +84,7 @@ def test_a_path_of_few_columns_points_to_the_att_svm_of_that_rank():
     assert solution.gap > 1e-3  # the nuclear solution has rank three
     radii = [solution.value, 1e4 * solution.value]
     path = attsvm.regularization_path(problem, radii, attention="factored", rank=rank)
-    assert (path.status, path.rank) == ("optimal", rank)
+    assert (path.status, path.rank) == ("converged", rank)
     assert np.linalg.matrix_rank(path.weights, rtol=1e-9).tolist() == [rank, rank]
     assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
     assert path.direction_errors[-1] < 1e-5
@@ -182,7 +182,7 @@ def test_inside_a_cone_the_path_goes_to_a_local_direction_that_is_not_the_global
     radii = LONG * local.value
     inside = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.999))
     assert (inside.selected[-1] == 1).all()
-    assert inside.status == "optimal"
+    assert inside.status == "converged"
     assert attsvm.direction_error(inside.weights[-1], local.direction) < 1e-5
     anywhere = attsvm.regularization_path(problem, radii)
     assert attsvm.direction_error(anywhere.weights[-1], best.direction) < 1e-5
@@ -201,7 +201,7 @@ def test_in_a_cone_without_descent_the_path_stays_at_zero():
     solution = attsvm.solve_svm(problem, worst)
     assert solution.status == "optimal"
     path = attsvm.regularization_path(problem, [1e-3, 1.0, 1e4], cone=(solution.direction, 0.99))
-    assert path.status == "optimal"
+    assert path.status == "converged"
     np.testing.assert_array_equal(path.weights, 0.0)
     np.testing.assert_array_equal(path.direction_errors, 1.0)
     np.testing.assert_allclose(path.loss, mean_loss(problem, np.zeros((4, 4))), rtol=1e-12)
@@ -213,7 +213,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path_in_a_cone(norm):
     axis = np.eye(3).reshape(-1) / np.sqrt(3)
     size, _ = norm_and_dual(norm, (3, 3))
     path = attsvm.regularization_path(problem, [0.5, 5.0], norm=norm, cone=(np.eye(3), 0.8))
-    assert path.status == "optimal"
+    assert path.status == "converged"
     generator = np.random.default_rng(0)
     for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
         assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
@@ -236,7 +236,7 @@ def test_the_joint_path_of_prompt_and_head(reference, example, head_grows_faster
     radii, head_radii = (slow, fast) if head_grows_faster else (fast, slow)
     path = attsvm.regularization_path(problem, radii, head_radii=head_radii)
     assert (path.selected[-1] == 1).all()
-    assert path.status == "optimal"
+    assert path.status == "converged"
     head = attsvm.solve_head(problem, path.selected[-1])
     assert attsvm.direction_error(path.head_weights[-1], head.direction) < 1e-3
     plain = attsvm.solve_svm(problem, path.selected[-1])
@@ -274,7 +274,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_joint_path(seed):
 def test_the_joint_path_of_weights_and_head():
     problem = small(0, n=3, T=4, d=4)
     path = attsvm.regularization_path(problem, [1.0, 100.0, 1e4], head_radii=[1.0, 10.0, 100.0])
-    assert path.status == "optimal"
+    assert path.status == "converged"
     assert path.direction_errors[-1] < 1e-3
     assert path.head_direction_errors[-1] < 1e-3
 
@@ -302,7 +302,7 @@ def test_a_path_that_stays_inside_the_ball_says_so():
     problem = attsvm.datasets.random_problem(5, 4, 2, 1)
     assert attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).status == "infeasible"
     path = attsvm.regularization_path(problem, [1.0, 10.0, 100.0, 1e4])
-    assert path.status == "optimal"
+    assert path.status == "converged"
     np.testing.assert_allclose(path.weights[-1], path.weights[-2], rtol=1e-5)
     assert np.linalg.norm(path.weights[-1]) < 20
     assert "the minimum lies inside the last ball, at norm 17.61" in repr(path)
@@ -399,7 +399,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
     )
     again = assert_survives_a_file(path, tmp_path)
     assert "3; combined, l1.75: 2 radii, 1 to 50; 6 of 6 solved" in repr(path)
-    assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
+    assert path[1].status is again[1].status is attsvm.Status.CONVERGED
     np.testing.assert_array_equal(again[1].direction_errors, path.direction_errors[:, 1])
 
 

@@ -26,7 +26,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm):
     factored = norm == "factored"
     options = {"attention": "factored"} if factored else {"norm": norm}
     path = attsvm.regularization.penalty_path(problem, log_penalties, **options)
-    assert path.status == "optimal"
+    assert path.status == "converged"
     generator = np.random.default_rng(0)
 
     def product(x):
@@ -94,7 +94,7 @@ def test_each_point_is_a_point_of_the_ball_path_whose_slope_is_that_of_the_penal
 def test_the_limit_is_that_of_the_ball_path(options):
     problem = attsvm.datasets.random_problem(3, 4, 3, 0)
     path = attsvm.regularization.penalty_path(problem, [-20.0, -2e3, -2e5], **options)
-    assert path.status == "optimal"
+    assert path.status == "converged"
     norm = "nuclear" if options.get("attention") else options.get("norm", "frobenius")
     svm = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm)
     assert attsvm.direction_error(path.weights[-1], svm.direction) < 1e-8
@@ -108,7 +108,7 @@ def test_a_large_penalty_on_factors_leaves_zero():
     path = attsvm.regularization.penalty_path(problem, [3.0, -9.0], attention="factored")
     np.testing.assert_array_equal(path.weights[0], 0.0)
     assert path.weights[1].any()
-    assert path.status == "optimal"
+    assert path.status == "converged"
 
 
 def test_a_nonlinear_head_that_keeps_two_tokens():
@@ -116,7 +116,7 @@ def test_a_nonlinear_head_that_keeps_two_tokens():
     tokens = np.array([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]]])
     problem = attsvm.Problem(tokens, labels=[1.0], head=[1.0, 0.0, 0.0])
     path = attsvm.regularization.penalty_path(problem, [-8.0, -60.0, -6e3], head=Quadratic(1.0))
-    assert path.status == "optimal"
+    assert path.status == "converged"
     across = np.array([-1.0, -1.0, -2.0]) / np.sqrt(6)
     rest = path.weights[1:] - (path.weights[1:] @ across)[:, None] * across
     np.testing.assert_allclose(rest, np.log(3) / 2 * np.array([[1.0, -1.0, 0.0]] * 2), atol=1e-9)
@@ -142,7 +142,7 @@ def test_batches_files_and_callbacks(tmp_path):
     )
     again = assert_survives_a_file(path, tmp_path)
     assert "2; combined, frobenius: 2 penalties, log -3 to -50; 4 of 4 solved" in repr(path)
-    assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
+    assert path[1].status is again[1].status is attsvm.Status.CONVERGED
     stopped = attsvm.regularization.penalty_path(problem, [-3.0, -50.0], callback=lambda progress: progress.step == 1)
     assert stopped.status.tolist() == ["interrupted", "interrupted"]
     assert np.isnan(stopped.weights[:, 1]).all()

@@ -97,7 +97,8 @@ class RegularizationPath(Path):
     Attributes
     ----------
     status : Status, or ndarray of str, shape (*batch_shape,)
-        ``optimal``: every radius was solved to its tolerance, see ``solved``. ``inaccurate``: some radius was not.
+        ``converged``: the point of every radius is stationary to its tolerance, see ``solved``. The problem is not convex,
+        so a lower minimum may exist. ``inaccurate``: some point is not stationary.
         ``interrupted``: a callback stopped the computation. The path then holds the radii solved so far, without the
         comparison of all branches; in a batch, radii that a problem did not reach hold NaN (``selected``: -1).
     weights : ndarray, shape (L, *batch_shape, d_k, d_q) or (L, *batch_shape, d_k)
@@ -148,7 +149,7 @@ class RegularizationPath(Path):
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     >>> path = attsvm.regularization_path(problem, [1.0, 10.0, 1000.0])
     >>> path.status, path.weights.shape
-    (<Status.OPTIMAL: 'optimal'>, (3, 5, 5))
+    (<Status.CONVERGED: 'converged'>, (3, 5, 5))
     >>> bool(path.direction_errors[-1] < 1e-4)
     True
     """
@@ -235,7 +236,7 @@ class PenaltyPath(Path):
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     >>> path = attsvm.regularization.penalty_path(problem, [-10.0, -100.0, -1000.0])
     >>> path.status, path.weights.shape
-    (<Status.OPTIMAL: 'optimal'>, (3, 5, 5))
+    (<Status.CONVERGED: 'converged'>, (3, 5, 5))
     >>> bool(path.direction_errors[-1] < 1e-4)
     True
     """

@@ -240,7 +240,7 @@ def along_path(
     residual = np.array([point.residual for point in points])
     all_solved = is_solved(residual, head_residual).all()
     return {
-        "status": Status.INTERRUPTED if stopped else Status.OPTIMAL if all_solved else Status.INACCURATE,
+        "status": Status.INTERRUPTED if stopped else Status.CONVERGED if all_solved else Status.INACCURATE,
         "weights": weights.reshape(len(points), *matrix),
         "loss": np.array([point.excess.loss_at(point.weights) for point in points]),
         "log_excess": np.array([point.excess.value(point.weights) for point in points]),
