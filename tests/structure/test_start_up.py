@@ -13,7 +13,7 @@ import attsvm
 from structure.imports import SOURCE
 
 MODULES = {page.stem for page in (Path(__file__).parents[2] / "docs" / "api").glob("*.rst")} - {"index"}
-MODULES |= {"problem", "profiles"}  # public by the names that attsvm itself lists
+MODULES |= {"problem"}  # public by the names that attsvm itself lists
 
 HEAVY = {"jax", "optax", "torch", "matplotlib", "sklearn", "scipy", "pandas", "cvxpy", "transformers"}
 

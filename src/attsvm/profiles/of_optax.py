@@ -1,6 +1,7 @@
 """Profiles of optax transformations, those of :mod:`attsvm.optimizers` included."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -8,10 +9,31 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attsvm.optimizers import normalized
+from attsvm.optimizers import Optimizer, chain, normalized
+from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers.rule import Wrapped
+from attsvm.optimizers.scales import Scaled, Tree
+from attsvm.profiles.pace import Pace
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.results import Status
 from attsvm.training import train
+
+
+@dataclass(frozen=True)
+class Multiplied(Wrapped):
+    """The steps of a rule, times a factor that can change without compiling anything anew."""
+
+    step_factor: float = field(compare=False)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {**self.rule.numbers, "step_factor": self.step_factor}
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
+    ) -> tuple[Tree, Any]:
+        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
+        return {name: numbers["step_factor"] * move for name, move in moves.items()}, state
 
 
 class OfOptax(Stepped):
@@ -21,14 +43,25 @@ class OfOptax(Stepped):
     """
 
     def __init__(
-        self, make: Callable[[Factor], optax.GradientTransformation], name: str, learning_rate: float | None
+        self,
+        make: Callable[[Factor], optax.GradientTransformation],
+        name: str,
+        learning_rate: float | None,
+        constant: optax.GradientTransformation,
+        of_rate: Callable[[float], optax.GradientTransformation] | None = None,
     ) -> None:
         self._make, self.name, self.learning_rate = make, name, learning_rate
+        self._constant, self._of_rate = constant, of_rate
 
     @classmethod
     def of_factory(cls, factory: Callable[..., Any], name: str, learning_rate: float) -> "OfOptax":
         """A function of a learning rate that takes schedules."""
-        return cls(lambda factor: factory(lambda k: learning_rate * factor(_real(k))), name, learning_rate)
+        constant = factory(learning_rate)
+        # the rate is one of the numbers of such an optimizer, and not part of its compiled training
+        free = isinstance(constant, Optimizer) and "learning_rate" in constant.numbers
+        of_rate = (lambda factor: factory(learning_rate * factor)) if free else None
+        make = lambda factor: factory(lambda k: learning_rate * factor(_real(k)))  # noqa: E731
+        return cls(make, name, learning_rate, constant, of_rate)
 
     @classmethod
     def of_transformation(
@@ -39,7 +72,7 @@ class OfOptax(Stepped):
         def make(factor: Factor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
-        return cls(make, name, learning_rate)
+        return cls(make, name, learning_rate, transformation)
 
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
@@ -47,13 +80,23 @@ class OfOptax(Stepped):
             update = idle_update(self._make(lambda k: 1.0 + 0.0 * k), parameters)
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
+    def _optimizer(self, factor: Factor, normalize: bool) -> optax.GradientTransformation:
+        if not isinstance(factor, Pace):
+            made = self._make(factor)
+        elif self._of_rate is not None:
+            made = self._of_rate(factor.factor)
+        else:
+            made = chain(Multiplied(rule_of(self._constant), factor.factor))
+        return normalized(made) if normalize else made
+
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
-        made = self._make(factor)
-        optimizer = normalized(made) if task.normalize else made
+        optimizer = self._optimizer(factor, task.normalize)
         point: Any = task.start
         done = 0
         for step in task.looks:
+            if isinstance(factor, Pace):
+                optimizer = self._optimizer(factor, task.normalize)
             point = run = train(
                 task.problem,
                 attention=task.attention,
