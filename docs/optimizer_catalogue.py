@@ -3,7 +3,6 @@
 import html
 
 from attsvm.profiles import catalogue
-from attsvm.profiles.catalogue import ratio
 from attsvm.profiles.installed import BEST_KNOWN
 
 PAGE = "guide/optimizer_catalogue"
@@ -45,7 +44,7 @@ def _count(found):
 
 
 def _row(entry):
-    cells = [entry.optimizer, entry.setting, entry.verdict, ratio(entry), entry.reason]
+    cells = [entry.optimizer, entry.setting, entry.verdict, entry.interval, entry.reason]
     sorted_by = ["", "", "", f"{entry.ratio or 0:.4f}", ""]
     written = (
         f'<td data-value="{value}">{html.escape(cell)}</td>' if value else f"<td>{html.escape(cell)}</td>"
@@ -60,10 +59,10 @@ def _best():
     seen = set()
     for entry in catalogue().entries:
         name = entry.optimizer.rsplit(".", 1)[-1] if "(" not in entry.optimizer else entry.optimizer
-        is_best = name.upper() in BEST_KNOWN.split() or "(" in name
+        is_best = name.upper() in BEST_KNOWN or "(" in name
         if entry.setting == "W" and entry.ratio is not None and is_best and name.upper() not in seen:
             seen.add(name.upper())
-            lines.append(f"| `{entry.optimizer}` | {entry.verdict} | {ratio(entry)} |")
+            lines.append(f"| `{entry.optimizer}` | {entry.verdict} | {entry.interval} |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ import pytest
 import attsvm
 from attsvm.errors import ProblemError
 from attsvm.profiles.catalogue import NOT_RUN, Catalogue
-from attsvm.profiles.catalogue_store import SETTINGS, measure_catalogue
+from attsvm.profiles.catalogue_store import AS_SHIPPED, SETTINGS, measure_catalogue
 from attsvm.profiles.installed import VARIANTS, Installed, installed_optimizers
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
@@ -136,8 +136,11 @@ def _without_times(path):
 def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     whole = list(measure_catalogue(tmp_path / "whole", "command", **small))
     assert [(one.optimizer, one.setting) for one in whole] == [
-        (each.path, setting) for setting in ("W", "K and Q") for each in small["optimizers"]
+        *((each.path, setting) for setting in ("W", "K and Q") for each in small["optimizers"]),
+        ("torch.optim.SGD", AS_SHIPPED),
     ]
+    # the default of PyTorch
+    assert whole[-1].learning_rate == 1e-3
     assert {one.verdict for one in whole if one.optimizer == "torch.optim.LBFGS"} == {NOT_RUN}
     assert all("needs a closure" in one.reason for one in whole if one.verdict == NOT_RUN)
 
@@ -170,10 +173,11 @@ def catalogue():
 def test_the_data_file_is_a_catalogue(catalogue):
     assert Catalogue.parse(catalogue.text()) == catalogue
     assert max(Counter(one.key for one in catalogue.entries).values()) == 1
-    assert {one.setting for one in catalogue.entries} <= set(SETTINGS)
+    assert {one.setting for one in catalogue.entries} <= {*SETTINGS, AS_SHIPPED}
     for one in catalogue.entries:
         assert one.reason
         assert (one.verdict == NOT_RUN) == (one.ratio is None)
+        assert one.setting != AS_SHIPPED or not one.decay
         if one.is_named:
             assert one.norm == one.verdict
             assert one.ratio >= 0.95
@@ -203,9 +207,9 @@ def test_no_verdict_contradicts_the_table_of_standings(catalogue):
     compared = 0
     for entry in catalogue.entries:
         steps = STEPS.get(entry.optimizer.rsplit(".", 1)[-1].lower())
-        if steps is None or not entry.is_named:
+        if steps is None or not entry.is_named or entry.decays:
             continue
-        given = SETTINGS[entry.setting]
+        given = SETTINGS.get(entry.setting, {})
         size = (given["batch_size"],) if "batch_size" in given else ()
         rows = [
             row

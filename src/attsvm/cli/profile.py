@@ -114,7 +114,7 @@ def profile(
 
 def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json: bool) -> None:
     """Print the catalogue of the package, or measure what a folder lacks of one."""
-    from attsvm.profiles.catalogue import catalogue, line
+    from attsvm.profiles.catalogue import catalogue
     from attsvm.profiles.catalogue_store import measure_catalogue
 
     if out is None:
@@ -129,5 +129,5 @@ def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json
         for entry in measure_catalogue(
             out, command_line(), seeds=seeds, steps=steps, time_limit=time_limit, callback=callback
         ):
-            print(line(entry), flush=True)
+            print(entry, flush=True)
     finish(out, "catalogue.json")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -19,8 +19,8 @@ class Entry:
     Attributes
     ----------
     optimizer, setting : str
-        The import path, with options that differ from the defaults; the setting is "W", "K and Q" or "W, mini-batches
-        of 2".
+        The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
+        of 2" or "W, as shipped".
     verdict : str
         The name of the norm, "inconclusive", or "not run" if the optimizer refused to step.
     reason : str
@@ -68,6 +68,16 @@ class Entry:
         return self.optimizer, self.setting
 
     @property
+    def interval(self) -> str:
+        """The largest ratio, its interval and its norm in words; empty if it was not run."""
+        if self.ratio is None or self.low is None or self.high is None:
+            return ""
+        return f"{written(self.ratio)} ({written(self.low)} to {written(self.high)}) {self.norm}"
+
+    def __str__(self) -> str:
+        return f"{self.optimizer:45}  {self.setting:20}  {self.verdict:12}  {self.interval}".rstrip()
+
+    @property
     def is_named(self) -> bool:
         """Whether the verdict is a norm."""
         return self.verdict not in (NOT_RUN, "inconclusive")
@@ -113,11 +123,10 @@ class Catalogue:
         """
         import pandas as pd
 
-        return pd.DataFrame([asdict(one) for one in self.entries], columns=[one.name for one in fields(Entry)])
+        return pd.DataFrame([asdict(one) for one in self.entries])
 
     def __str__(self) -> str:
-        """One line for each entry: the optimizer, the setting, the verdict and the largest ratio."""
-        return "\n".join(map(line, self.entries))
+        return "\n".join(map(str, self.entries))
 
     def text(self) -> str:
         """The content of its file."""
@@ -160,15 +169,3 @@ def catalogue() -> Catalogue:
     ['frobenius', 'frobenius']
     """
     return Catalogue.parse((files(__package__) / "catalogue.json").read_text(encoding="utf-8"))
-
-
-def line(entry: Entry) -> str:
-    """An entry in a line."""
-    return f"{entry.optimizer:45}  {entry.setting:20}  {entry.verdict:12}  {ratio(entry)}".rstrip()
-
-
-def ratio(entry: Entry) -> str:
-    """The largest ratio of an entry, its interval and its norm; empty if it was not run."""
-    if entry.ratio is None or entry.low is None or entry.high is None:
-        return ""
-    return f"{written(entry.ratio)} ({written(entry.low)} to {written(entry.high)}) {entry.norm}"

@@ -1,6 +1,7 @@
 """Measures a catalogue of optimizers, entry by entry, into a folder that keeps what is ready."""
 
 import importlib.metadata
+import inspect
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,10 +14,9 @@ from attsvm._utils.checks import check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
-from attsvm.profiles.installed import Installed, installed_optimizers
+from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import NORMS, margin_profile
-from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.verdict import student_width
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -26,6 +26,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "W, mini-batches of 2": {"batch_size": 2},
 }
 """What is trained, as arguments of :func:`attsvm.margin_profile`, in the order in which it is measured."""
+
+AS_SHIPPED = "W, as shipped"
+"""The setting of the best known classes of PyTorch with their own learning rates and weight decay."""
 
 _PACKAGES = ("attsvm", "torch", "optax", "pytorch-optimizer", "jax", "numpy")
 
@@ -51,7 +54,9 @@ def measure_catalogue(
     known = {one.key: one for one in (Catalogue.parse(read_text(store)).entries if store.exists() else ())}
     listed = installed_optimizers() if optimizers is None else optimizers
     order = {one.name: place for place, one in enumerate(listed)}
+    best = [replace(one, decay={}) for one in listed if one.rank < len(BEST_KNOWN)]
     wanted = [(one, setting) for setting in SETTINGS for one in listed]
+    wanted += [(one, AS_SHIPPED) for one in best if inspect.isclass(one.make())]
     for done, (one, setting) in enumerate(wanted):
         if (one.name, setting) in known:
             continue
@@ -81,45 +86,38 @@ def _measured(
 
     unmeasured = Entry(one.name, setting, NOT_RUN, "", decay=max(one.decay.values(), default=0.0))
     try:
-        decays = stepped(one.make(), None).decays_weights({"W": (10, 10)})
-        profile = margin_profile(one.make(), seeds=seeds, steps=steps, callback=ends, **SETTINGS[setting])
+        own = stepped(one.make(), None)
+        decays = own.decays_weights({"W": (10, 10)})
+        arguments = SETTINGS.get(setting, {"learning_rate": own.learning_rate})
+        profile = margin_profile(one.make(), seeds=seeds, steps=steps, callback=ends, **arguments)
     except Exception as error:  # an optimizer may fail in any way
         why = (str(error).splitlines() or [type(error).__name__])[0]
         return replace(unmeasured, reason=why)
     if stopped:
         return None
-    reason = f"the time limit of {time_limit:g} s ended it." if of_time else profile.reason
+    place = profile.schedules.index(profile.chosen)
+    mean, widths = profile.mean[place], student_width(profile.ratios[place])
+    second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
+    # a ratio is at most 1
+    ends_of_interval = mean[top] - widths[top], min(1.0, mean[top] + widths[top])
+    ratio, low, high, second_ratio = (round(float(x), 4) for x in (mean[top], *ends_of_interval, mean[second]))
     return replace(
         unmeasured,
         verdict=profile.verdict,
-        reason=reason,
-        **_numbers(profile),
+        reason=f"the time limit of {time_limit:g} s ended it." if of_time else profile.reason,
+        norm=profile.norms[top],
+        ratio=ratio,
+        low=low,
+        high=high,
+        second=profile.norms[second],
+        second_ratio=second_ratio,
+        schedule=profile.chosen,
+        learning_rate=None if profile.learning_rate is None else float(f"{profile.learning_rate:.3g}"),
+        steps=profile.steps_made[place],
         decays=decays,
+        underflows=profile.underflows,
         seconds=round(time.process_time() - began, 1),
     )
-
-
-def _numbers(profile: MarginProfile) -> dict[str, Any]:
-    place = profile.schedules.index(profile.chosen)
-    ratios, mean = profile.ratios[place], profile.mean[place]
-    second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
-    width = float(student_width(ratios)[top])
-    rounded = {
-        "ratio": mean[top],
-        "low": mean[top] - width,
-        # a ratio is at most 1
-        "high": min(1.0, mean[top] + width),
-        "second_ratio": mean[second],
-    }
-    return {
-        "norm": profile.norms[top],
-        "second": profile.norms[second],
-        **{name: round(float(x), 4) for name, x in rounded.items()},
-        "schedule": profile.chosen,
-        "learning_rate": None if profile.learning_rate is None else float(f"{profile.learning_rate:.3g}"),
-        "steps": profile.steps_made[place],
-        "underflows": profile.underflows,
-    }
 
 
 def _named(callback: Callback | None, name: str, done: int, number: int) -> Callback | None:

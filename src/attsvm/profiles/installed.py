@@ -14,10 +14,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {"torch.optim.SGD": {"momentum": 0.9
 """Options of further entries: a line here adds one to the catalogue."""
 
 BEST_KNOWN = (
-    "SGD Adam AdamW Adagrad RMSprop Adadelta Adafactor Lion Muon Shampoo SOAP Scion SignSGD LAMB LARS NAdam RAdam "
-    "AdaBelief SophiaH Prodigy DAdaptAdam ScheduleFreeAdamW Adamax Yogi Adan"
-).upper()
-"""Names of classes and functions that a catalogue measures first, as far as they exist."""
+    (
+        "SGD Adam AdamW Adagrad RMSprop Adadelta Adafactor Lion Muon Shampoo SOAP Scion SignSGD LAMB LARS NAdam RAdam "
+        "AdaBelief SophiaH Prodigy DAdaptAdam ScheduleFreeAdamW Adamax Yogi Adan"
+    )
+    .upper()
+    .split()
+)
+"""Names of classes and functions, in upper case: the best known optimizers, which a catalogue measures first."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,15 @@ class Installed:
 
     @property
     def rank(self) -> int:
-        """Its place among the best known optimizers; the others follow."""
-        known = BEST_KNOWN.split()
+        """Its place among the best known optimizers, from 0."""
         own = self.path.rsplit(".", 1)[-1].upper()
-        return known.index(own) if own in known else len(known)
+        return BEST_KNOWN.index(own) if own in BEST_KNOWN else len(BEST_KNOWN)
 
     def make(self) -> Any:
         """What :func:`attsvm.margin_profile` takes."""
         found = import_optimizer(self.path)
         options = {**self.variant, **dict.fromkeys(self.decay, 0.0)}
-        if inspect.isclass(found) and "use_muon" in _source(found):
+        if inspect.isclass(found) and "use_muon" in inspect.getsource(found):
             # it expects groups of parameters that say whether they are matrices to orthogonalise
             make: Any = found
             return lambda parameters: make([{"params": parameters, "use_muon": True}], **options)
@@ -105,10 +108,3 @@ def _decay(factory: Any) -> dict[str, float]:
     given = inspect.signature(factory).parameters.values()
     decays = {each.name: each.default for each in given if "weight_decay" in each.name or each.name.endswith("_wd")}
     return {name: float(x) for name, x in decays.items() if isinstance(x, int | float) and x is not True and x > 0}
-
-
-def _source(found: type) -> str:
-    try:
-        return inspect.getsource(found)
-    except OSError:  # only the compiled file is there
-        return ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,29 +40,31 @@ class Multiplied(Wrapped):
 class OfOptax(Stepped):
     """An optax transformation.
 
-    ``make``: from a factor of the learning rate to the transformation.
+    ``make``: from a factor of the learning rate, which depends on the step, to the transformation. ``with_factor``:
+    from a number; what it returns for several numbers shares its compiled training.
     """
 
     def __init__(
         self,
         make: Callable[[Factor], optax.GradientTransformation],
+        with_factor: Callable[[float], optax.GradientTransformation],
         name: str,
         learning_rate: float | None,
-        constant: optax.GradientTransformation,
-        of_rate: Callable[[float], optax.GradientTransformation] | None = None,
     ) -> None:
-        self._make, self.name, self.learning_rate = make, name, learning_rate
-        self._constant, self._of_rate = constant, of_rate
+        self._make, self._with_factor, self.name, self.learning_rate = make, with_factor, name, learning_rate
 
     @classmethod
     def of_factory(cls, factory: Callable[..., Any], name: str, learning_rate: float) -> "OfOptax":
         """A function of a learning rate that takes schedules."""
         constant = factory(learning_rate)
-        # the rate is one of the numbers of such an optimizer, and not part of its compiled training
+        # the learning rate of such an optimizer is a number that may change
         free = isinstance(constant, Optimizer) and "learning_rate" in constant.numbers
-        of_rate = (lambda factor: factory(learning_rate * factor)) if free else None
-        make = lambda factor: factory(lambda k: learning_rate * factor(_real(k)))  # noqa: E731
-        return cls(make, name, learning_rate, constant, of_rate)
+        return cls(
+            lambda factor: factory(lambda k: learning_rate * factor(_real(k))),
+            (lambda factor: factory(learning_rate * factor)) if free else partial(_multiplied, constant),
+            name,
+            learning_rate,
+        )
 
     @classmethod
     def of_transformation(
@@ -72,7 +75,7 @@ class OfOptax(Stepped):
         def make(factor: Factor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
-        return cls(make, name, learning_rate, transformation)
+        return cls(make, partial(_multiplied, transformation), name, learning_rate)
 
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
@@ -80,23 +83,15 @@ class OfOptax(Stepped):
             update = idle_update(self._make(lambda k: 1.0 + 0.0 * k), parameters)
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
-    def _optimizer(self, factor: Factor, normalize: bool) -> optax.GradientTransformation:
-        if not isinstance(factor, Pace):
-            made = self._make(factor)
-        elif self._of_rate is not None:
-            made = self._of_rate(factor.factor)
-        else:
-            made = chain(Multiplied(rule_of(self._constant), factor.factor))
-        return normalized(made) if normalize else made
-
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
-        optimizer = self._optimizer(factor, task.normalize)
+        made = None if isinstance(factor, Pace) else self._make(factor)
         point: Any = task.start
         done = 0
         for step in task.looks:
             if isinstance(factor, Pace):
-                optimizer = self._optimizer(factor, task.normalize)
+                made = self._with_factor(factor.factor)
+            optimizer = normalized(made) if task.normalize else made
             point = run = train(
                 task.problem,
                 attention=task.attention,
@@ -117,6 +112,10 @@ class OfOptax(Stepped):
             yield Look(step, run.weights, change, finite, interrupted)
             if interrupted or not finite:
                 return
+
+
+def _multiplied(transformation: optax.GradientTransformation, factor: float) -> optax.GradientTransformation:
+    return chain(Multiplied(rule_of(transformation), factor))
 
 
 def idle_update(transformation: optax.GradientTransformation, parameters: Arrays) -> Any:

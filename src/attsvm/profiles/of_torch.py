@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from attsvm._utils.devices import find_torch_device
@@ -27,10 +28,8 @@ _STEPS_COMPARED = 120
 class OfTorch(Stepped):
     """A PyTorch optimizer.
 
-    Each problem has float64 tensors of its own. The function is called with a list of the tensors of one problem: W or
-    p, or K and Q; or with those of all problems, if the optimizer steps each as if it were alone.
-
-    ``make``: from the list of the parameters of a problem to the optimizer.
+    ``make``: from a list of float64 parameters to the optimizer: W or p, or K and Q, of one problem; or of all
+    problems, if the optimizer steps each as if it were alone.
     """
 
     def __init__(self, make: Callable[[list[Any]], "torch.optim.Optimizer"], name: str) -> None:
@@ -60,11 +59,10 @@ class OfTorch(Stepped):
         """
         import torch
 
+        first = {name: x[:_PROBLEMS_COMPARED] for name, x in start.items()}
+
         def end(layout: str) -> "torch.Tensor":
-            generator, first = (
-                torch.Generator().manual_seed(0),
-                {name: x[:_PROBLEMS_COMPARED] for name, x in start.items()},
-            )
+            generator = torch.Generator().manual_seed(0)
             held = _Held(self._make, first, layout)
             # with a mean, so that distances to the start grow, which some optimizers set their steps by
             means = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in first.values()]
@@ -173,15 +171,12 @@ class _Held:
         """Whether the state of the optimizers has numbers and arrays of the parameters' shapes only."""
         import torch
 
-        def fits(x: Any, shape: "torch.Size") -> bool:
-            if isinstance(x, torch.Tensor):
-                return x.numel() == 1 or x.shape == shape
-            if isinstance(x, dict | list | tuple):
-                return all(fits(part, shape) for part in (x.values() if isinstance(x, dict) else x))
-            return x is None or isinstance(x, int | float | str)
-
-        states = [(p, state) for optimizer in self.optimizers for p, state in optimizer.state.items()]
-        return all(fits(state, p.shape) for p, state in states)
+        states = [(p.shape, state) for optimizer in self.optimizers for p, state in optimizer.state.items()]
+        return all(
+            x.numel() == 1 or x.shape == shape if isinstance(x, torch.Tensor) else isinstance(x, int | float | str)
+            for shape, state in states
+            for x in jax.tree.leaves(state)
+        )
 
     def values(self) -> list[np.ndarray]:
         """Copies of the parameters, the problems first."""

@@ -1,12 +1,12 @@
 """Learning rates that are found while an optimizer trains, from the change of a logit in a step."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from attsvm.profiles.stepped import Factor, Stepped, Task
+from attsvm.profiles.stepped import Stepped, Task
 
 _FIRST_LOOKS = (1, 2, 3, 5, 7, 11, 15)
 _EARLY_STEPS = 200
@@ -22,16 +22,16 @@ class Pace:
     problems, and constant between two of the :meth:`marks`.
     """
 
-    def __init__(self, change: float, factor: float, known: Mapping[int, float] | None = None) -> None:
-        self._change, self.factor, self._known = change, factor, known
+    def __init__(self, change: float, factor: float) -> None:
+        self._change, self.factor = change, factor
         self._factors = {0: factor}
 
     def __call__(self, step: object) -> float:
         return self.factor
 
-    def repeated(self) -> "Pace":
-        """The same factors again, whatever the change of a logit is."""
-        return Pace(self._change, self.first, self._factors)
+    def restart(self) -> None:
+        """Begin another run. It gets the factors of the first one, whatever its changes of a logit are."""
+        self.factor = self.first
 
     @property
     def first(self) -> float:
@@ -56,13 +56,11 @@ class Pace:
         All the way if the steps are much too long.
         """
         change = float(np.median(logit_change))
-        if self._known is not None:
-            self.factor = self._known.get(step, self.factor)
-        elif 0 < change < math.inf:
+        if step not in self._factors and 0 < change < math.inf:
             wanted = self._change * (1 + step / 1000) ** (-1 / 3)
             correction = min(wanted / change, 10.0)
             self.factor *= correction if correction < 1 / _MUCH else correction**0.5
-        self._factors[step] = self.factor
+        self.factor = self._factors.setdefault(step, self.factor)
 
 
 def first_factor(one: Stepped, task: Task, wanted: float) -> float:
@@ -91,8 +89,3 @@ def first_factor(one: Stepped, task: Task, wanted: float) -> float:
         factor *= min(max(correction, 1 / _LARGEST_CORRECTION), _LARGEST_CORRECTION)
         was_long = was_long or is_long
     return factor
-
-
-def again(factor: Factor) -> Factor:
-    """The same factors of the learning rate for another run."""
-    return factor.repeated() if isinstance(factor, Pace) else factor

@@ -15,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
-from attsvm.profiles.pace import Pace, again
+from attsvm.profiles.pace import Pace
 from attsvm.profiles.readings import PACES, SCHEDULES, Part, Reading
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
@@ -149,7 +149,7 @@ def margin_profile(
             for schedule, found in readings.items():
                 stage = f"{schedule} steps, more problems"
                 overall = _overall(callback, steps, len(schedules), schedules.index(schedule), stage)
-                more = list(part.readings(again(factors[schedule]), {each.step: None for each in found}, overall))
+                more = list(part.readings(factors[schedule], {each.step: None for each in found}, overall))
                 readings[schedule] = found[0].joined(more[0]), found[1].joined(more[-1])
         losses = np.concatenate([part.losses for part in parts])
         outcomes = [outcome(schedule, names, losses, *found) for schedule, found in readings.items()]
@@ -162,7 +162,7 @@ def margin_profile(
     if best.conclusive and not interrupted:
         overall = _overall(callback, steps, len(schedules), len(schedules), "gradient not divided by its norm")
         made = readings[best.schedule][1].step
-        ends = [[*part.readings(again(factors[best.schedule]), [made], overall, normalize=False)][-1] for part in parts]
+        ends = [[*part.readings(factors[best.schedule], [made], overall, normalize=False)][-1] for part in parts]
         interrupted = any(end.interrupted for end in ends)
         raw = np.concatenate([end.ratios for end in ends])
         underflows = all(end.finite for end in ends) and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)

@@ -74,8 +74,10 @@ class Part:
         self, factor: Factor, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
     ) -> Generator[Reading, None, None]:
         """What is read after so many steps with a factor of the learning rate."""
-        looks = tuple(looks)
-        marks = set(factor.marks(looks[-1])) if isinstance(factor, Pace) else set()
+        looks, marks = tuple(looks), set[int]()
+        if isinstance(factor, Pace):
+            factor.restart()
+            marks |= set(factor.marks(looks[-1]))
         every = tuple(sorted({*looks, *marks}))
         task = replace(self._task, looks=every, normalize=normalize, callback=callback)
         with closing(self._one.trajectory(task, factor)) as made:
