@@ -1,4 +1,4 @@
-"""What the catalogue of optimizers holds, and whether its verdicts are the same on problems that it was not measured on.
+"""What the catalogue of optimizers holds, and whether its verdicts hold on problems that it was not measured on.
 
 The catalogue is that of the package, measured on `random_problem(6, 8, 10, seed)` with seeds from 0. Each norm that it
 names on W is measured again on eight problems with other seeds.
