@@ -49,7 +49,8 @@ class Installed:
         """What :func:`attsvm.margin_profile` takes."""
         found = import_optimizer(self.path)
         options = {**self.variant, **dict.fromkeys(self.decay, 0.0)}
-        if inspect.isclass(found) and "use_muon" in inspect.getsource(found):
+        methods = filter(inspect.isfunction, vars(found).values()) if inspect.isclass(found) else ()
+        if any("use_muon" in text for text in (found.__doc__ or "", *map(inspect.getsource, methods))):
             # it expects groups of parameters that say whether they are matrices to orthogonalise
             make: Any = found
             return lambda parameters: make([{"params": parameters, "use_muon": True}], **options)
