@@ -43,6 +43,14 @@ def test_every_name_of_pytorch_optimizer_is_listed():
     assert not [name for name in package.get_supported_optimizers() if id(package.load_optimizer(name)) not in found]
 
 
+@pytest.mark.parametrize("name", ["Muon", "MuonClip", "AdaMuon"])
+def test_classes_that_ask_for_groups_of_parameters_get_them(name):
+    pytest.importorskip("pytorch_optimizer", reason="pytorch-optimizer is not installed")
+    one = Installed(f"pytorch_optimizer.{name}").make()
+    moved = stepped(one, None).idle_step({"W": np.ones((3, 4))})
+    assert moved["W"].shape == (3, 4)
+
+
 def test_weight_decay_is_switched_off():
     one = next(one for one in installed_optimizers() if one.path == "torch.optim.AdamW")
     assert one.decay == {"weight_decay": 0.01}
