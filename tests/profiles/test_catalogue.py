@@ -194,7 +194,7 @@ def test_the_data_file_is_a_catalogue(catalogue):
 
 
 def test_an_entry_is_found_by_its_name(catalogue):
-    assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD"}
+    assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD", "torch.optim.SGD(momentum=0.9)"}
     assert not catalogue.of("GD")
     frame = pytest.importorskip("pandas") and catalogue.to_frame()
     assert frame.optimizer.tolist() == [one.optimizer for one in catalogue.entries]

@@ -103,8 +103,8 @@ class Catalogue:
     --------
     >>> import attsvm
     >>> found = attsvm.profiles.catalogue()
-    >>> {entry.verdict for entry in found.of("torch.optim.SGD")}
-    {'frobenius'}
+    >>> [(entry.setting, entry.verdict) for entry in found.of("torch.optim.SGD")][0]
+    ('W', 'frobenius')
     """
 
     command: str
@@ -113,8 +113,9 @@ class Catalogue:
 
     def of(self, optimizer: str) -> list[Entry]:
         """The entries of an optimizer, by its import path or the end of it, in upper or lower case."""
-        wanted = optimizer.lower()
-        return [one for one in self.entries if f".{one.optimizer.lower()}".endswith(f".{wanted}")]
+        end = f".{optimizer.lower()}"
+        # a variant has its options in parentheses
+        return [one for one in self.entries if f".{one.optimizer.split('(')[0].lower()}".endswith(end)]
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each entry.
