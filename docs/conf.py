@@ -34,6 +34,7 @@ extensions = [
     "sphinx-mathjax-offline",  # formulas are shown without a network
     "sphinx_design",
     "glossary_terms",
+    "optimizer_catalogue",
 ]
 templates_path = ["_templates"]
 # README.md is the index of the same pages on GitHub

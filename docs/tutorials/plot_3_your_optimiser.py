@@ -22,7 +22,7 @@ import attsvm
 # margin of W, divided by N(W), over the best such margin of any weights. It is at most 1. If the optimiser maximises
 # the margin in the norm N, its ratio there is close to 1, and its ratios in other norms are smaller.
 #
-# :func:`attsvm.margin_profile` trains several problems with several schedules of the steps, and reports the ratios
+# :func:`attsvm.margin_profile` trains several problems with learning rates that it finds, and reports the ratios
 # and a verdict. Its defaults are eight problems (up to twenty, if these leave a doubt), eleven norms and up to 20,000
 # steps. Small sizes keep this page quick.
 
@@ -33,7 +33,7 @@ norms = ["l1", "frobenius", "linf", "spectral", "linf,2"]
 # An optimiser of optax
 # ---------------------
 #
-# Give a function of a learning rate. Then the schedules of the profile change the learning rate.
+# Give a function of a learning rate. The rate is found, such that a step changes a logit by about 0.3 and less later.
 
 profile = attsvm.margin_profile(optax.sgd, problems, norms=norms, steps=2000)
 print(textwrap.fill(profile.reason, 70))
@@ -54,7 +54,8 @@ print("the raw gradient becomes too small:", profile.underflows)
 # An optimiser of PyTorch
 # -----------------------
 #
-# Give the class. It is stepped on the exact gradient, in float64.
+# Give the class. It is stepped on the exact gradient, in float64. With a learning rate, the profile multiplies it by
+# four schedules instead of searching one.
 
 adam = attsvm.margin_profile(torch.optim.Adam, problems, norms=norms, steps=2000, learning_rate=1e-2)
 print(adam.verdict)
@@ -130,7 +131,7 @@ run = attsvm.train(problem, optimizer=attsvm.optimizers.row_descent(0.02), steps
 print(f"margin ratio in linf,2: {attsvm.margin_ratio(problem, run, norm='linf,2'):.3f}")
 
 # %%
-# From a shell, ``attsvm profile torch.optim.Adam --learning-rate 1e-3 --out adam`` does the same at full size and
-# writes a page. :doc:`/guide/margin_profile` has the rules of the verdict, and :doc:`/notes/optimizer_norms` what was
+# From a shell, ``attsvm profile torch.optim.Adam --out adam`` does the same at full size and writes a page.
+# :doc:`/guide/margin_profile` has the rules of the verdict, and :doc:`/notes/optimizer_norms` what was
 # measured for many optimisers. ``attention="factored"`` profiles the training of keys and queries, where other norms
 # appear.

@@ -26,3 +26,15 @@ def test_the_folder_is_complete_and_json_is_the_same(tmp_path, command):
     assert "mini-batches of 2" in page
     assert "<svg" in page
     assert (out / "figures" / "ratios.png").stat().st_size > 1000
+
+
+def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
+    code, printed, _ = command("profile", "--catalogue")
+    assert code == 0
+    assert "torch.optim.SGD" in printed
+    code, printed, _ = command("profile", "--catalogue", "--json")
+    assert (code, json.loads(printed)["entries"][0]["verdict"]) == (0, "frobenius")
+    for given, said in ((["--catalogue", "optax.sgd"], "--catalogue: expected no optimizer"), ([], "OPTIMIZER: ")):
+        code, _, errors = command("profile", *given)
+        assert code != 0
+        assert said in errors

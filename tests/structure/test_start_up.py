@@ -13,7 +13,6 @@ import attsvm
 from structure.imports import SOURCE
 
 MODULES = {page.stem for page in (Path(__file__).parents[2] / "docs" / "api").glob("*.rst")} - {"index"}
-MODULES |= {"profiles"}  # public by the names that attsvm itself lists
 
 HEAVY = {"jax", "optax", "torch", "matplotlib", "sklearn", "scipy", "pandas", "cvxpy", "transformers"}
 

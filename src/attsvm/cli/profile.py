@@ -1,6 +1,7 @@
 """``attsvm profile``: which norm's margin an optimizer maximises."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,20 +10,26 @@ from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
 from attsvm.cli.shared import command_line, finish, progress, written
+from attsvm.errors import ProblemError
 
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
 PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
-`my_package.optimizers:mine`. The problems are trained with several schedules of the steps, on the gradient divided by
-its norm, until one of them gives the answer, and then once on the gradient itself. The answer is a norm, or says why
-it is inconclusive. The default sizes take a minute of processor time for PyTorch's Adam, and up to a minute and a
-half for Muon; `--seeds 4 --steps 4000` takes half a minute, and is more often inconclusive.
+`my_package.optimizers:mine`. The problems are trained on the gradient divided by its norm, with learning rates that
+are found, or with several schedules of `--learning-rate`, until one gives the answer, and then once on the gradient
+itself. The answer is a norm, or says why it is inconclusive. It takes 5 to 30 seconds of processor time for most
+optimizers.
+
+`--catalogue` prints what was measured of each optimizer of PyTorch, optax and pytorch-optimizer. With `--out` it
+measures those that are installed, and continues if DIR has a part of them; it takes some hours.
 
 Examples:
 
-    attsvm profile torch.optim.Adam --learning-rate 1e-3 --out adam
+    attsvm profile torch.optim.Adam --out adam
 
-    attsvm profile optax.lion --learning-rate 0.01
+    attsvm profile optax.lion
+
+    attsvm profile --catalogue
 
     attsvm profile optax.adam --learning-rate 0.01 --batch-size 2
 
@@ -36,12 +43,13 @@ Examples:
 
 def profile(
     optimizer: Annotated[
-        str, typer.Argument(metavar="OPTIMIZER", autocompletion=completion.OPTIMIZERS, help="A name or an import path.")
-    ],
+        str | None,
+        typer.Argument(metavar="[OPTIMIZER]", autocompletion=completion.OPTIMIZERS, help="A name or an import path."),
+    ] = None,
     out: OutFolder = None,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="What the schedules multiply.  [default: the optimizer's, or 0.1]")
+        float | None, typer.Option(help="What four schedules multiply.  [default: found from the change of a logit]")
     ] = None,
     norm: Annotated[
         list[str] | None,
@@ -53,12 +61,27 @@ def profile(
     steps: Annotated[int, typer.Option(help="Number of steps with each schedule at most.")] = 20_000,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
+    catalogue: Annotated[
+        bool, typer.Option("--catalogue", help="Every optimizer of PyTorch, optax and pytorch-optimizer.")
+    ] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds of processor time for an entry of the catalogue.")] = 120.0,
     threads: Threads = None,
     device: Device = None,
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
     """Find the norm whose margin an optimizer maximises."""
+    if catalogue:
+        others = (optimizer, option, learning_rate, norm, batch_size, attention, device)
+        if any(given is not None for given in others):
+            raise ProblemError(
+                "--catalogue: expected no optimizer, and no option but --out, --seeds, --steps, "
+                "--time-limit and --json, got another one"
+            )
+        _catalogue(out, seeds, steps, time_limit, json)
+        return
+    if optimizer is None:
+        raise ProblemError("OPTIMIZER: expected a name or an import path, or --catalogue, got neither")
     options = option_values(option or [])
 
     import jax
@@ -87,3 +110,24 @@ def profile(
         page = write(profile_page(found, command=command_line(), threads=threads))
     print(dumps(page.numbers) if json else found)
     finish(out, "index.html, figures, result.json and profile.npz")
+
+
+def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json: bool) -> None:
+    """Print the catalogue of the package, or measure what a folder lacks of one."""
+    from attsvm.profiles.catalogue import catalogue
+    from attsvm.profiles.catalogue_store import measure_catalogue
+
+    if out is None:
+        found = catalogue()
+        print(found.text() if json else found)
+        return
+
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
+    with progress() as callback:
+        for entry in measure_catalogue(
+            out, command_line(), seeds=seeds, steps=steps, time_limit=time_limit, callback=callback
+        ):
+            print(entry, flush=True)
+    finish(out, "catalogue.json")

@@ -219,34 +219,14 @@ class Foreign(Rule):
 
 
 @dataclass(frozen=True)
-class WeightDecay(Rule):
-    """Steps of a rule, and −ηλθ: the weights shrink by a factor 1 − ηλ in a step of length η.
-
-    η is the product of what the transformations of a chain multiply the gradient by: learning rate and schedule.
-
-    Parameters
-    ----------
-    rule : Rule
-    decay : float
-        λ > 0.
-
-    Raises
-    ------
-    ProblemError
-        If the decay is not a positive number.
-    """
+class Wrapped(Rule):
+    """Base class of rules that change the updates of another one, and are like it otherwise."""
 
     rule: Rule
-    # numbers are not compared: equal chains share their compiled training
-    decay: float = field(compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", check_positive("weight_decay", self.decay))
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Those of the rule, and λ as ``weight_decay``."""
-        return {**self.rule.numbers, "weight_decay": self.decay}
+        return self.rule.numbers
 
     @property
     def norm(self) -> Norm | None:
@@ -266,6 +246,36 @@ class WeightDecay(Rule):
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)
+
+
+@dataclass(frozen=True)
+class WeightDecay(Wrapped):
+    """Steps of a rule, and −ηλθ: the weights shrink by a factor 1 − ηλ in a step of length η.
+
+    η is the product of what the transformations of a chain multiply the gradient by: learning rate and schedule.
+
+    Parameters
+    ----------
+    rule : Rule
+    decay : float
+        λ > 0.
+
+    Raises
+    ------
+    ProblemError
+        If the decay is not a positive number.
+    """
+
+    # numbers are not compared: equal chains share their compiled training
+    decay: float = field(compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decay", check_positive("weight_decay", self.decay))
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Those of the rule, and λ as ``weight_decay``."""
+        return {**self.rule.numbers, "weight_decay": self.decay}
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

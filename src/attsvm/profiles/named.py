@@ -85,7 +85,8 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
             continue
         if isinstance(made, optax.GradientTransformation):
             takes_schedules, name = callable(argument), _unless_anonymous(name, made)
-            return OfOptax.of_factory(make, name, rate) if takes_schedules else OfOptax.of_transformation(made, name)
+            wrap = OfOptax.of_factory if takes_schedules else OfOptax.of_transformation
+            return wrap(make if takes_schedules else made, name, rate)
     if "torch" in sys.modules:
         import torch
 

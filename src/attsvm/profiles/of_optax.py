@@ -1,6 +1,8 @@
 """Profiles of optax transformations, those of :mod:`attsvm.optimizers` included."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,27 +10,61 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attsvm.optimizers import normalized
+from attsvm.optimizers import Optimizer, chain, normalized
+from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers.rule import Wrapped
+from attsvm.optimizers.scales import Scaled, Tree
+from attsvm.profiles.pace import Pace
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.results import Status
 from attsvm.training import train
 
 
+@dataclass(frozen=True)
+class Multiplied(Wrapped):
+    """The steps of a rule, times a factor that can change without compiling anything anew."""
+
+    step_factor: float = field(compare=False)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {**self.rule.numbers, "step_factor": self.step_factor}
+
+    def update(
+        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
+    ) -> tuple[Tree, Any]:
+        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
+        return {name: numbers["step_factor"] * move for name, move in moves.items()}, state
+
+
 class OfOptax(Stepped):
     """An optax transformation.
 
-    ``make``: from a factor of the learning rate to the transformation.
+    ``make``: from a factor of the learning rate, which depends on the step, to the transformation. ``with_factor``:
+    from a number; what it returns for several numbers shares its compiled training.
     """
 
     def __init__(
-        self, make: Callable[[Factor], optax.GradientTransformation], name: str, learning_rate: float | None
+        self,
+        make: Callable[[Factor], optax.GradientTransformation],
+        with_factor: Callable[[float], optax.GradientTransformation],
+        name: str,
+        learning_rate: float | None,
     ) -> None:
-        self._make, self.name, self.learning_rate = make, name, learning_rate
+        self._make, self._with_factor, self.name, self.learning_rate = make, with_factor, name, learning_rate
 
     @classmethod
     def of_factory(cls, factory: Callable[..., Any], name: str, learning_rate: float) -> "OfOptax":
         """A function of a learning rate that takes schedules."""
-        return cls(lambda factor: factory(lambda k: learning_rate * factor(_real(k))), name, learning_rate)
+        constant = factory(learning_rate)
+        # the learning rate of such an optimizer is a number that may change
+        free = isinstance(constant, Optimizer) and "learning_rate" in constant.numbers
+        return cls(
+            lambda factor: factory(lambda k: learning_rate * factor(_real(k))),
+            (lambda factor: factory(learning_rate * factor)) if free else partial(_multiplied, constant),
+            name,
+            learning_rate,
+        )
 
     @classmethod
     def of_transformation(
@@ -39,7 +75,7 @@ class OfOptax(Stepped):
         def make(factor: Factor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
-        return cls(make, name, learning_rate)
+        return cls(make, partial(_multiplied, transformation), name, learning_rate)
 
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
@@ -49,11 +85,13 @@ class OfOptax(Stepped):
 
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
-        made = self._make(factor)
-        optimizer = normalized(made) if task.normalize else made
+        made = None if isinstance(factor, Pace) else self._make(factor)
         point: Any = task.start
         done = 0
         for step in task.looks:
+            if isinstance(factor, Pace):
+                made = self._with_factor(factor.factor)
+            optimizer = normalized(made) if task.normalize else made
             point = run = train(
                 task.problem,
                 attention=task.attention,
@@ -74,6 +112,10 @@ class OfOptax(Stepped):
             yield Look(step, run.weights, change, finite, interrupted)
             if interrupted or not finite:
                 return
+
+
+def _multiplied(transformation: optax.GradientTransformation, factor: float) -> optax.GradientTransformation:
+    return chain(Multiplied(rule_of(transformation), factor))
 
 
 def idle_update(transformation: optax.GradientTransformation, parameters: Arrays) -> Any:

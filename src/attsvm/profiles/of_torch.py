@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from attsvm._utils.devices import find_torch_device
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     import torch
 
 _STEPS_BETWEEN_CALLS = 500
-_STEPS_COMPARED = 20
+_PROBLEMS_COMPARED = 3
+_STEPS_COMPARED = 120
 
 
 class OfTorch(Stepped):
     """A PyTorch optimizer.
 
-    Each problem has float64 tensors of its own. The function is called with a list of the tensors of one problem: W or
-    p, or K and Q; or with those of all problems, if the optimizer steps each as if it were alone.
-
-    ``make``: from the list of the parameters of a problem to the optimizer.
+    ``make``: from a list of float64 parameters to the optimizer: W or p, or K and Q, of one problem; or of all
+    problems, if the optimizer steps each as if it were alone.
     """
 
     def __init__(self, make: Callable[[list[Any]], "torch.optim.Optimizer"], name: str) -> None:
         self._make, self.name = make, name
+        self._layouts: dict[tuple[tuple[int, ...], ...], str] = {}
         rates = [group.get("lr") for group in make(_parameters({"W": np.ones((2, 2))})).param_groups]
         self.learning_rate = None if rates[0] is None else float(rates[0])
 
@@ -47,36 +48,40 @@ class OfTorch(Stepped):
         _step(self._make(moved))
         return {name: x.detach().numpy() for name, x in zip(parameters, moved, strict=True)}
 
-    def _optimizers(self, parameters: list[list[Any]], *, together: bool) -> list["torch.optim.Optimizer"]:
-        return [self._make(each) for each in ([list(chain(*parameters))] if together else parameters)]
+    def _layout(self, start: Arrays) -> str:
+        """How to hold the parameters of all problems so that each is stepped as by an optimizer of its own.
 
-    def _steps_each_alone(self, start: Arrays) -> bool:
-        """Whether one optimizer for all problems, which is faster, steps each as its own optimizer would.
-
-        Some optimizers have a state that all their parameters share. The same random gradients, of different sizes, are
-        given to both for 20 steps, and the parameters have to be equal to the last bit. A state that is shared only
-        after more steps is not seen.
+        One tensor for all problems is the fastest layout, then one optimizer for the tensors of all problems. Some
+        optimizers have a state that all their parameters, or all entries of one, share. The same random gradients, of
+        different sizes, are given to each layout for 120 steps, and the parameters have to be equal to the last bit to
+        those that have an optimizer for each problem. A state that is shared only after more steps is not seen, but
+        one tensor is refused if the optimizer keeps arrays of other shapes than that of the parameter.
         """
         import torch
 
-        ends = []
-        for together in (False, True):
+        first = {name: x[:_PROBLEMS_COMPARED] for name, x in start.items()}
+
+        def end(layout: str) -> "torch.Tensor":
             generator = torch.Generator().manual_seed(0)
-            parameters = _of_problems(start)
-            try:
-                optimizers = self._optimizers(parameters, together=together)
-                for _ in range(_STEPS_COMPARED):
-                    for s, each in enumerate(parameters):
-                        for x in each:
-                            x.grad = 10.0 ** (s % 4 - 2) * torch.randn(x.shape, dtype=x.dtype, generator=generator)
-                    for optimizer in optimizers:
-                        _step(optimizer)
-            except Exception:
-                if together:  # it expects the parameters of one problem
-                    return False
-                raise
-            ends.append(torch.cat([x.detach().flatten() for each in parameters for x in each]))
-        return torch.equal(*ends)
+            held = _Held(self._make, first, layout)
+            # with a mean, so that distances to the start grow, which some optimizers set their steps by
+            means = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in first.values()]
+            for _ in range(_STEPS_COMPARED):
+                drawn = [mean + torch.randn(mean.shape, dtype=mean.dtype, generator=generator) for mean in means]
+                held.step([torch.stack([10.0 ** (s % 4 - 1) * row for s, row in enumerate(x)]) for x in drawn])
+            if layout == "stacked" and not held.has_state_of_entries():
+                raise ValueError("matrices of the state are not those of one problem")
+            return torch.cat([torch.from_numpy(x).flatten() for x in held.values()])
+
+        shapes = tuple(x.shape for x in start.values())
+        if shapes not in self._layouts:
+            expected = end("alone")
+            self._layouts[shapes] = "alone"
+            for layout in ("together", "stacked"):
+                with contextlib.suppress(Exception):  # it may expect the parameters of one problem
+                    if torch.equal(end(layout), expected):
+                        self._layouts[shapes] = layout
+        return self._layouts[shapes]
 
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By a loop over the steps; the gradients of all problems are computed together."""
@@ -89,25 +94,19 @@ class OfTorch(Stepped):
         began = time.perf_counter()
         home = find_torch_device(task.device or "cpu")
         number = len(next(iter(task.start.values())))
-        parameters = _of_problems(task.start, home)
-        optimizers = self._optimizers(parameters, together=self._steps_each_alone(task.start))
-        groups = [group for each in optimizers for group in each.param_groups]
+        held = _Held(self._make, task.start, self._layout(task.start), home)
+        groups = [group for each in held.optimizers for group in each.param_groups]
         rates = [group.get("lr") for group in groups]
         gradient_at = LossGradient(task.problem, task.attention, batch_size=task.batch_size)
         layer = parse_attention(task.attention, task.problem, None)
-        values, interrupted = _values(task, parameters), False
+        values, interrupted = dict(zip(task.start, held.values(), strict=True)), False
         for step in range(task.steps):
             gradients = _gradients(*gradient_at(values, step), task.normalize).values()
-            on_device = [torch.from_numpy(rows).to(home) for rows in gradients]
-            for s, each in enumerate(parameters):
-                for parameter, rows in zip(each, on_device, strict=True):
-                    parameter.grad = rows[s]
             for group, rate in zip(groups, rates, strict=True):
                 if rate is not None:
                     group["lr"] = rate * float(factor(step))
-            for optimizer in optimizers:
-                _step(optimizer)
-            before, moved = values, _values(task, parameters)
+            held.step([torch.from_numpy(x).to(home) for x in gradients])
+            before, moved = values, dict(zip(task.start, held.values(), strict=True))
             finite = all(np.isfinite(rows).all() for rows in moved.values())
             if finite:
                 values = moved
@@ -143,17 +142,46 @@ def _parameters(arrays: Arrays, device: "torch.device | str" = "cpu") -> list[An
     return [torch.nn.Parameter(x) for x in made]
 
 
-def _of_problems(start: Arrays, device: "torch.device | str" = "cpu") -> list[list[Any]]:
-    number = len(next(iter(start.values())))
-    return [_parameters({name: rows[s] for name, rows in start.items()}, device) for s in range(number)]
+class _Held:
+    """The parameters of all problems, and the optimizers that step them.
 
+    ``layout``: "stacked", one tensor of all problems for each parameter; "together", a tensor for each problem and one
+    optimizer; "alone", an optimizer for each problem.
+    """
 
-def _values(task: Task, parameters: list[list[Any]]) -> Arrays:
-    columns = zip(*parameters, strict=True)
-    return {
-        name: np.stack([parameter.detach().cpu().numpy() for parameter in each])
-        for name, each in zip(task.start, columns, strict=True)
-    }
+    def __init__(
+        self, make: Callable[[list[Any]], Any], start: Arrays, layout: str, device: "torch.device | str" = "cpu"
+    ) -> None:
+        number = len(next(iter(start.values())))
+        self._stacked = layout == "stacked"
+        parts: list[Any] = [slice(None)] if self._stacked else list(range(number))
+        parameters = [_parameters({name: x[part] for name, x in start.items()}, device) for part in parts]
+        self._tensors = list(zip(*parameters, strict=True))
+        self.optimizers = [make(each) for each in (parameters if layout == "alone" else [list(chain(*parameters))])]
+
+    def step(self, gradients: list["torch.Tensor"]) -> None:
+        """Step with the gradient of each parameter, whose first axis holds the problems."""
+        for tensors, gradient in zip(self._tensors, gradients, strict=True):
+            for tensor, rows in zip(tensors, [gradient] if self._stacked else gradient, strict=True):
+                tensor.grad = rows
+        for optimizer in self.optimizers:
+            _step(optimizer)
+
+    def has_state_of_entries(self) -> bool:
+        """Whether the state of the optimizers has numbers and arrays of the parameters' shapes only."""
+        import torch
+
+        states = [(p.shape, state) for optimizer in self.optimizers for p, state in optimizer.state.items()]
+        return all(
+            x.numel() == 1 or x.shape == shape if isinstance(x, torch.Tensor) else isinstance(x, int | float | str)
+            for shape, state in states
+            for x in jax.tree.leaves(state)
+        )
+
+    def values(self) -> list[np.ndarray]:
+        """Copies of the parameters, the problems first."""
+        arrays = [[tensor.detach().cpu().numpy() for tensor in tensors] for tensors in self._tensors]
+        return [each[0].copy() if self._stacked else np.stack(each) for each in arrays]
 
 
 def _gradients(gradient: Arrays, log_scale: np.ndarray, normalize: bool) -> Arrays:

@@ -15,9 +15,10 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
-from attsvm.profiles.readings import SCHEDULES, Part, Reading
+from attsvm.profiles.pace import Pace
+from attsvm.profiles.readings import PACES, SCHEDULES, Part, Reading
 from attsvm.profiles.result import MarginProfile
-from attsvm.profiles.stepped import Arrays, Task
+from attsvm.profiles.stepped import Arrays, Factor, Task
 from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
 from attsvm.training import Stopping
@@ -74,7 +75,8 @@ def margin_profile(
     batch_size : int, optional
         Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
-        By default that of a PyTorch optimizer, the default value of a function's ``learning_rate``, or 0.1.
+        What four schedules multiply. By default it is found while the optimizer trains: such that the first steps
+        change a logit by 0.3 (if this gives no answer, by 0.1), and step k by (1 + k/1000)^(−1/3) of that.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
     device : str, optional
@@ -132,9 +134,12 @@ def margin_profile(
     parts = [Part(one, task, part, parsed) for part in rows if part.start < count]
     readings: dict[str, tuple[Reading, Reading]] = {}
     outcomes: list[Outcome] = []
-    for schedule in SCHEDULES:
-        overall = _overall(callback, steps, len(outcomes), f"{schedule} steps")
-        readings[schedule], said = _until_settled(parts[0], schedule, names, overall)
+    factors: dict[str, Factor] = {}
+    schedules = tuple(PACES if learning_rate is None else SCHEDULES)
+    for schedule in schedules:
+        overall = _overall(callback, steps, len(schedules), len(outcomes), f"{schedule} steps")
+        factors[schedule] = parts[0].factor(schedule)
+        readings[schedule], said = _until_settled(parts[0], schedule, factors[schedule], names, overall)
         outcomes.append(said)
         interrupted = readings[schedule][1].interrupted
         if interrupted or settled(outcomes):
@@ -142,8 +147,9 @@ def margin_profile(
     if chosen(outcomes).open and not interrupted:
         for part in parts[1:]:
             for schedule, found in readings.items():
-                overall = _overall(callback, steps, list(SCHEDULES).index(schedule), f"{schedule} steps, more problems")
-                more = list(part.readings(schedule, {each.step: None for each in found}, overall))
+                stage = f"{schedule} steps, more problems"
+                overall = _overall(callback, steps, len(schedules), schedules.index(schedule), stage)
+                more = list(part.readings(factors[schedule], {each.step: None for each in found}, overall))
                 readings[schedule] = found[0].joined(more[0]), found[1].joined(more[-1])
         losses = np.concatenate([part.losses for part in parts])
         outcomes = [outcome(schedule, names, losses, *found) for schedule, found in readings.items()]
@@ -154,9 +160,9 @@ def margin_profile(
     interrupted = any(last.interrupted for _, last in readings.values())
     raw, underflows = None, False
     if best.conclusive and not interrupted:
-        overall = _overall(callback, steps, len(SCHEDULES), "gradient not divided by its norm")
+        overall = _overall(callback, steps, len(schedules), len(schedules), "gradient not divided by its norm")
         made = readings[best.schedule][1].step
-        ends = [[*part.readings(best.schedule, [made], overall, normalize=False)][-1] for part in parts]
+        ends = [[*part.readings(factors[best.schedule], [made], overall, normalize=False)][-1] for part in parts]
         interrupted = any(end.interrupted for end in ends)
         raw = np.concatenate([end.ratios for end in ends])
         underflows = all(end.finite for end in ends) and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
@@ -167,6 +173,9 @@ def margin_profile(
             " On the gradient itself, which is not divided by its norm, the ratio is "
             f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
         )
+    rate, factor = one.learning_rate, factors[best.schedule]
+    if rate is not None and isinstance(factor, Pace):
+        rate *= factor.first
     halves, lasts = zip(*readings.values(), strict=True)
     return MarginProfile(
         Status.INTERRUPTED if interrupted else Status.FINISHED,
@@ -184,7 +193,7 @@ def margin_profile(
         schedules=tuple(readings),
         optimizer=one.name,
         attention=layer.name,
-        learning_rate=one.learning_rate,
+        learning_rate=rate,
         steps=steps,
         batch_size=size,
         steps_made=tuple(last.step for last in lasts),
@@ -192,27 +201,28 @@ def margin_profile(
 
 
 def _until_settled(
-    part: Part, schedule: str, names: tuple[str, ...], callback: Callback | None
+    part: Part, schedule: str, factor: Factor, names: tuple[str, ...], callback: Callback | None
 ) -> tuple[tuple[Reading, Reading], Outcome]:
     """The last two readings of a schedule, which ends when more steps are not expected to change what it says."""
-    factor, steps = SCHEDULES[schedule], part.steps
+    steps = part.steps
     found: list[Reading] = []
     said: list[Outcome] = []
-    with closing(part.readings(schedule, [steps // k for k in (16, 8, 4, 2, 1) if k <= steps], callback)) as readings:
+    with closing(part.readings(factor, [steps // k for k in (16, 8, 4, 2, 1) if k <= steps], callback)) as readings:
         for reading in readings:
             found.append(reading)
-            growth = float(factor(steps) / factor(reading.step))
+            # the change of a logit does not grow if the factor follows it
+            growth = float(factor(steps) / factor(reading.step)) if schedule in SCHEDULES else 1.0
             said.append(outcome(schedule, names, part.losses, found[-2:][0], reading, growth))
             if ends_early(said):
                 break
     return (found[-2:][0], found[-1]), said[-1]
 
 
-def _overall(callback: Callback | None, steps: int, place: int, stage: str) -> Callback | None:
+def _overall(callback: Callback | None, steps: int, runs: int, place: int, stage: str) -> Callback | None:
     """Return a callback for one of the runs, which counts the steps of the runs before it as if none ended early."""
     if callback is None:
         return None
-    total = (len(SCHEDULES) + 1) * steps
+    total = (runs + 1) * steps
     return lambda at: callback(replace(at, step=at.step + place * steps, steps=total, stage=stage))
 
 

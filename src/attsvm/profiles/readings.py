@@ -12,6 +12,7 @@ from attsvm._utils.progress import Callback
 from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
+from attsvm.profiles.pace import Pace, first_factor
 from attsvm.profiles.stepped import Factor, Stepped, Task
 from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
@@ -24,6 +25,9 @@ SCHEDULES: dict[str, Factor] = {
     "decaying": lambda k: (1.0 + k / 1000) ** (-1 / 3),
 }
 """Factors of the learning rate at step k. Those that take the weights furthest come first."""
+
+PACES = {"paced": 0.3, "longer paced": 1.0}
+"""Changes of a logit in the first steps, for learning rates that are found while an optimizer trains."""
 
 _DECIDED = 1e-6
 
@@ -60,13 +64,28 @@ class Part:
         self._start = layer.weights(self._task.start)
         self.steps, self.losses = task.steps, losses(self._task.problem, self._start)
 
+    def factor(self, schedule: str) -> Factor:
+        """That of a schedule; of a pace, the learning rate of the first steps is searched."""
+        if schedule in SCHEDULES:
+            return SCHEDULES[schedule]
+        return Pace(PACES[schedule], first_factor(self._one, self._task, PACES[schedule]))
+
     def readings(
-        self, schedule: str, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
+        self, factor: Factor, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
     ) -> Generator[Reading, None, None]:
-        """What is read after so many steps with a schedule."""
-        task = replace(self._task, looks=tuple(looks), normalize=normalize, callback=callback)
-        with closing(self._one.trajectory(task, SCHEDULES[schedule])) as made:
+        """What is read after so many steps with a factor of the learning rate."""
+        looks, marks = tuple(looks), set[int]()
+        if isinstance(factor, Pace):
+            factor.restart()
+            marks |= set(factor.marks(looks[-1]))
+        every = tuple(sorted({*looks, *marks}))
+        task = replace(self._task, looks=every, normalize=normalize, callback=callback)
+        with closing(self._one.trajectory(task, factor)) as made:
             for look in made:
+                if isinstance(factor, Pace) and look.step in marks:
+                    factor.correct(look.step, look.logit_change)
+                if look.step not in looks and look.finite and not look.interrupted:
+                    continue
                 axes = tuple(range(1, look.weights.ndim))
                 yield Reading(
                     look.step,

@@ -47,6 +47,7 @@ class MarginProfile(Result):
         The names of the last and of the first axis.
     optimizer, attention : str
     learning_rate : float or None
+        The given one, or what was found for the first steps; None if the optimizer sets its own.
     steps : int
         Of each schedule at most.
     batch_size : int or None
@@ -65,7 +66,7 @@ class MarginProfile(Result):
     >>> profile = attsvm.margin_profile(attsvm.optimizers.normalized_gradient_descent, seeds=1, steps=1000,
     ...                                 norms=["l1", "frobenius", "linf"])
     >>> profile.verdict, profile.chosen, profile.ratios.shape
-    ('frobenius', 'growing', (1, 1, 3))
+    ('frobenius', 'paced', (1, 1, 3))
     """
 
     kind: ClassVar[str] = "margin profile"

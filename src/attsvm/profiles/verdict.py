@@ -89,12 +89,7 @@ def outcome(
     """
     mean, before = last.ratios.mean(axis=0), half.ratios.mean(axis=0)
     second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
-    count = len(last.ratios)
-    # one problem has no interval
-    width = np.full(len(mean), np.inf)
-    if count > 1:
-        quantile = scipy.special.stdtrit(count - 1, (1 + _LEVEL) / 2)
-        width = quantile * last.ratios.std(axis=0, ddof=1) / np.sqrt(count)
+    width = student_width(last.ratios)
     others = np.delete(mean + width, top)
     approach = (mean - before) / np.maximum(1 - before, np.finfo(float).eps)
     rising = int(approach.argmax())
@@ -118,6 +113,15 @@ def outcome(
         (float(loss.mean()), float(last.loss.mean())),
         mean,
     )
+
+
+def student_width(ratios: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "N"]:
+    """Half the width of Student's interval of the means over the problems, at 95 %; one problem has none."""
+    count = len(ratios)
+    if count < 2:
+        return np.full(ratios.shape[1], np.inf)
+    quantile = scipy.special.stdtrit(count - 1, (1 + _LEVEL) / 2)
+    return np.asarray(quantile * ratios.std(axis=0, ddof=1) / np.sqrt(count))
 
 
 def ends_early(said: list[Outcome]) -> bool:

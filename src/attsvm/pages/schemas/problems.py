@@ -103,7 +103,8 @@ class TrainResult(Result, schema="attsvm.train/1"):
 
 class ProfileResult(Result, schema="attsvm.profile/1"):
     optimizer: str  # the optimizer as in the command
-    learning_rate: Number  # the learning rate of --learning-rate; null without it
+    # that of --learning-rate, or what was found for the first steps; null if the optimizer has none
+    learning_rate: Number
     attention: str  # combined (matrix W) or prompt (vector p)
     steps: int  # number of steps of each run at most
     batch_size: int | None  # number of sequences in a step; null for all of them (full batch)

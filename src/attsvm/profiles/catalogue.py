@@ -1,0 +1,172 @@
+"""The catalogue: which norm's margin each optimizer of PyTorch, optax and pytorch-optimizer maximises, measured."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+
+from attsvm.errors import ProblemError
+from attsvm.profiles.verdict import written
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured of one optimizer in one setting.
+
+    Attributes
+    ----------
+    optimizer, setting : str
+        The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
+        of 2" or "W, as shipped".
+    verdict : str
+        The name of the norm, "inconclusive", or "not run" if the optimizer refused to step.
+    reason : str
+        What the verdict rests on.
+    norm, second : str
+        The norms with the largest and the second largest mean margin ratio; empty if it was not run, as the next four.
+    ratio, low, high, second_ratio : float or None
+        The largest mean ratio and its interval (Student's, 95 % over the problems); the second largest mean ratio.
+    schedule : str
+    learning_rate : float or None
+        Of the first steps; it was found, and None if the optimizer has none.
+    steps : int
+        With this schedule.
+    decay : float
+        The weight decay that is the optimizer's default and was switched off.
+    decays : bool
+        Whether it shrinks the weights nevertheless.
+    underflows : bool
+        Whether it ends elsewhere on the gradient itself, which is not divided by its norm.
+    seconds : float
+        Processor time.
+    """
+
+    optimizer: str
+    setting: str
+    verdict: str
+    reason: str
+    norm: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    second: str = ""
+    second_ratio: float | None = None
+    schedule: str = ""
+    learning_rate: float | None = None
+    steps: int = 0
+    decay: float = 0.0
+    decays: bool = False
+    underflows: bool = False
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What no other entry has."""
+        return self.optimizer, self.setting
+
+    @property
+    def interval(self) -> str:
+        """The largest ratio, its interval and its norm in words; empty if it was not run."""
+        if self.ratio is None or self.low is None or self.high is None:
+            return ""
+        return f"{written(self.ratio)} ({written(self.low)} to {written(self.high)}) {self.norm}"
+
+    def __str__(self) -> str:
+        return f"{self.optimizer:45}  {self.setting:20}  {self.verdict:12}  {self.interval}".rstrip()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the verdict is a norm."""
+        return self.verdict not in (NOT_RUN, "inconclusive")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The entries of a catalogue, and how they were measured.
+
+    Attributes
+    ----------
+    command : str
+    versions : dict of str to str
+        Of attsvm and of the packages of the optimizers.
+    entries : tuple of Entry
+        The best known optimizers first.
+
+    See Also
+    --------
+    attsvm.profiles.catalogue, attsvm.margin_profile
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> found = attsvm.profiles.catalogue()
+    >>> [(entry.setting, entry.verdict) for entry in found.of("torch.optim.SGD")][0]
+    ('W', 'frobenius')
+    """
+
+    command: str
+    versions: Mapping[str, str]
+    entries: tuple[Entry, ...]
+
+    def of(self, optimizer: str) -> list[Entry]:
+        """The entries of an optimizer, by its import path or the end of it, in upper or lower case."""
+        end = f".{optimizer.lower()}"
+        # a variant has its options in parentheses
+        return [one for one in self.entries if f".{one.optimizer.split('(')[0].lower()}".endswith(end)]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each entry.
+
+        Raises ImportError if pandas is not installed.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([asdict(one) for one in self.entries])
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.entries))
+
+    def text(self) -> str:
+        """The content of its file."""
+        entries = [{name: x for name, x in asdict(one).items() if x not in ("", None)} for one in self.entries]
+        # one line for each entry, so that a changed entry is a changed line
+        lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in entries)
+        about = json.dumps({"command": self.command, "versions": dict(self.versions)}, indent=1)[:-2]
+        return f'{about},\n "entries": [\n{lines}\n ]\n}}\n'
+
+    @classmethod
+    def parse(cls, text: str) -> "Catalogue":
+        """Read the content of a file.
+
+        Raises ProblemError if it is not that of a catalogue.
+        """
+        try:
+            read = json.loads(text)
+            return cls(read["command"], read["versions"], tuple(Entry(**each) for each in read["entries"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProblemError(f"catalogue: expected the JSON of a catalogue, got something else ({error})") from error
+
+
+def catalogue() -> Catalogue:
+    """Return the catalogue that comes with the package.
+
+    ``attsvm profile --catalogue --out DIR`` measures it anew.
+
+    Returns
+    -------
+    Catalogue
+
+    See Also
+    --------
+    attsvm.margin_profile : Measures one optimizer.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> [entry.norm for entry in attsvm.profiles.catalogue().of("torch.optim.SGD") if entry.setting == "W"]
+    ['frobenius', 'frobenius']
+    """
+    return Catalogue.parse((files(__package__) / "catalogue.json").read_text(encoding="utf-8"))

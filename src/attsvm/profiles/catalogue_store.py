@@ -1,0 +1,132 @@
+"""Measures a catalogue of optimizers, entry by entry, into a folder that keeps what is ready."""
+
+import importlib.metadata
+import inspect
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm._utils.checks import check_number
+from attsvm._utils.files import atomic_write, make_folder, read_text
+from attsvm._utils.progress import Callback, Progress
+from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
+from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
+from attsvm.profiles.named import stepped
+from attsvm.profiles.profile import NORMS, margin_profile
+from attsvm.profiles.verdict import student_width
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "W": {},
+    # steps on factors lead to norms of products, too
+    "K and Q": {"attention": "factored", "norms": (*NORMS, "nu", "gamma2")},
+    "W, mini-batches of 2": {"batch_size": 2},
+}
+"""What is trained, as arguments of :func:`attsvm.margin_profile`, in the order in which it is measured."""
+
+AS_SHIPPED = "W, as shipped"
+"""The setting of the best known classes of PyTorch with their own learning rates and weight decay."""
+
+_PACKAGES = ("attsvm", "torch", "optax", "pytorch-optimizer", "jax", "numpy")
+
+
+def measure_catalogue(
+    folder: Path,
+    command: str,
+    *,
+    seeds: int = 20,
+    steps: int = 20_000,
+    time_limit: float = 120.0,
+    optimizers: list[Installed] | None = None,
+    callback: Callback | None = None,
+) -> Iterator[Entry]:
+    """Measure what the store of a folder lacks, and yield each entry when it has been written.
+
+    ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
+    ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
+    """
+    check_number("time_limit", time_limit, "a positive number of seconds", lambda x: x > 0)
+    make_folder(folder)
+    store = folder / "catalogue.json"
+    known = {one.key: one for one in (Catalogue.parse(read_text(store)).entries if store.exists() else ())}
+    listed = installed_optimizers() if optimizers is None else optimizers
+    order = {one.name: place for place, one in enumerate(listed)}
+    best = [replace(one, decay={}) for one in listed if one.rank < len(BEST_KNOWN)]
+    wanted = [(one, setting) for setting in SETTINGS for one in listed]
+    wanted += [(one, AS_SHIPPED) for one in best if inspect.isclass(one.make())]
+    for done, (one, setting) in enumerate(wanted):
+        if (one.name, setting) in known:
+            continue
+        entry = _measured(one, setting, seeds, steps, time_limit, _named(callback, one.name, done, len(wanted)))
+        if entry is None:  # the callback ended it
+            return
+        known[entry.key] = entry
+        # those that are no longer installed come last
+        entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
+        with atomic_write(store) as file:
+            file.write(Catalogue(command, _versions(), tuple(entries)).text().encode())
+        yield entry
+
+
+def _measured(
+    one: Installed, setting: str, seeds: int, steps: int, time_limit: float, callback: Callback | None
+) -> Entry | None:
+    """The entry of an optimizer; None if the callback ended it."""
+    began = time.process_time()
+    of_time = stopped = False
+
+    def ends(at: Progress) -> bool:
+        nonlocal of_time, stopped
+        stopped = stopped or (callback is not None and bool(callback(at)))
+        of_time = of_time or time.process_time() - began > time_limit
+        return stopped or of_time
+
+    unmeasured = Entry(one.name, setting, NOT_RUN, "", decay=max(one.decay.values(), default=0.0))
+    try:
+        own = stepped(one.make(), None)
+        decays = own.decays_weights({"W": (10, 10)})
+        arguments = SETTINGS.get(setting, {"learning_rate": own.learning_rate})
+        profile = margin_profile(one.make(), seeds=seeds, steps=steps, callback=ends, **arguments)
+    except Exception as error:  # an optimizer may fail in any way
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        return replace(unmeasured, reason=why)
+    if stopped:
+        return None
+    place = profile.schedules.index(profile.chosen)
+    mean, widths = profile.mean[place], student_width(profile.ratios[place])
+    second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
+    # a ratio is at most 1
+    ends_of_interval = mean[top] - widths[top], min(1.0, mean[top] + widths[top])
+    ratio, low, high, second_ratio = (round(float(x), 4) for x in (mean[top], *ends_of_interval, mean[second]))
+    return replace(
+        unmeasured,
+        verdict=profile.verdict,
+        reason=f"the time limit of {time_limit:g} s ended it." if of_time else profile.reason,
+        norm=profile.norms[top],
+        ratio=ratio,
+        low=low,
+        high=high,
+        second=profile.norms[second],
+        second_ratio=second_ratio,
+        schedule=profile.chosen,
+        learning_rate=None if profile.learning_rate is None else float(f"{profile.learning_rate:.3g}"),
+        steps=profile.steps_made[place],
+        decays=decays,
+        underflows=profile.underflows,
+        seconds=round(time.process_time() - began, 1),
+    )
+
+
+def _named(callback: Callback | None, name: str, done: int, number: int) -> Callback | None:
+    """A callback that counts entries, and says which optimizer is measured."""
+    if callback is None:
+        return None
+    return lambda at: callback(replace(at, step=done, steps=number, stage=name))
+
+
+def _versions() -> dict[str, str]:
+    installed = {each.metadata["Name"].lower().replace("_", "-") for each in importlib.metadata.distributions()}
+    return {name: importlib.metadata.version(name) for name in _PACKAGES if name in installed}

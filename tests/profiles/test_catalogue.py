@@ -1,0 +1,235 @@
+"""The catalogue of optimizers: what is listed, how it is measured, and what its data file says."""
+
+import inspect
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.errors import ProblemError
+from attsvm.profiles.catalogue import NOT_RUN, Catalogue
+from attsvm.profiles.catalogue_store import AS_SHIPPED, SETTINGS, measure_catalogue
+from attsvm.profiles.installed import VARIANTS, Installed, installed_optimizers
+from attsvm.profiles.named import import_optimizer, stepped
+from attsvm.profiles.of_torch import OfTorch
+from attsvm.theory.standing import Found, table
+
+torch = pytest.importorskip("torch")
+
+NORMS = ("l1", "frobenius", "linf")
+
+
+def test_every_optimizer_of_the_packages_is_listed_once():
+    listed = installed_optimizers()
+    assert max(Counter(one.name for one in listed).values()) == 1
+    found = {id(import_optimizer(one.path)) for one in listed}
+    for name in torch.optim.__all__:
+        kind = getattr(torch.optim, name)
+        if inspect.isclass(kind) and kind is not torch.optim.Optimizer:
+            assert id(kind) in found, name
+    paths = {one.path for one in listed}
+    assert {"optax.adam", "optax.contrib.muon", "optax.contrib.prodigy"} < paths
+    assert not any("scale_by" in path for path in paths)
+    assert {one.path for one in listed if one.variant} == set(VARIANTS)
+    # the best known come first
+    assert listed[0].path.endswith("SGD")
+
+
+def test_every_name_of_pytorch_optimizer_is_listed():
+    package = pytest.importorskip("pytorch_optimizer", reason="pytorch-optimizer is not installed")
+    found = {id(import_optimizer(one.path)) for one in installed_optimizers()}
+    assert not [name for name in package.get_supported_optimizers() if id(package.load_optimizer(name)) not in found]
+
+
+@pytest.mark.parametrize("name", ["Muon", "MuonClip", "AdaMuon"])
+def test_classes_that_ask_for_groups_of_parameters_get_them(name):
+    pytest.importorskip("pytorch_optimizer", reason="pytorch-optimizer is not installed")
+    one = Installed(f"pytorch_optimizer.{name}").make()
+    moved = stepped(one, None).idle_step({"W": np.ones((3, 4))})
+    assert moved["W"].shape == (3, 4)
+
+
+def test_weight_decay_is_switched_off():
+    one = next(one for one in installed_optimizers() if one.path == "torch.optim.AdamW")
+    assert one.decay == {"weight_decay": 0.01}
+    shape = {"W": (10, 10)}
+    assert stepped(torch.optim.AdamW, None).decays_weights(shape)
+    assert not stepped(one.make(), None).decays_weights(shape)
+    # a flag is no amount
+    assert all(not one.decay for one in installed_optimizers() if one.path == "optax.lars")
+
+
+class OfMatrices(torch.optim.SGD):
+    """One norm for each tensor."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data -= group["lr"] * p.grad / p.grad.norm()
+
+
+class OfAll(torch.optim.SGD):
+    """One norm for all tensors."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            size = torch.stack([p.grad.norm() for p in group["params"]]).norm()
+            for p in group["params"]:
+                p.data -= group["lr"] * p.grad / size
+
+
+class OfRowsLater(torch.optim.SGD):
+    """Keeps a matrix that it does not use before step 1000."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["statistics"] = p.grad @ p.grad.mT
+                p.data -= group["lr"] * p.grad
+
+
+@pytest.mark.parametrize(
+    ("make", "layout"),
+    [
+        (torch.optim.Adam, "stacked"),
+        (lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9), "stacked"),
+        (OfMatrices, "together"),
+        (OfRowsLater, "together"),
+        (OfAll, "alone"),
+    ],
+)
+def test_problems_share_a_tensor_only_if_entries_are_independent(make, layout):
+    start = {"W": np.random.default_rng(0).standard_normal((4, 5, 6))}
+    assert OfTorch(make, "one")._layout(start) == layout
+
+
+@pytest.mark.parametrize("attention", [None, "factored"])
+def test_the_learning_rate_is_found_from_the_change_of_a_logit(attention):
+    found = [
+        attsvm.margin_profile(
+            lambda ps, rate=rate: torch.optim.SGD(ps, lr=rate), seeds=2, steps=640, norms=NORMS, attention=attention
+        )
+        for rate in (1e-5, 1.0, 1e3)
+    ]
+    for profile in found:
+        steps = profile.steps_made[0]
+        wanted = 0.3 * (1 + steps / 1000) ** (-1 / 3)
+        # corrections are made halfway, and the change is that of one step
+        assert wanted / 2 < np.median(profile.logit_change[0]) < 2 * wanted
+        assert profile.verdict == found[0].verdict
+        np.testing.assert_allclose(profile.ratios[0], found[0].ratios[0], atol=0.05)
+    # the rate of the first steps is the same one, up to the factor 4 within which it is searched
+    rates = [profile.learning_rate for profile in found]
+    assert max(rates) < 4 * min(rates)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    settings = {"W": {"norms": NORMS}, "K and Q": {"norms": NORMS, "attention": "factored"}}
+    monkeypatch.setattr("attsvm.profiles.catalogue_store.SETTINGS", settings)
+    return {
+        "seeds": 1,
+        "steps": 64,
+        "optimizers": [Installed("torch.optim.SGD"), Installed("torch.optim.LBFGS"), Installed("optax.sgd")],
+    }
+
+
+def _without_times(path):
+    read = json.loads(path.read_text())
+    return [{name: x for name, x in each.items() if name != "seconds"} for each in read["entries"]]
+
+
+def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
+    whole = list(measure_catalogue(tmp_path / "whole", "command", **small))
+    assert [(one.optimizer, one.setting) for one in whole] == [
+        *((each.path, setting) for setting in ("W", "K and Q") for each in small["optimizers"]),
+        ("torch.optim.SGD", AS_SHIPPED),
+    ]
+    # the default of PyTorch
+    assert whole[-1].learning_rate == 1e-3
+    assert {one.verdict for one in whole if one.optimizer == "torch.optim.LBFGS"} == {NOT_RUN}
+    assert all("needs a closure" in one.reason for one in whole if one.verdict == NOT_RUN)
+
+    part = measure_catalogue(tmp_path / "parts", "command", **small)
+    next(part), next(part)
+    part.close()
+    assert not list(measure_catalogue(tmp_path / "parts", "command", **small, callback=lambda at: True))
+    list(measure_catalogue(tmp_path / "parts", "command", **small))
+    ends = [_without_times(tmp_path / name / "catalogue.json") for name in ("parts", "whole")]
+    assert ends[0] == ends[1]
+    assert not list(measure_catalogue(tmp_path / "parts", "command", **small))
+    (tmp_path / "parts" / "catalogue.json").write_text("{}")
+    with pytest.raises(ProblemError, match="catalogue: expected the JSON of a catalogue"):
+        list(measure_catalogue(tmp_path / "parts", "command", **small))
+
+
+def test_the_time_limit_ends_an_entry(small, tmp_path):
+    small["optimizers"] = [Installed("torch.optim.SGD")]
+    entry = next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=1e-9))
+    assert (entry.verdict, entry.reason) == ("inconclusive", "the time limit of 1e-09 s ended it.")
+    with pytest.raises(ProblemError, match="time_limit: expected a positive number of seconds, got 0"):
+        next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=0))
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return attsvm.profiles.catalogue()
+
+
+def test_the_data_file_is_a_catalogue(catalogue):
+    assert Catalogue.parse(catalogue.text()) == catalogue
+    assert max(Counter(one.key for one in catalogue.entries).values()) == 1
+    assert {one.setting for one in catalogue.entries} <= {*SETTINGS, AS_SHIPPED}
+    for one in catalogue.entries:
+        assert one.reason
+        assert (one.verdict == NOT_RUN) == (one.ratio is None)
+        assert one.setting != AS_SHIPPED or not one.decay
+        if one.is_named:
+            assert one.norm == one.verdict
+            assert one.ratio >= 0.95
+            assert one.low <= one.ratio <= one.high
+            assert one.ratio - one.second_ratio >= 1.5 * (1 - one.ratio) - 3e-4  # rounded to four digits
+
+
+def test_an_entry_is_found_by_its_name(catalogue):
+    assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD", "torch.optim.SGD(momentum=0.9)"}
+    assert not catalogue.of("GD")
+    frame = pytest.importorskip("pandas") and catalogue.to_frame()
+    assert frame.optimizer.tolist() == [one.optimizer for one in catalogue.entries]
+    assert len(str(catalogue).splitlines()) == len(frame)
+
+
+STEPS = {
+    "sgd": "normalized gradient descent",
+    "sign_sgd": "steepest descent",
+    "adam": "adam",
+    "adamw": "adam",  # without its decay
+    "muon": "muon as shipped",
+}
+"""Names of optimizers, and the kind of their steps in the table of standings."""
+
+
+def test_no_verdict_contradicts_the_table_of_standings(catalogue):
+    compared = 0
+    for entry in catalogue.entries:
+        steps = STEPS.get(entry.optimizer.rsplit(".", 1)[-1].lower())
+        if steps is None or not entry.is_named or entry.decays:
+            continue
+        given = SETTINGS.get(entry.setting, {})
+        size = (given["batch_size"],) if "batch_size" in given else ()
+        rows = [
+            row
+            for row in table()
+            if row.steps == steps
+            and row.attention == given.get("attention", "combined")
+            and (row.model, row.heads, row.columns) == ("fixed head", "one", "all")
+            and (row.decay, row.momentum, row.radius, row.batch) == (0.0, (0.0, 0.0), (), size)
+            and (steps != "steepest descent" or row.norm == "linf")
+        ]
+        compared += bool(rows)
+        assert entry.verdict not in {row.norm for row in rows if row.found is Found.NONE}, entry
+        measured = {row.norm for row in rows if row.found is Found.MEASURED}
+        assert not measured or entry.verdict in measured, entry
+    assert compared >= 4
