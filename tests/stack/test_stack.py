@@ -226,10 +226,11 @@ def test_sums_in_another_order_are_equal_in_both_precisions():
     for dtype in (np.float64, np.float32):
         with jax.enable_x64(True):
             in_order, reverse = (np.cumsum(x.astype(dtype), axis=1)[:, -1] for x in (tokens, tokens[:, ::-1]))
-            points, rows = (jax.numpy.asarray(x.T[None, None]) for x in (in_order, reverse))
-            equal = jax.jit(layers._equal)
-            assert equal(points, rows).all()
-            assert not equal(points, rows * dtype(1.1)).any()
+            first, other, another = (jax.numpy.asarray(x.T) for x in (in_order, reverse, reverse * dtype(1.1)))
+            is_winner = np.array([True, False, False])[None, None, :, None]
+            equal = jax.jit(layers._equal)(is_winner, jax.numpy.stack([first, other, another])[None])
+            assert equal[0, 0, :2].all()
+            assert not equal[0, 0, 2].any()
 
 
 def test_a_prediction_is_measured_only_for_what_was_measured():

@@ -175,7 +175,7 @@ class Stack(Layout):
         first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
         recorded = record_steps(record, first, first + int(steps))
         with jax.enable_x64(True), on_device(home):
-            session = StackSession(setup, self.growth)
+            session = StackSession(setup, self)
             if resumed is not None:
                 session.resume(resumed)
             interrupted = session.advance(first, observed_steps(recorded, first, first + int(steps)), callback, None)

@@ -25,6 +25,7 @@ from attsvm.training.collect import joined_settings, logit_changes, statuses, we
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
+from attsvm.training.trials import CACHED_NUMBERS
 
 Arrays = dict[str, np.ndarray]
 Array = jax.Array
@@ -45,12 +46,22 @@ class Growing:
 ARGUMENTS["growing"] = Growing
 
 
+SHORTEST_SLICE = 16
+"""Vectors of fewer trials take longer for each of them, even if more of the arrays stay in the cache."""
+
+
 class StackSession(Session):
     """A session whose layers read tokens with entries up to ``growth`` times as large as those of the problem."""
 
-    def __init__(self, setup: Setup, growth: float) -> None:
-        self.growth = growth
+    def __init__(self, setup: Setup, stack: Layout) -> None:
+        self.growth, self.layers = stack.growth, stack.layers
         super().__init__(setup)
+
+    def _data_sizes(self, setup: Setup) -> tuple[int, int]:
+        padded, _ = super()._data_sizes(setup)
+        of_layer = padded * setup.problem.num_tokens**2 * setup.problem.dim
+        # limit and rest of the tokens of all layers
+        return padded, max(of_layer, min(2 * self.layers * of_layer, CACHED_NUMBERS // SHORTEST_SLICE))
 
     def _range(self, start: Arrays, fixed: Arrays, data: Data, dtype: np.dtype[Any]) -> Range:
         of_head = {name: x for name, x in fixed.items() if name != VALUES}
