@@ -14,6 +14,7 @@ import attsvm
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.norms import Nuclear
+from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
 from attsvm.stack.prediction import known_limit
 
@@ -145,6 +146,20 @@ def test_trials_of_a_batch_do_not_influence_each_other():
             assert np.abs(x - together.weights[name][i]).max() <= 1e-10 * np.abs(x).max()
 
 
+def test_frame_has_the_history_and_a_plot_the_path_of_one_trial():
+    stack = drawn(batch=(2,), seed=8)
+    run = stack.train(steps=400, record=[0, 100, 400])
+    frame = run.to_frame()
+    assert frame.index.names[0] == "steps"
+    assert (frame.xs(400, level="steps").loss == run.loss).all()
+    assert frame.log_scale.shape == frame.logit_change.shape == (3 * 2,)
+    for trial in range(2):
+        axes = run.plot(stack, trial=trial)
+        # a marker for each token of the path, and for the query of each sequence
+        marked = [line for line in axes.lines if line.get_color() == VERMILLION and line.get_linestyle() == "None"]
+        assert sum(len(line.get_xdata()) for line in marked) == sum(on[trial].sum() for on in stack.path(run)) + N
+
+
 def test_tokens_that_several_positions_select_are_kept_together(with_weights):
     stack = drawn(2, residual=False)
     # every position selects the token with the largest first entry
@@ -197,7 +212,7 @@ def test_a_run_of_another_stack_is_refused(with_weights):
         (lambda: drawn().path(attsvm.train(PROBLEM, steps=1)), "run: expected"),
         (lambda: drawn().layer(None, 3), "number: expected an integer"),
         (lambda: drawn().train(steps=1).plot(), "stack: expected"),
-        (lambda: drawn(batch=(2,)).train(steps=1).plot(drawn(batch=(2,))), "run: expected one without batch axes"),
+        (lambda: drawn(batch=(2,)).train(steps=1).plot(drawn(batch=(2,))), "trial: expected an index for batch axes"),
         (lambda: drawn().train(steps=1, init=drawn(seed=1).train(steps=1)), "init: expected a run of this stack"),
     ],
 )

@@ -113,7 +113,9 @@ class StackObjective(Objective):
         for number, W in enumerate(weights[:-1], start=1):
             found.append(attend(W, tokens, tokens.whole, allowed))
             of_one = self._next(of_one, found[-1], fixed, number)
-            tokens = Tokens(*(self.heads.repeated(x, length) for x in of_one))
+            assert of_one.rest is not None
+            limit, rest, whole = (self.heads.repeated(x, length) for x in (of_one.limit, of_one.rest, of_one.whole))
+            tokens = Tokens(limit, rest, whole)
         found.append(attend(weights[-1], tokens, data.queries, data.allowed))
         return found
 
