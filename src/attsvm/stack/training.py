@@ -19,7 +19,7 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
-from attsvm.training.attention import Attention, Data, Factored, parse_attention
+from attsvm.training.attention import Attention, Data, Factored, Shaped, parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import joined_settings, logit_changes, statuses, weight_decay_of
 from attsvm.training.range import Range, range_of
@@ -114,38 +114,27 @@ def make_objective(stack: Layout, layer: Attention, loss: OutputLoss, optimizer:
     return objective
 
 
-def initial_exponent(objective: StackObjective, resumed: StackRun | None, batch: tuple[int, ...]) -> np.ndarray:
-    """The power of two by which each trial's parameters are multiplied: 0, or that of the run that is resumed."""
-    of_weights = 0.0 if resumed is None else np.asarray(resumed.log_scale) / np.log(2.0)
-    power = np.rint(of_weights / len(objective.names(1)))
-    return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
-
-
 @dataclass(frozen=True)
-class AllLayers:
-    """The parameters of all layers, with the methods of one parametrization that initial values are read with."""
+class AllLayers(Shaped):
+    """The parameters of all layers."""
 
-    stack: Layout
     objective: StackObjective
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Of each parameter, without the axes of batch and attention heads."""
         layer, found = self.objective.attention, dict[str, tuple[int, ...]]()
-        for number in range(1, self.stack.layers + 1):
-            width = problem.query_dim if number == self.stack.layers else problem.dim
+        num_layers = self.objective.num_layers
+        for number in range(1, num_layers + 1):
+            width = problem.query_dim if number == num_layers else problem.dim
             m = layer.rank if isinstance(layer, Factored) else None
             sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
             found.update(zip(self.objective.names(number), sizes, strict=True))
         return found
 
-    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The same with the axis of attention heads in front."""
-        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
-
-    def initial(self, problem: Problem, generator: np.random.Generator, lead: tuple[int, ...]) -> Arrays:
+    def initial(self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]) -> Arrays:
         """Entries N(0, 1/d), also of W: without them, positions would not differ."""
         scale = problem.dim**-0.5
-        return {name: generator.normal(scale=scale, size=lead + core) for name, core in self.shapes(problem).items()}
+        return {name: generator.normal(scale=scale, size=batch + core) for name, core in self.shapes(problem).items()}
 
 
 def collect_stack(

@@ -2,7 +2,7 @@
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced
+from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced, Shaped
 from attsvm.training.attention.combined import Combined
 from attsvm.training.attention.factored import Factored
 from attsvm.training.attention.prompts import KeyPrompt, Prompt
@@ -18,6 +18,7 @@ __all__ = [
     "Parameters",
     "Prompt",
     "Reduced",
+    "Shaped",
     "parse_attention",
 ]
 
