@@ -28,7 +28,6 @@ if in all sequences the query a selects b, and the position of b selects a in th
 import argparse
 import os
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -42,7 +41,7 @@ from attsvm.measures import token_logits
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.stack.prediction import known_limit, model_of
 from attsvm.theory.standing import longest_change
-from standings import ENOUGH, KEY, TABLE, write_rows
+from standings import ENOUGH, write_rows
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "L2": {"layers": 2},
@@ -306,11 +305,7 @@ def main() -> None:
             )
             print(f"{'  then short steps':28}{line_of(stack, run)}", flush=True)
     if arguments.write:
-        measured = [[row[name] for name in KEY if name in row] for row in rows]
-        table = tomllib.loads(TABLE.read_text())["row"]
-        others = [row for row in table if row["command"] == COMMAND]
-        others = [row for row in others if [row[name] for name in KEY if name in row] not in measured]
-        write_rows([*others, *rows], COMMAND)
+        write_rows(rows, COMMAND, all_of_command=not arguments.families)
 
 
 if __name__ == "__main__":
