@@ -9,7 +9,7 @@ correlation with the predicted direction. A row begins at the first number of st
 in every configuration of its kind, and ends at the largest number that all of them made. Its ratios are the smallest at
 the beginning and at the end. Where the mean is below 0.95 the row says "rising" if the last doubling of the steps
 removed a tenth of its distance to 1, or, without normalization, if it grew; else "none".
-``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured, or those of the given kinds.
+``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured, or of the given kinds.
 """
 
 import argparse

@@ -16,7 +16,8 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Nuclear
 from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
-from attsvm.stack.prediction import known_limit
+from attsvm.stack.prediction import known_limit, model_of
+from attsvm.theory.standing import table
 
 N, T, D = 2, 4, 5
 
@@ -264,6 +265,10 @@ def test_a_prediction_is_measured_only_for_what_was_measured():
         assert stack.predict(replace(run, **changes))[0].standing == "conjecture"
     for changes in ({"batch_size": 1}, {"weight_decay": 0.1}):
         assert stack.predict(replace(run, **changes))[0].standing == "none"
+    # what was measured of plain layers says nothing of causal ones
+    rows = {row.model for row in table()}
+    assert model_of(drawn(causal=True), run).name in rows - {model_of(stack, run).name}
+    assert model_of(drawn(causal=True, residual=False), run).name not in rows
 
 
 def test_what_is_not_known_of_steps_is_not_recorded_as_known():
