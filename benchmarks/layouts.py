@@ -139,7 +139,7 @@ def names() -> list[str]:
     for layout, steps in ((layout, steps) for layout in LAYOUTS for steps in STEPS):
         if "group" in steps and layout != "GQA":
             continue
-        if layout == "MLA" and steps not in ("gradient descent", "spectral, head"):
+        if layout == "MLA" and steps not in ("gradient descent", "spectral, head", "spectral, whole"):
             continue
         found.append(f"{layout}: {steps}")
     return found
@@ -207,10 +207,11 @@ def own_norm(name: str) -> str:
     """The name of the norm that a row is compared with.
 
     The products of three factors of full rank, each of spectral norm 1, are all matrices of norm 1, so that spectral
-    steps on each matrix have the same norm in MLA. For gradient descent on MLA it is the one of two factors.
+    steps on each matrix have the same norm in MLA. If all U_h are one matrix and all Q_h are one, C can be the identity
+    and U_h is a K of its own. For gradient descent on MLA it is the norm of two factors.
     """
     layout, steps = name.split(": ")
-    return Norm(LAYOUTS[layout], steps).name
+    return Norm(4 if name == "MLA: spectral, whole" else LAYOUTS[layout], steps).name
 
 
 def candidates(name: str) -> list[Norm]:

@@ -9,7 +9,7 @@ value of the relaxed Att-SVM, over the norm of the weights. "plain": the median 
 requires a margin of 1 at all positions, of the first layer, and the share of problems for which that is infeasible.
 
     python benchmarks/stack.py [--seed 2000 --problems 48 --steps 50000 --families L2 L3 ...] [--settle 20000]
-    python benchmarks/stack.py --seed 7000 --problems 24 --write
+    python benchmarks/stack.py --seed 7000 --problems 24 --write [--families ...]
     python benchmarks/stack.py --time
     python benchmarks/stack.py --induction
 
@@ -17,8 +17,10 @@ requires a margin of 1 at all positions, of the first layer, and the share of pr
 "with ties": the share that is below 1e-2 if the tokens between which a position off the path is still undecided are
 required to have equal logits, in the layers where this Att-SVM is not larger than the weights over their margin.
 "slow": the share of problems whose weights still differ by more than 1e-2, but whose change since half of the steps
-does not. ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured: the margin ratio
-of a problem is that of its worst layer and head.
+does not. ``--write`` replaces the rows of these families in src/attsvm/theory/standings.toml: the margin ratio of a
+problem is that of its worst layer and head.
+
+"fading": steps of at most 1, on weights that forget those of the first steps; not a part of the library.
 
 The induction task: T - 1 different words and the word a, which is one of the first T - 2 and is followed by b; b is the
 label. Two causal layers; the value matrix of the first one copies words to coordinates of their own. The path is right
@@ -29,16 +31,22 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.measures import token_logits
-from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
+from attsvm.norms import Lp
+from attsvm.optimizers import Decaying, chain, normalized_gradient_descent, spectral_descent
+from attsvm.optimizers.limit import limits_of
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import subtree
+from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.stack.prediction import known_limit, model_of
 from attsvm.theory.standing import longest_change
 from standings import ENOUGH, write_rows
@@ -56,9 +64,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "L4": {"layers": 4},
     "L4, 2 heads": {"layers": 4, "heads": 2},
     "L4, n=2 T=8 d=20": {"layers": 4, "size": (2, 8, 20)},
+    "L3, V, fading": {"layers": 3, "heads": 1, "fading": True},
+    "L3, 2 heads, fading": {"layers": 3, "heads": 2, "fading": True},
+    "L4, 2 heads, fading": {"layers": 4, "heads": 2, "fading": True},
     "L2, no residual": {"layers": 2, "residual": False},
     "L3, no residual": {"layers": 3, "residual": False},
+    "L2, causal": {"layers": 2, "causal": True},
     "L3, causal": {"layers": 3, "causal": True},
+    "L2, masked": {"layers": 2, "masked": True},
     "L3, masked": {"layers": 3, "masked": True},
     "L2, each layer": {"layers": 2, "scope": "each"},
     "L3, each layer": {"layers": 3, "scope": "each"},
@@ -71,7 +84,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 COMMAND = "python benchmarks/stack.py"
 COUNTS = (5_000, 15_000)
-IN_TABLE = [name for name in FAMILIES if not any(word in name for word in ("n=", "causal", "masked", "Muon"))]
+IN_TABLE = [name for name in FAMILIES if not any(word in name for word in ("n=", "Muon", "fading"))]
 IN_TABLE += ["L2, (K, Q) by Muon, shorter", "L3, (K, Q) by Muon, shorter"]
 
 
@@ -91,7 +104,28 @@ def problems_of(family: dict[str, Any], number: int, seed: int) -> attsvm.Stack:
     return attsvm.Stack(problem, family["layers"], **options)
 
 
+@dataclass(frozen=True)
+class Fading(Rule):
+    """Descent on weights that shrink by about 3/k in step k, so that what step j has added counts (j/k)³."""
+
+    scale_free = True
+    on_each_head = False
+
+    def init(self, params):
+        return jnp.zeros(next(iter(params.values())).shape[-1])
+
+    def update(self, updates, state, params, *, numbers, value):
+        """−η g − 3/(k + 103) W."""
+        gradient, scales = updates
+        factors = {name: one.factor(subtree(gradient, one.names)) for one in scales.groups for name in one.names}
+        shrinks = 3.0 / (state + 103.0)
+        return {name: -factors[name] * g - shrinks * params[name] for name, g in gradient.items()}, state + 1.0
+
+
 def optimizer_of(family: dict[str, Any]) -> Any:
+    if family.get("fading"):
+        rate = LearningRate(lambda k: jnp.minimum(0.03 * (1.0 + k / 1000), 1.0))
+        return chain(Normalize("all"), rate, Fading(), name="fading", limits=limits_of(Lp(2.0)))
     if family.get("muon"):
         return spectral_descent(Decaying(family["muon"], 100, 0.5))
     if "scope" in family:
@@ -147,7 +181,7 @@ def errors_with_ties(stack: attsvm.Stack, run: attsvm.StackRun, errors: np.ndarr
         logits = np.where(problem.canonical.allowed, token_logits(problem, layer.weights), -np.inf)
         gaps = logits.max(axis=-1, keepdims=True) - logits
         near = gaps <= 0.01 * np.reshape(margin, margin.shape + (1,) * (gaps.ndim - margin.ndim))
-        selected = layer.selected | near & layer.relaxed[..., None]
+        selected = layer.selected | near & problem.canonical.allowed & layer.relaxed[..., None]
         solution = attsvm.solve_svm(problem, selected, run.limit.norm, relaxed=layer.relaxed)
         # the weights over their margin satisfy all constraints but the ties
         possible = margin * solution.value <= 1.001 * solution.norm.values(weights, 2)
@@ -274,7 +308,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2000)
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--families", nargs="*", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--families", nargs="*", choices=FAMILIES)
     parser.add_argument("--settle", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--time", action="store_true")
@@ -289,7 +323,7 @@ def main() -> None:
         print(induction(20, 2_000, arguments.seed))
         return
     rows = []
-    for name in IN_TABLE if arguments.write else arguments.families:
+    for name in arguments.families or (IN_TABLE if arguments.write else FAMILIES):
         family = FAMILIES[name]
         stack, run = trained(family, arguments.problems, arguments.steps, arguments.seed)
         print(f"{name:28}{line_of(stack, run)}", flush=True)
@@ -303,7 +337,7 @@ def main() -> None:
             )
             print(f"{'  then short steps':28}{line_of(stack, run)}", flush=True)
     if arguments.write:
-        write_rows(rows, COMMAND)
+        write_rows(rows, COMMAND, all_of_command=not arguments.families)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ first number of steps from which the mean is at least 0.95 in every configuratio
 number that all of them made. Its ratios are the smallest at the beginning and at the end. Where the mean is below 0.95
 the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, or, without normalization,
 if it grew; else "none".
-``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured.
+``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured, or of the given kinds.
 """
 
 import argparse
@@ -218,6 +218,21 @@ KINDS = (
         for groups in (1, 2)
     ),
     *(
+        Kind(
+            f"max over heads of {norm}, shared keys",
+            f"max over {groups} of {norm}",
+            ((make, 100_000),),
+            "factored",
+            heads="several",
+            groups=int(groups[0]),
+        )
+        for norm, make in (
+            ("gamma2", lambda: o.row_descent(Decaying(0.02, 100, 0.5))),
+            ("nu", lambda: o.steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6))),
+        )
+        for groups in ("1 group", "2 groups")
+    ),
+    *(
         Kind("normalized gradient descent", "frobenius", NGD[1:2], a, "trained head", options={"train_head": True})
         for a in ("combined", "prompt")
     ),
@@ -391,13 +406,22 @@ def main() -> None:
             arguments.store.parent.mkdir(parents=True, exist_ok=True)
             arguments.store.write_text(json.dumps(stored))
     if arguments.write:
-        write_rows(list(rows(stored)), COMMAND)
+        write_rows(list(rows(stored)), COMMAND, all_of_command=not arguments.kinds)
 
 
-def write_rows(found: list[dict[str, Any]], command: str) -> None:
-    """Replace the rows of the table whose command begins like this, and the note that shows the table."""
-    text = TABLE.read_text()
-    others = [row for row in tomllib.loads(text).get("row", []) if not row["command"].startswith(command)]
+def write_rows(found: list[dict[str, Any]], command: str, *, all_of_command: bool = True) -> None:
+    """Replace the rows of the table whose command begins like this, and the note that shows the table.
+
+    ``all_of_command``: otherwise, its rows for other families than those that were found stay.
+    """
+
+    def key(row: dict[str, Any]) -> list[Any]:
+        return [row[name] for name in KEY if name in row]
+
+    text, keys = TABLE.read_text(), [key(row) for row in found]
+    table = tomllib.loads(text).get("row", [])
+    replaced = [row["command"].startswith(command) and (all_of_command or key(row) in keys) for row in table]
+    others = [row for row, is_replaced in zip(table, replaced, strict=True) if not is_replaced]
     all_rows = sorted([*found, *others], key=lambda row: [str(row.get(name, "")) for name in KEY])
     blocks = ["[[row]]\n" + "\n".join(f"{key} = {_toml(x)}" for key, x in row.items()) for row in all_rows]
     TABLE.write_text("\n\n".join([text.split("[[row]]")[0].rstrip(), *blocks]) + "\n")

@@ -14,8 +14,10 @@ import attsvm
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.norms import Nuclear
+from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
-from attsvm.stack.prediction import known_limit
+from attsvm.stack.prediction import known_limit, model_of
+from attsvm.theory.standing import table
 
 N, T, D = 2, 4, 5
 
@@ -145,6 +147,20 @@ def test_trials_of_a_batch_do_not_influence_each_other():
             assert np.abs(x - together.weights[name][i]).max() <= 1e-10 * np.abs(x).max()
 
 
+def test_frame_has_the_history_and_a_plot_the_path_of_one_trial():
+    stack = drawn(batch=(2,), seed=8)
+    run = stack.train(steps=400, record=[0, 100, 400])
+    frame = run.to_frame()
+    assert frame.index.names[0] == "steps"
+    assert (frame.xs(400, level="steps").loss == run.loss).all()
+    assert frame.log_scale.shape == frame.logit_change.shape == (3 * 2,)
+    for trial in range(2):
+        axes = run.plot(stack, trial=trial)
+        # a marker for each token of the path, and for the query of each sequence
+        marked = [line for line in axes.lines if line.get_color() == VERMILLION and line.get_linestyle() == "None"]
+        assert sum(len(line.get_xdata()) for line in marked) == sum(on[trial].sum() for on in stack.path(run)) + N
+
+
 def test_tokens_that_several_positions_select_are_kept_together(with_weights):
     stack = drawn(2, residual=False)
     # every position selects the token with the largest first entry
@@ -197,7 +213,7 @@ def test_a_run_of_another_stack_is_refused(with_weights):
         (lambda: drawn().path(attsvm.train(PROBLEM, steps=1)), "run: expected"),
         (lambda: drawn().layer(None, 3), "number: expected an integer"),
         (lambda: drawn().train(steps=1).plot(), "stack: expected"),
-        (lambda: drawn(batch=(2,)).train(steps=1).plot(drawn(batch=(2,))), "run: expected one without batch axes"),
+        (lambda: drawn(batch=(2,)).train(steps=1).plot(drawn(batch=(2,))), "trial: expected an index for batch axes"),
         (lambda: drawn().train(steps=1, init=drawn(seed=1).train(steps=1)), "init: expected a run of this stack"),
     ],
 )
@@ -226,10 +242,11 @@ def test_sums_in_another_order_are_equal_in_both_precisions():
     for dtype in (np.float64, np.float32):
         with jax.enable_x64(True):
             in_order, reverse = (np.cumsum(x.astype(dtype), axis=1)[:, -1] for x in (tokens, tokens[:, ::-1]))
-            points, rows = (jax.numpy.asarray(x.T[None, None]) for x in (in_order, reverse))
-            equal = jax.jit(layers._equal)
-            assert equal(points, rows).all()
-            assert not equal(points, rows * dtype(1.1)).any()
+            first, other, another = (jax.numpy.asarray(x.T) for x in (in_order, reverse, reverse * dtype(1.1)))
+            is_winner = np.array([True, False, False])[None, None, :, None]
+            equal = jax.jit(layers._equal)(is_winner, jax.numpy.stack([first, other, another])[None])
+            assert equal[0, 0, :2].all()
+            assert not equal[0, 0, 2].any()
 
 
 def test_a_prediction_is_measured_only_for_what_was_measured():
@@ -248,6 +265,10 @@ def test_a_prediction_is_measured_only_for_what_was_measured():
         assert stack.predict(replace(run, **changes))[0].standing == "conjecture"
     for changes in ({"batch_size": 1}, {"weight_decay": 0.1}):
         assert stack.predict(replace(run, **changes))[0].standing == "none"
+    # what was measured of plain layers says nothing of causal ones
+    rows = {row.model for row in table()}
+    assert model_of(drawn(causal=True), run).name in rows - {model_of(stack, run).name}
+    assert model_of(drawn(causal=True, residual=False), run).name not in rows
 
 
 def test_what_is_not_known_of_steps_is_not_recorded_as_known():

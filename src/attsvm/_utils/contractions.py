@@ -6,9 +6,9 @@ vector registers, and one code path serves a single trial, a thousand and a GPU.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import jax
@@ -30,21 +30,7 @@ def contract(subscripts: str, a: Array, b: Array) -> Array:
     and none occurs in only one of them unless it is in the output. The trailing axis has length 1 where the trials
     share an array. The derivative is again a contraction of this kind.
     """
-    left, right, out, summed, sizes = _parse(subscripts, a, b)
-    num_terms = math.prod(sizes[letter] for letter in summed)
-    num_products = num_terms * math.prod(sizes[letter] for letter in out)
-    if num_terms > LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
-        if a.shape[-1] == b.shape[-1] == 1:
-            return jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]
-        return jnp.einsum(f"{left}...,{right}...->{out}...", a, b)
-
-    shape = *(sizes[letter] for letter in out), max(a.shape[-1], b.shape[-1])
-
-    def term(at: Mapping[str, int]) -> Array:
-        return jax.lax.mul(_align(a, left, out, shape, at), _align(b, right, out, shape, at))
-
-    places = product(*(range(sizes[letter]) for letter in summed))
-    return settle(reduce(jax.lax.add, (term(dict(zip(summed, place, strict=True))) for place in places)))
+    return contractions((subscripts, a, b))
 
 
 def _forward(subscripts: str, a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -60,6 +46,46 @@ def _backward(subscripts: str, operands: tuple[Array, Array], cotangent: Array) 
 
 
 contract.defvjp(_forward, _backward)
+
+
+def contractions(*products: tuple[str, Array, Array], plus: Array | None = None) -> Array:
+    """The sum of results of :func:`contract` that have one shape, and of ``plus``; it has no derivative.
+
+    It is computed in one loop, if no contraction is long. Sums of settled arrays would be loops of their own, and XLA
+    compiles a loop that only adds arrays into slow code.
+    """
+    length = max(x.shape[-1] for _, a, b in products for x in (a, b))
+    terms = [_terms(*one, length) for one in products]
+    settled = not any(is_long for is_long, _ in terms)
+    total_of = reduce(jnp.add, chain(*(each for _, each in terms), [] if plus is None else [plus]))
+    return settle(total_of) if settled else total_of
+
+
+def _terms(subscripts: str, a: Array, b: Array, length: int) -> tuple[bool, Iterable[Array]]:
+    """Whether a contraction is long, and the terms of its sum: for a long one, the whole."""
+    left, right, out, summed, sizes = _parse(subscripts, a, b)
+    num_terms = math.prod(sizes[letter] for letter in summed)
+    num_products = num_terms * math.prod(sizes[letter] for letter in out)
+    if num_terms > LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
+        if a.shape[-1] == b.shape[-1] == 1:
+            return True, [jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]]
+        return True, [jnp.einsum(f"{left}...,{right}...->{out}...", a, b)]
+
+    shape = *(sizes[letter] for letter in out), length
+
+    def term(at: Mapping[str, int]) -> Array:
+        return jax.lax.mul(_align(a, left, out, shape, at), _align(b, right, out, shape, at))
+
+    places = product(*(range(sizes[letter]) for letter in summed))
+    return False, (term(dict(zip(summed, place, strict=True))) for place in places)
+
+
+def added(x: Array, y: Array) -> Array:
+    """The sum of two arrays of one shape, computed once.
+
+    XLA compiles a loop over whole arrays without a constant into slow code, which divides indices; here it has one.
+    """
+    return settle(jnp.where(y == 0.0, x, x + y))
 
 
 def total(x: Array, axis: int) -> Array:

@@ -14,7 +14,12 @@ from attsvm.stack import Stack, StackRun
 
 
 def stack_run(
-    run: StackRun, stack: Stack | None = None, *, sequences: Sequence[int] | None = None, ax: Axes | None = None
+    run: StackRun,
+    stack: Stack | None = None,
+    *,
+    trial: int | Sequence[int] = (),
+    sequences: Sequence[int] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw what each position of each layer reads, and the selected path.
 
@@ -25,9 +30,10 @@ def stack_run(
     Parameters
     ----------
     run : StackRun
-        Without batch axes.
     stack : Stack
         That of the run.
+    trial : int or sequence of int
+        The index of the drawn trial on each batch axis of the run; none without batch axes.
     sequences : sequence of int, optional
         Which ones to draw; all by default.
     ax : Axes, optional
@@ -35,7 +41,7 @@ def stack_run(
     Raises
     ------
     ProblemError
-        If there are batch axes, the run is not one of this stack, or there is no such sequence.
+        If the run is not one of this stack, or there is no such trial or sequence.
 
     See Also
     --------
@@ -51,20 +57,22 @@ def stack_run(
     """
     check_kind("stack", stack, Stack, "attsvm.Stack(problem, layers)")
     assert stack is not None
-    if run.batch_shape:
-        raise ProblemError("run: expected one without batch axes; index it, as in run[0], if the stack has one problem")
+    index = tuple(np.atleast_1d(np.asarray(trial, dtype=int)).tolist())
+    if len(index) != len(run.batch_shape):
+        raise ProblemError(f"trial: expected an index for batch axes of shape {run.batch_shape}, got {trial!r}")
+    index = tuple(check_integer("trial", i, 0, size - 1) for i, size in zip(index, run.batch_shape, strict=True))
     number = stack.problem.tokens.shape[-3]
     shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
     layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]
 
     def of_any_head(x: np.ndarray) -> np.ndarray:
-        return x[shown] if stack.problem.num_heads is None else np.asarray(x.any(axis=0))[shown]
+        return x[index][shown] if stack.problem.num_heads is None else np.asarray(x[index].any(axis=0))[shown]
 
     axis = one_axes(ax)
     with style.applied():
         draw_layers(
             axis,
-            np.stack([on[shown] for on in stack.path(run)]),
+            np.stack([on[index][shown] for on in stack.path(run)]),
             np.stack([of_any_head(layer.selected) for layer in layers[:-1]]),
             of_any_head(layers[-1].selected),
             residual=stack.residual,

@@ -5,13 +5,13 @@ select the same tokens. They are then equal in the limit, and their difference i
 cancel.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import contract, over_entries, settle, total
+from attsvm._utils.contractions import added, contract, contractions, over_entries, settle, total
 from attsvm.training.softmax import gap_products, pool
 
 Array = jax.Array
@@ -25,10 +25,11 @@ class Tokens(NamedTuple):
 
     limit: Array  # (n, T, d, B): sums of input tokens
     rest: Array | None  # (n, T, d, B), of the order of exp(−margin); None for input tokens, where it is zero
+    whole: Array  # (n, T, d, B): the sum
 
-    @property
-    def whole(self) -> Array:
-        return self.limit if self.rest is None else settle(self.limit + self.rest)
+    @classmethod
+    def of(cls, limit: Array, rest: Array) -> Self:
+        return cls(limit, rest, added(limit, rest))
 
 
 class Attended(NamedTuple):
@@ -47,21 +48,25 @@ class Attended(NamedTuple):
     is_equal: Array | None  # (n, Q, T, B): whether the limit of a token is that of x_*; None for input tokens
     largest_logit: Array  # (B,)
 
-    def output(self) -> Tokens:
-        """The pooled tokens, shape (n, Q, d, B): the limit is that of x_*."""
-        shares = settle(self.weight * self.probability)
-        rest = self.gap_sums(shares)
+    def output(self) -> Array:
+        """The pooled tokens, shape (n, Q, d, B)."""
+        return self.rest_of_output(self.winning)
+
+    def rest_of_output(self, plus: Array | None = None) -> Array:
+        """The pooled tokens without their limit, which is that of x_*, plus an array of this shape: (n, Q, d, B)."""
+        shares = self.weight * self.probability
+        products = [self._gap_sum(shares)]
         if self.tokens.rest is not None:
-            # Σ_t a_t (rest of x_t), of which the sum over the gaps has all but the rest of x_*
-            rest = settle(rest + self._of_winner(self.tokens.rest))
-        return Tokens(self.winning, rest)
+            # Σ_t a_t (rest of x_t) with the softmax a, of which the sum over the gaps of the rests has all but x_*
+            softmax = settle(jnp.where(self.is_winner, self.probability, shares))
+            products.append(("nqt,ntd->nqd", softmax, self.tokens.rest))
+        return contractions(*products, plus=plus)
 
     def gap_sums(self, factors: Array) -> Array:
         """Σ_t factor_t (x_t − x_*) of each query: (n, Q, T, B), 0 for the winner, to (n, Q, d, B)."""
-        found = contract("nqt,ntd->nqd", self._with_winner(self._apart(factors)), self.tokens.limit)
         if self.tokens.rest is None:
-            return found
-        return settle(found + contract("nqt,ntd->nqd", self._with_winner(factors), self.tokens.rest))
+            return contractions(self._gap_sum(factors))
+        return contractions(self._gap_sum(factors), ("nqt,ntd->nqd", self._with_winner(factors), self.tokens.rest))
 
     def gap_products(self, vectors: Array) -> Array:
         """⟨x_* − x_t, vector⟩ of each query, shape (n, Q, T, B)."""
@@ -74,14 +79,15 @@ class Attended(NamedTuple):
 
     def _apart(self, x: Array) -> Array:
         """Zero for tokens that are equal in the limit, whose difference would be one of rounding errors."""
-        return x if self.is_equal is None else settle(jnp.where(self.is_equal, 0.0, x))
+        return x if self.is_equal is None else jnp.where(self.is_equal, 0.0, x)
+
+    def _gap_sum(self, factors: Array) -> tuple[str, Array, Array]:
+        """Σ_t factor_t (limit of x_t − x_*), as a contraction."""
+        return "nqt,ntd->nqd", self._with_winner(self._apart(factors)), self.tokens.limit
 
     def _with_winner(self, factors: Array) -> Array:
         """The factors, and for the winner minus their sum."""
         return settle(jnp.where(self.is_winner, -total(factors, axis=2), factors))
-
-    def _of_winner(self, of_tokens: Array) -> Array:
-        return contract("nqt,ntd->nqd", self.is_winner.astype(of_tokens.dtype), of_tokens)
 
 
 def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None) -> Attended:
@@ -101,18 +107,19 @@ def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None
         pooled.weight,
         pooled.probability,
         pooled.winning_token,
-        None if tokens.rest is None else _equal(pooled.winning_token, tokens.limit),
+        None if tokens.rest is None else _equal(pooled.is_winner, tokens.limit),
         over_entries(jnp.maximum, jnp.abs(counted)),
     )
 
 
-def _equal(points: Array, rows: Array) -> Array:
-    """Whether rows (n, T, d, B) are equal to points (n, Q, d, B) up to rounding, shape (n, Q, T, B).
+def _equal(is_winner: Array, rows: Array) -> Array:
+    """Whether rows (n, T, d, B) are equal to that of the winner up to rounding, shape (n, Q, T, B).
 
     Their components along one generic vector are compared.
     """
     d = rows.shape[2]
     generic = jnp.asarray(np.random.default_rng(0).standard_normal(d), rows.dtype)[:, None]
-    of_points, of_rows = contract("nqd,d->nq", points, generic), contract("ntd,d->nt", rows, generic)
+    of_rows = contract("ntd,d->nt", rows, generic)[:, None]
+    of_winner = total(jnp.where(is_winner, of_rows, 0.0), axis=2)
     tolerance = EQUAL * jnp.finfo(rows.dtype).eps * d**0.5 * over_entries(jnp.maximum, jnp.abs(rows))
-    return settle(jnp.abs(of_points[:, :, None] - of_rows[:, None]) <= tolerance)
+    return settle(jnp.abs(of_winner - of_rows) <= tolerance)

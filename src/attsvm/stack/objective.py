@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import contract, settle
+from attsvm._utils.contractions import added, contract, settle
 from attsvm.optimizers.scales import Scale, Scales
 from attsvm.stack.layers import Attended, Tokens, attend
-from attsvm.stack.pullback import Sloped, added, pull_back
+from attsvm.stack.pullback import Sloped, pull_back, summed
 from attsvm.training.attention import Data, Parameters
 from attsvm.training.objective import Evaluation, Objective, Observation
 
@@ -42,7 +42,7 @@ class StackObjective(Objective):
         of_attention, of_head = self.split(trained, fixed)
         weights, pull_weights = jax.vjp(self.weights, of_attention)
         layers = self.forward(weights, fixed, data)
-        pooled = layers[-1].output().whole
+        pooled = layers[-1].output()
         of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled, data))
         outputs = self.heads.total(of_heads)
         direction, log_slope = self.loss.slope(outputs, data.labels)
@@ -54,18 +54,18 @@ class StackObjective(Objective):
         slope = Sloped(settle(output_gradient), self.heads.repeated(settle(log_slope), length))
         gradients: list[Array] = []
         groups: list[Scale] = []
-        of_tokens: Sloped | None = None
+        kept: Sloped | None = None
         for number in range(self.num_layers, 0, -1):
-            pulled = pull_back(layers[number - 1], slope)
+            # the query of the last layer is given; those of the others are their tokens
+            pulled = pull_back(layers[number - 1], slope, kept, of_queries=number < self.num_layers)
             gradients.insert(0, pulled.weights)
             groups.insert(0, Scale(self.names(number), pulled.log_scale))
-            if number == 1:
-                break
-            # the query of the last layer is given; those of the others are their tokens
-            parts = [pulled.tokens] if number == self.num_layers else [pulled.tokens, pulled.queries]
-            kept = [] if of_tokens is None or not self.residual else [of_tokens]
-            of_tokens = added([*kept, self._over_heads(parts)])
-            slope = self._into_heads(of_tokens, fixed, number - 1, length)
+            if number > 1:
+                of_tokens = summed(self._of_heads(pulled.tokens))
+                slope = self._into_heads(of_tokens, length, fixed[VALUES][number - 2] if VALUES in fixed else None)
+                # each head adds its share of what the residual passes on
+                whole = self._into_heads(of_tokens, length)
+                kept = Sloped(whole.direction, whole.log - np.log(self.heads.count)) if self.residual else None
         (gradient,) = pull_weights(gradients)
         gradient, scales = self.heads.scaled(gradient, Scales(tuple(groups)))
         return Evaluation(self._mean_loss(outputs, data), gradient, scales)
@@ -73,7 +73,7 @@ class StackObjective(Objective):
     def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self.split(trained, fixed)
-        pooled = self.forward(self.weights(of_attention), fixed, data)[-1].output().whole
+        pooled = self.forward(self.weights(of_attention), fixed, data)[-1].output()
         return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled, data), data))
 
     def observe(
@@ -83,7 +83,7 @@ class StackObjective(Objective):
         of_attention, of_head = self.split(trained, fixed)
         layers = self.forward(self.weights(of_attention), fixed, data)
         last = layers[-1]
-        value = self._mean_loss(self._outputs(of_head, last.output().whole, data), data)
+        value = self._mean_loss(self._outputs(of_head, last.output(), data), data)
         largest = reduce(jnp.maximum, (layer.largest_logit for layer in layers))
         return Observation(
             value,
@@ -108,48 +108,43 @@ class StackObjective(Objective):
         """All layers."""
         length = weights[0].shape[-1]
         allowed = self._self_mask(data)
-        tokens, of_one = Tokens(data.tokens, None), Tokens(self._of_one_head(data.tokens), None)
+        tokens, of_one = (Tokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
         found: list[Attended] = []
         for number, W in enumerate(weights[:-1], start=1):
             found.append(attend(W, tokens, tokens.whole, allowed))
-            of_one = self._next(of_one, found[-1].output(), fixed, number)
+            of_one = self._next(of_one, found[-1], fixed, number)
             assert of_one.rest is not None
-            tokens = Tokens(self.heads.repeated(of_one.limit, length), self.heads.repeated(of_one.rest, length))
+            limit, rest, whole = (self.heads.repeated(x, length) for x in (of_one.limit, of_one.rest, of_one.whole))
+            tokens = Tokens(limit, rest, whole)
         found.append(attend(weights[-1], tokens, data.queries, data.allowed))
         return found
 
-    def _next(self, tokens: Tokens, output: Tokens, fixed: Parameters, number: int) -> Tokens:
-        """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the rest and the limit each by themselves."""
-        assert output.rest is not None
+    def _next(self, tokens: Tokens, layer: Attended, fixed: Parameters, number: int) -> Tokens:
+        """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the limit and the rest each by themselves."""
+        kept_limit, kept_rest = (tokens.limit, tokens.rest) if self.residual else (None, None)
+        if VALUES not in fixed:
+            limit = layer.winning if kept_limit is None else added(layer.winning, kept_limit)
+            return Tokens.of(limit, layer.rest_of_output(kept_rest))
 
-        def summed(of_heads: Array) -> Array:
-            if VALUES in fixed:
-                of_heads = contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads)
-            return self.heads.total(of_heads)
+        def summed(of_heads: Array, kept: Array | None) -> Array:
+            total = self.heads.total(contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads))
+            return settle(total) if kept is None else added(total, kept)
 
-        limit, rest = summed(output.limit), summed(output.rest)
-        if self.residual:
-            limit = tokens.limit + limit
-            rest = rest if tokens.rest is None else tokens.rest + rest
-        return Tokens(settle(limit), settle(rest))
+        return Tokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
 
-    def _into_heads(self, slope: Sloped, fixed: Parameters, number: int, length: int) -> Sloped:
-        """The gradient of the output of each attention head, V_h'u."""
+    def _into_heads(self, slope: Sloped, length: int, values: Array | None = None) -> Sloped:
+        """The gradient for each attention head, of its output before the value matrices V_h: V_h'u."""
         direction = self.heads.repeated(slope.direction, length)
-        if VALUES in fixed:
-            direction = contract("de,ntd->nte", fixed[VALUES][number - 1], direction)
+        if values is not None:
+            direction = contract("de,ntd->nte", values, direction)
         return Sloped(direction, self.heads.repeated(slope.log, length))
 
-    def _over_heads(self, parts: list[Sloped]) -> Sloped:
-        """The sum of gradients (..., H·B) over the parts and the heads."""
+    def _of_heads(self, slope: Sloped) -> list[Sloped]:
+        """A gradient (..., H·B) as those of each attention head, (..., B)."""
         if self.heads.number is None:
-            return added(parts)
-        apart = [
-            Sloped(self.heads.unfold(part.direction)[..., h, :], self.heads.unfold(part.log)[..., h, :])
-            for part in parts
-            for h in range(self.heads.number)
-        ]
-        return added(apart)
+            return [slope]
+        direction, log = self.heads.unfold(slope.direction), self.heads.unfold(slope.log)
+        return [Sloped(direction[..., h, :], log[..., h, :]) for h in range(self.heads.number)]
 
     def _of_one_head(self, tokens: Array) -> Array:
         """The tokens, which all heads share: (n, T, d, H·B or 1) to (n, T, d, B or 1)."""

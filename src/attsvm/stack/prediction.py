@@ -69,5 +69,7 @@ def model_of(stack: Layout, run: StackRun) -> Model:
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
     name += "" if stack.values is None else ", values"
+    name += ", causal" if stack.causal else ""
+    name += "" if stack.problem.mask is None else ", masked"
     heads = "one" if stack.problem.num_heads in (None, 1) else "several"
     return Model(run.attention, name, heads, stack.problem.tokens.shape[-3])

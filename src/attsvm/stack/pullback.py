@@ -4,12 +4,13 @@ Each position has a gradient exp(γ) u of its own scale: that of a token that is
 exp(−margin), and one common factor for all positions would make the small ones underflow.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from attsvm._utils.contractions import contract, over_entries, settle, total
+from attsvm._utils.contractions import contract, contractions, over_entries, settle, total
 from attsvm.stack.layers import Attended
 
 Array = jax.Array
@@ -29,17 +30,17 @@ class OfLayer(NamedTuple):
 
     weights: Array  # (d, d_q, B), times exp(−log_scale)
     log_scale: Array  # (B,); 0 where the gradient is zero
-    tokens: Sloped  # with respect to the tokens as values and as keys
-    queries: Sloped
+    tokens: Sloped  # with respect to the tokens as values, as keys, and as queries if they are the layer's
 
 
-def pull_back(layer: Attended, output: Sloped) -> OfLayer:
+def pull_back(layer: Attended, output: Sloped, kept: Sloped | None, *, of_queries: bool) -> OfLayer:
     """The gradient from that of the layer's output, exp(γ_q) u_q for each query q.
 
     With D_t = ⟨x_* − x_t, u⟩, r = Σ_{t≠*} e_t D_t / S, the gradient with respect to the logits is exp(γ) times r/S for
     the winner and (e_t/S)(r − D_t) for the others. These sums have no cancellation.
 
-    ``output``: direction (n, Q, d, B), log (n, Q, B).
+    ``output``: direction (n, Q, d, B), log (n, Q, B). ``kept``: a gradient that is added to that of the tokens.
+    ``of_queries``: whether the tokens are the queries.
     """
     u, gamma, probability = output.direction, output.log[:, :, None], layer.probability
     D = layer.gap_products(u)
@@ -56,32 +57,34 @@ def pull_back(layer: Attended, output: Sloped) -> OfLayer:
     log_scale = over_entries(jnp.maximum, size)
     log_scale = _finite(log_scale)
     of_weights = contract("nqk,nqe->ke", settle(jnp.exp(size - log_scale) * pulled), layer.queries)
-    of_queries = Sloped(contract("ke,nqk->nqe", layer.weights, pulled), size[:, :, 0])
 
-    # a token has the scale of the query that weighs it most: the gradient is Σ_q a_t u + g_t W z, where a_t and g_t
-    # are of the order of exp(γ + δ_t)
+    # a token has the scale of the largest part of its gradient; Σ_q a_t u + g_t W z has the scale of the query that
+    # weighs the token most, because a_t and g_t are of the order of exp(γ + δ_t)
+    others = [] if kept is None else [kept]
+    if of_queries:
+        others.append(Sloped(contract("ke,nqk->nqe", layer.weights, pulled), size[:, :, 0]))
     reach = settle(gamma + jnp.where(layer.is_winner, 0.0, layer.shortfall))
-    log = settle(jnp.max(reach, axis=1))  # (n, T, B)
+    log = settle(reduce(jnp.maximum, (part.log for part in others), jnp.max(reach, axis=1)))  # (n, T, B)
     share = settle(jnp.exp(reach - _finite(log)[:, None]) * probability)
     slope = r * jnp.exp(rho)
     as_key = settle(share * jnp.where(layer.is_winner, slope, slope - D))
-    of_tokens = contract("nqt,nqd->ntd", share, u) + contract("nqt,nqd->ntd", as_key, layer.images)
-    return OfLayer(of_weights, log_scale, Sloped(settle(of_tokens), log), of_queries)
+    plus = _scaled_sum(others, log) if others else None
+    of_tokens = contractions(("nqt,nqd->ntd", share, u), ("nqt,nqd->ntd", as_key, layer.images), plus=plus)
+    return OfLayer(of_weights, log_scale, Sloped(of_tokens, log))
 
 
-def added(parts: list[Sloped]) -> Sloped:
+def summed(parts: list[Sloped]) -> Sloped:
     """The sum of gradients, on the scale of the largest one at each position."""
-    log = parts[0].log
-    for part in parts[1:]:
-        log = jnp.maximum(log, part.log)
-    log = settle(log)
-    common = _finite(log)
-    total_of: Array | None = None
-    for part in parts:
-        term = jnp.exp(part.log - common)[:, :, None] * part.direction
-        total_of = term if total_of is None else total_of + term
-    assert total_of is not None
-    return Sloped(settle(total_of), log)
+    if len(parts) == 1:
+        return parts[0]
+    log = settle(reduce(jnp.maximum, (part.log for part in parts)))
+    return Sloped(settle(_scaled_sum(parts, log)), log)
+
+
+def _scaled_sum(parts: list[Sloped], log: Array) -> Array:
+    """The sum of gradients times exp(−log)."""
+    terms = (settle(jnp.exp(part.log - _finite(log)))[:, :, None] * part.direction for part in parts)
+    return reduce(jnp.add, terms)
 
 
 def _finite(log: Array) -> Array:

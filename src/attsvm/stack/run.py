@@ -97,6 +97,25 @@ class StackRun(Result):
         """Updates made by the trial that made most."""
         return int(np.max(self.step, initial=0))
 
+    def to_frame(self) -> Any:
+        """The history as a pandas DataFrame: one row for each record and trial, in this order.
+
+        The columns are ``loss``, ``log_scale`` and ``logit_change``. The index counts ``steps`` and the batch axes.
+
+        Raises ImportError if pandas is not installed.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> stack.train(steps=50, record=[0, 50]).to_frame().index.to_list()
+        [0, 50]
+        """
+        import pandas as pd
+
+        columns = {name: np.ravel(self.history[name]) for name in ("loss", "log_scale", "logit_change")}
+        return pd.DataFrame(columns, index=self._index((("steps", self.history["steps"]),)))
+
     def _summary(self) -> str:
         return f"{self.layers} layers, {self.optimizer}; {self.status} after {self.step:,} steps; loss {self.loss:.3g}"
 

@@ -25,14 +25,21 @@ from attsvm.stack.training import (
     StackSession,
     collect_stack,
     default_optimizer,
-    initial_exponent,
     make_objective,
     parse_layer,
 )
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import Prediction
 from attsvm.training.run import optimizer_of
-from attsvm.training.setup import Setup, check_numbers, mini_batches, observed_steps, record_steps, starting_point
+from attsvm.training.setup import (
+    Setup,
+    check_numbers,
+    initial_exponent,
+    mini_batches,
+    observed_steps,
+    record_steps,
+    starting_point,
+)
 from attsvm.training.stopping import Stopping
 
 
@@ -151,7 +158,7 @@ class Stack(Layout):
             raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
         optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
         objective = make_objective(self, layer, parse_loss(loss, self.problem.num_classes), optimizer)
-        given, parametrization = init if resumed is None else resumed.parameters, AllLayers(self, objective)
+        given, parametrization = init if resumed is None else resumed.parameters, AllLayers(objective)
         trained, batch = starting_point(self.problem, parametrization, {}, given, seed, train_head=False)
         setup = Setup(
             problem=self.problem,
@@ -159,13 +166,8 @@ class Stack(Layout):
             optimizer=optimizer,
             of_head=objective.head.initial(self.problem) | ({} if self.values is None else {VALUES: self.values}),
             trained=trained,
-            fixed={},
-            fixed_names=(),
-            reduced=None,
-            exponent=initial_exponent(objective, resumed, batch),
+            exponent=initial_exponent(0.0 if resumed is None else resumed.log_scale, len(objective.names(1)), batch),
             batch_shape=batch,
-            penalty=0.0,
-            stop=Stopping(),
             dtype=np.dtype(dtype),
             batches=mini_batches(batch_size, Stopping(), self.problem),
             seed=seed,
@@ -175,7 +177,7 @@ class Stack(Layout):
         first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
         recorded = record_steps(record, first, first + int(steps))
         with jax.enable_x64(True), on_device(home):
-            session = StackSession(setup, self.growth)
+            session = StackSession(setup, self)
             if resumed is not None:
                 session.resume(resumed)
             interrupted = session.advance(first, observed_steps(recorded, first, first + int(steps)), callback, None)

@@ -19,12 +19,13 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
-from attsvm.training.attention import Attention, Data, Factored, parse_attention
+from attsvm.training.attention import Attention, Data, Factored, Shaped, parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import joined_settings, logit_changes, statuses, weight_decay_of
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
+from attsvm.training.trials import CACHED_NUMBERS
 
 Arrays = dict[str, np.ndarray]
 Array = jax.Array
@@ -45,12 +46,22 @@ class Growing:
 ARGUMENTS["growing"] = Growing
 
 
+SHORTEST_SLICE = 16
+"""Vectors of fewer trials take longer for each of them, even if more of the arrays stay in the cache."""
+
+
 class StackSession(Session):
     """A session whose layers read tokens with entries up to ``growth`` times as large as those of the problem."""
 
-    def __init__(self, setup: Setup, growth: float) -> None:
-        self.growth = growth
+    def __init__(self, setup: Setup, stack: Layout) -> None:
+        self.growth, self.layers = stack.growth, stack.layers
         super().__init__(setup)
+
+    def _data_sizes(self, setup: Setup) -> tuple[int, int]:
+        padded, _ = super()._data_sizes(setup)
+        of_layer = padded * setup.problem.num_tokens**2 * setup.problem.dim
+        # limit and rest of the tokens of all layers
+        return padded, max(of_layer, min(2 * self.layers * of_layer, CACHED_NUMBERS // SHORTEST_SLICE))
 
     def _range(self, start: Arrays, fixed: Arrays, data: Data, dtype: np.dtype[Any]) -> Range:
         of_head = {name: x for name, x in fixed.items() if name != VALUES}
@@ -103,38 +114,27 @@ def make_objective(stack: Layout, layer: Attention, loss: OutputLoss, optimizer:
     return objective
 
 
-def initial_exponent(objective: StackObjective, resumed: StackRun | None, batch: tuple[int, ...]) -> np.ndarray:
-    """The power of two by which each trial's parameters are multiplied: 0, or that of the run that is resumed."""
-    of_weights = 0.0 if resumed is None else np.asarray(resumed.log_scale) / np.log(2.0)
-    power = np.rint(of_weights / len(objective.names(1)))
-    return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
-
-
 @dataclass(frozen=True)
-class AllLayers:
-    """The parameters of all layers, with the methods of one parametrization that initial values are read with."""
+class AllLayers(Shaped):
+    """The parameters of all layers."""
 
-    stack: Layout
     objective: StackObjective
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Of each parameter, without the axes of batch and attention heads."""
         layer, found = self.objective.attention, dict[str, tuple[int, ...]]()
-        for number in range(1, self.stack.layers + 1):
-            width = problem.query_dim if number == self.stack.layers else problem.dim
+        num_layers = self.objective.num_layers
+        for number in range(1, num_layers + 1):
+            width = problem.query_dim if number == num_layers else problem.dim
             m = layer.rank if isinstance(layer, Factored) else None
             sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
             found.update(zip(self.objective.names(number), sizes, strict=True))
         return found
 
-    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The same with the axis of attention heads in front."""
-        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
-
-    def initial(self, problem: Problem, generator: np.random.Generator, lead: tuple[int, ...]) -> Arrays:
+    def initial(self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]) -> Arrays:
         """Entries N(0, 1/d), also of W: without them, positions would not differ."""
         scale = problem.dim**-0.5
-        return {name: generator.normal(scale=scale, size=lead + core) for name, core in self.shapes(problem).items()}
+        return {name: generator.normal(scale=scale, size=batch + core) for name, core in self.shapes(problem).items()}
 
 
 def collect_stack(

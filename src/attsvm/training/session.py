@@ -45,7 +45,7 @@ class Session:
         own = {*self.objective.head_names, *setup.fixed}
         self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
         self.num_sequences, heads = self.problem.tokens.shape[-3], self.objective.heads.count
-        padded, of_head = _data_sizes(setup)
+        padded, of_head = self._data_sizes(setup)
         self.trial_size = heads * of_head
         self.slices = slices(self.num_trials, of_head, heads)
         self.program: Program = _program(setup, len(self.slices[0]))
@@ -56,6 +56,16 @@ class Session:
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
+
+    def _data_sizes(self, setup: Setup) -> tuple[int, int]:
+        """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
+        problem = setup.problem
+        of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
+        of_sequence *= max(problem.dim, problem.key_dim)
+        number = problem.tokens.shape[-3]
+        if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
+            number = padded_number(number)
+        return number, number * of_sequence
 
     def _start(self, setup: Setup, part: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The initial parameters of a slice with the trials last, and their exponents."""
@@ -239,17 +249,6 @@ class Session:
         """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
         x = np.moveaxis(x, -1, after)
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
-
-
-def _data_sizes(setup: Setup) -> tuple[int, int]:
-    """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
-    problem = setup.problem
-    of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
-    of_sequence *= max(problem.dim, problem.key_dim)
-    number = problem.tokens.shape[-3]
-    if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
-        number = padded_number(number)
-    return number, number * of_sequence
 
 
 def _program(setup: Setup, trials: int) -> Program:

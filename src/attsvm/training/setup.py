@@ -1,7 +1,7 @@
 """The arguments of :func:`attsvm.train`, checked and brought together, and the initial parameters."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from attsvm.losses.base import OutputLoss
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers.limit import limits_of
 from attsvm.problem import Problem
-from attsvm.training.attention import Attention, Reduced
+from attsvm.training.attention import Attention, Reduced, Shaped
 from attsvm.training.objective import Objective
 from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
@@ -38,19 +38,20 @@ class Setup:
     optimizer: optax.GradientTransformation
     of_head: dict[str, np.ndarray]  # all parameters of the head, with the batch axes of the problem
     trained: dict[str, np.ndarray]  # shape (trials, ...), the initial values of the trained parameters
-    # shape (trials, ...), the values of the parameters that would be trained if they were not fixed
-    fixed: dict[str, np.ndarray]
-    fixed_names: tuple[str, ...]  # the names given as ``fixed``, among which may be some of a head that is not trained
-    reduced: Reduced | None  # the problem of the attention's trained parameters; None if there are none
     exponent: np.ndarray  # shape (trials,), the parameters of the attention are 2^exponent times the initial values
     batch_shape: tuple[int, ...]  # the batch axes of the run, trials first
-    penalty: float
-    stop: Stopping
     dtype: np.dtype[Any]
     batches: MiniBatches | None
     seed: int
     loss_name: str  # "custom" for a function or an object
     start: str  # where the initial parameters come from: "zeros", "random", "given" or "run"
+    # shape (trials, ...), the values of the parameters that would be trained if they were not fixed
+    fixed: dict[str, np.ndarray] = field(default_factory=dict)
+    # the names given as ``fixed``, among which may be some of a head that is not trained
+    fixed_names: tuple[str, ...] = ()
+    reduced: Reduced | None = None  # the problem of the attention's trained parameters; None if there are none
+    penalty: float = 0.0
+    stop: Stopping = field(default_factory=Stopping)
 
     @property
     def num_trials(self) -> int:
@@ -208,7 +209,7 @@ def margin_plateau(
 
 
 def starting_point(
-    problem: Problem, layer: Any, of_head: Arrays, init: Any, seed: int, *, train_head: bool
+    problem: Problem, layer: Shaped, of_head: Arrays, init: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
     """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
     batch, head_names = problem.model_shape, tuple(of_head) if train_head else ()
@@ -242,11 +243,12 @@ def starting_point(
     return values, lead
 
 
-def initial_exponent(init: Any, num_trained: int, batch: tuple[int, ...]) -> np.ndarray:
-    """The power of two by which each trial's trained parameters of the attention are multiplied: 0, or a run's."""
-    if not isinstance(init, Run) or not num_trained:
-        return np.zeros(int(np.prod(batch, dtype=np.int64)), np.int64)
-    power = np.rint(np.asarray(init.log_scale) / (num_trained * np.log(2.0)))
+def initial_exponent(log_scale: Any, num_factors: int, batch: tuple[int, ...]) -> np.ndarray:
+    """The power of two by which the factors of each trial are multiplied, from the logarithm of that of their product.
+
+    It is 0 if no factor is trained.
+    """
+    power = np.rint(np.asarray(log_scale if num_factors else 0.0) / (max(num_factors, 1) * np.log(2.0)))
     return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
 
 

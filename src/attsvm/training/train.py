@@ -204,24 +204,25 @@ def train(
     recorded = record_steps(record, start, start + int(steps))
     marks = observed_steps(recorded, start, start + int(steps))
     plateau = margin_plateau(stop, optimizer, reduced)
+    log_scale = 0.0 if resumed is None else resumed.log_scale
     setup = Setup(
         problem,
         objective,
         optimizer,
         of_head,
         trained,
-        constant,
-        names,
-        reduced,
-        initial_exponent(init, len(trained) - len(objective.head_names), batch),
+        initial_exponent(log_scale, len(trained) - len(objective.head_names), batch),
         batch,
-        penalty,
-        stop,
         np.dtype(dtype),
         batches,
         seed,
         loss if isinstance(loss, str) else "custom",
         described_start(init, layer.shapes(problem)),
+        constant,
+        names,
+        reduced,
+        penalty,
+        stop,
     )
     with jax.enable_x64(True), on_device(home):
         memory = partial(enough_memory, home, setup)

@@ -24,7 +24,7 @@ Array = jax.Array
 Result = TypeVar("Result")
 
 # The tokens of a slice should stay in the cache of its core. Vectors longer than this many trials are not faster.
-_CACHED_NUMBERS = 131_072
+CACHED_NUMBERS = 131_072
 _MOST_TRIALS = 64
 # From this size on a single trial fills the vector registers.
 LARGE_TRIAL = 32_768
@@ -48,7 +48,7 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
     """
     if default_device().platform != "cpu":
         return [np.arange(num_trials)]
-    most = 1 if trial_size > LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
+    most = 1 if trial_size > LARGE_TRIAL else int(np.clip(CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
     most = max(1, most // num_heads)
     threads = num_threads()
     number = -(-num_trials // most)
