@@ -97,8 +97,8 @@ class RegularizationPath(Path):
     Attributes
     ----------
     status : Status, or ndarray of str, shape (*batch_shape,)
-        ``converged``: the point of every radius is stationary to its tolerance, see ``solved``. The problem is not convex,
-        so a lower minimum may exist. ``inaccurate``: some point is not stationary.
+        ``converged``: the point of every radius is stationary to its tolerance, see ``solved``. The problem is not
+        convex, so a lower minimum may exist. ``inaccurate``: some point is not stationary.
         ``interrupted``: a callback stopped the computation. The path then holds the radii solved so far, without the
         comparison of all branches; in a batch, radii that a problem did not reach hold NaN (``selected``: -1).
     weights : ndarray, shape (L, *batch_shape, d_k, d_q) or (L, *batch_shape, d_k)
