@@ -31,7 +31,7 @@ from attsvm import optimizers as o
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying
 from attsvm.papers.token_instances import graph_instances
-from attsvm.theory.standing import enough
+from attsvm.theory.measured import enough
 
 COMMAND = "python benchmarks/standings.py"
 KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch"

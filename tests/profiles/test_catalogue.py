@@ -14,7 +14,7 @@ from attsvm.profiles.catalogue_store import AS_SHIPPED, SETTINGS, measure_catalo
 from attsvm.profiles.installed import VARIANTS, Installed, installed_optimizers
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
-from attsvm.theory.standing import Found, table
+from attsvm.theory.measured import Found, table
 
 torch = pytest.importorskip("torch")
 

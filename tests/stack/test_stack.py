@@ -17,7 +17,7 @@ from attsvm.norms import Nuclear
 from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
 from attsvm.stack.prediction import known_limit, model_of
-from attsvm.theory.standing import table
+from attsvm.theory.measured import table
 
 N, T, D = 2, 4, 5
 

@@ -16,7 +16,7 @@ from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent, normalized_gradient_descent
 from attsvm.papers.figures.optimizer_norms import WAYS
 from attsvm.theory import Standing
-from attsvm.theory.standing import Found, enough, table
+from attsvm.theory.measured import Found, enough, table
 from attsvm.training.run import NOT_RECORDED
 from oracles.attention import mean_loss
 

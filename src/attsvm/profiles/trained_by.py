@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
-from attsvm.theory.standing import Found, Row, table
+from attsvm.theory.measured import Found, Row, table
 from attsvm.training.attention import ATTENTIONS
 
 

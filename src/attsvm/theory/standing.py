@@ -1,17 +1,9 @@
-"""How well a predicted limit is known, and the table of what was measured.
-
-The table is ``standings.toml``. Its rows name the kind of steps (:attr:`attsvm.optimizers.Limit.steps`), what they
-train, the norm of the Att-SVM, the range of numbers of steps and of changes of a logit that was measured, and the
-command.
-"""
+"""How well a predicted limit is known."""
 
 import math
-import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +14,7 @@ from attsvm.optimizers.rule import Chain
 from attsvm.optimizers.transformations import DecayingSum
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
+from attsvm.theory.measured import Found, Row, contents, enough, notes, table
 from attsvm.training.run import Run, optimizer_of
 
 
@@ -44,84 +37,6 @@ class Standing(StrEnum):
 
     NONE = "none"
     """Nothing is predicted; an Att-SVM is returned for comparison."""
-
-
-class Found(StrEnum):
-    """What a measurement says of the margin ratio, or of the correlation with the predicted direction."""
-
-    MEASURED = "measured"
-    """Its mean is at least :func:`enough` from some number of steps on."""
-
-    RISING = "rising"
-    """It is below that and still rising."""
-
-    NONE = "none"
-    """It is below that and grows slowly, if at all."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table: what was trained, the Att-SVM, and what was measured."""
-
-    steps: str  # steps, attention, norm: the kind of steps, the parametrization and the norm of the Att-SVM
-    attention: str
-    norm: str
-    found: Found
-    measure: str  # "margin ratio" or "correlation"
-    # first, last: its mean and least value over the problems, after the least and the largest number of steps
-    first: tuple[float, float]
-    last: tuple[float, float]
-    # num_steps, logit_change: the range that was measured; the change of a logit is that of the steps at the records
-    num_steps: tuple[int, int]
-    logit_change: tuple[float, float]
-    command: str
-    model: str = "fixed head"  # "fixed head", "trained head", "nonlinear head", "tokens, acyclic" or "tokens, cyclic"
-    heads: str = "one"  # heads, columns: "one" or "several" attention heads; "all" or "few" columns of the factors
-    columns: str = "all"
-    decay: float = 0.0  # the decoupled weight decay
-    momentum: tuple[float, float] = (0.0, 0.0)  # the range of β
-    # the range of R, for the stationary points of runs with decay: first is for the least of them, last for the largest
-    radius: tuple[float, ...] = ()
-    batch: tuple[int, ...] = ()  # least and largest number of sequences in a step, or empty for all sequences
-    sequences: int = 0  # n, for mini-batches
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What a run has to share with the row besides decay and batch."""
-        return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
-
-    def text(self) -> str:
-        """The numbers, mean / least."""
-        ends = [f"after {count:,} steps" for count in self.num_steps]
-        if self.radius:
-            ends = [f"for R = {radius:g}" for radius in self.radius]
-        pairs = zip((self.first, self.last), ends, strict=True)
-        numbers = [f"{mean:.3f} / {least:.3f} {end}" for (mean, least), end in pairs]
-        return f"{self.measure}, mean / least, {', '.join(dict.fromkeys(numbers))} ({self.command})"
-
-
-@cache
-def table() -> tuple[Row, ...]:
-    rows = []
-    for written in _file()["row"]:
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in written.items()}
-        rows.append(Row(**(fields | {"found": Found(written["found"])})))
-    return tuple(rows)
-
-
-def enough() -> float:
-    """The mean margin ratio, or correlation, from which on a limit counts as measured."""
-    return float(_file()["enough"])
-
-
-def notes(steps: str, attention: str) -> list[str]:
-    """What else is to be said of steps of this kind: why they have no limit, and what to use instead."""
-    return [note["text"] for note in _file()["note"] if note["steps"] == steps and attention in note["attention"]]
-
-
-@cache
-def _file() -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "standings.toml").read_text(encoding="utf-8"))
 
 
 EUCLIDEAN = Lp(2.0)
@@ -162,7 +77,7 @@ def limit_at(limit: Limit, logit_change: float | None, queries: int = 0) -> Limi
     kind, on_factors, _ = limit.steps.partition(ON_FACTORS)
     if not on_factors:
         return limit
-    of_kind = next(one for one in _file()["on_factors"] if kind in one["kinds"] or not one["kinds"])
+    of_kind = next(one for one in contents()["on_factors"] if kind in one["kinds"] or not one["kinds"])
     place = 0 if logit_change is None else int(np.searchsorted(of_kind["up_to"], logit_change))
     steps = of_kind["names"][place].format(kind=kind)
     if place < len(of_kind["up_to"]):

@@ -1,0 +1,90 @@
+"""The table of what was measured of the limits of training, ``standings.toml``.
+
+Its rows name the kind of steps (:attr:`attsvm.optimizers.Limit.steps`), what they train, the norm of the Att-SVM, the
+range of numbers of steps and of changes of a logit that was measured, and the command.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+class Found(StrEnum):
+    """What a measurement says of the margin ratio, or of the correlation with the predicted direction."""
+
+    MEASURED = "measured"
+    """Its mean is at least :func:`enough` from some number of steps on."""
+
+    RISING = "rising"
+    """It is below that and still rising."""
+
+    NONE = "none"
+    """It is below that and grows slowly, if at all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: what was trained, the Att-SVM, and what was measured."""
+
+    steps: str  # steps, attention, norm: the kind of steps, the parametrization and the norm of the Att-SVM
+    attention: str
+    norm: str
+    found: Found
+    measure: str  # "margin ratio" or "correlation"
+    # first, last: its mean and least value over the problems, after the least and the largest number of steps
+    first: tuple[float, float]
+    last: tuple[float, float]
+    # num_steps, logit_change: the range that was measured; the change of a logit is that of the steps at the records
+    num_steps: tuple[int, int]
+    logit_change: tuple[float, float]
+    command: str
+    model: str = "fixed head"  # "fixed head", "trained head", "nonlinear head", "tokens, acyclic" or "tokens, cyclic"
+    heads: str = "one"  # heads, columns: "one" or "several" attention heads; "all" or "few" columns of the factors
+    columns: str = "all"
+    decay: float = 0.0  # the decoupled weight decay
+    momentum: tuple[float, float] = (0.0, 0.0)  # the range of β
+    # the range of R, for the stationary points of runs with decay: first is for the least of them, last for the largest
+    radius: tuple[float, ...] = ()
+    batch: tuple[int, ...] = ()  # least and largest number of sequences in a step, or empty for all sequences
+    sequences: int = 0  # n, for mini-batches
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a run has to share with the row besides decay and batch."""
+        return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
+
+    def text(self) -> str:
+        """The numbers, mean / least."""
+        ends = [f"after {count:,} steps" for count in self.num_steps]
+        if self.radius:
+            ends = [f"for R = {radius:g}" for radius in self.radius]
+        pairs = zip((self.first, self.last), ends, strict=True)
+        numbers = [f"{mean:.3f} / {least:.3f} {end}" for (mean, least), end in pairs]
+        return f"{self.measure}, mean / least, {', '.join(dict.fromkeys(numbers))} ({self.command})"
+
+
+@cache
+def table() -> tuple[Row, ...]:
+    rows = []
+    for written in contents()["row"]:
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in written.items()}
+        rows.append(Row(**(fields | {"found": Found(written["found"])})))
+    return tuple(rows)
+
+
+def enough() -> float:
+    """The mean margin ratio, or correlation, from which on a limit counts as measured."""
+    return float(contents()["enough"])
+
+
+def notes(steps: str, attention: str) -> list[str]:
+    """What else is to be said of steps of this kind: why they have no limit, and what to use instead."""
+    return [note["text"] for note in contents()["note"] if note["steps"] == steps and attention in note["attention"]]
+
+
+@cache
+def contents() -> dict[str, Any]:
+    return tomllib.loads((files(__package__) / "standings.toml").read_text(encoding="utf-8"))
