@@ -455,6 +455,20 @@ def test_biases_of_positions_are_a_part_of_the_weights():
     assert not attsvm.inspect.inspect(spread_out(bert()), words(), margins=False).biased
 
 
+def test_a_mask_may_add_to_the_logits_of_some_sequences_alone(monkeypatch):
+    model, ids = spread_out(bert()), words()["input_ids"]
+    mask = torch.zeros(3, 1, 7, 7)
+    mask[1] = torch.randn(7, 7, generator=torch.Generator().manual_seed(3))
+    batch = {"input_ids": ids, "attention_mask": mask}
+    whole = attsvm.inspect.inspect(model, batch, margins=False)
+    monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
+    found = attsvm.inspect.inspect(model, batch, margins=False)
+    assert found.biased
+    first, other = (one.source.captured(0) for one in (found, whole))
+    np.testing.assert_allclose(first.bias, np.broadcast_to(mask.double().numpy(), (3, 4, 7, 7)), atol=1e-12)
+    np.testing.assert_allclose(first.probabilities(1), other.probabilities(1), atol=1e-6)
+
+
 def test_additive_masks_of_torch_are_biases_of_positions():
     module = spread_out(nn.MultiheadAttention(8, 2, batch_first=True))
     generator = torch.Generator().manual_seed(4)
