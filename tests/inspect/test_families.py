@@ -24,6 +24,8 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 
 from small_models import (  # noqa: E402
     CASES,
+    NEOX,
+    SHARED,
     bert,
     clip_text,
     clip_vision,
@@ -324,6 +326,21 @@ def test_w_of_latent_attention_is_that_of_the_coordinates_without_rotation(rank)
         keys, queries = layer.given
         theirs = queries[:, head, :, :2] @ keys[:, head, :, :2].mT
         np.testing.assert_allclose(ours * np.broadcast_to(of_queries, scales[0].shape)[..., None], theirs, atol=1e-5)
+
+
+NORMS = {"rope_parameters": NEOX, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Phi", NORMS | {"qk_layernorm": True}), ("Persimmon", NORMS), ("Cohere", SHARED | {"use_qk_norm": True})],
+)
+def test_w_is_not_known_behind_norms_that_do_more_than_scale_coordinates(name, options):
+    """LayerNorm subtracts a mean and adds a bias, Cohere's norms have gains for each head: they are no gains of W."""
+    found = attsvm.inspect.inspect(spread_out(like_bert(name, **options)), words(), margins=False)
+    assert found.available().weights == "not known"
+    assert np.isnan(found.measure("effective_rank")).all()
+    assert found.rebuilt_error.max() < CLOSE
 
 
 class Encoder(nn.Module):
