@@ -333,7 +333,8 @@ class Inspection(Result):
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
         ridge : float
-            Added to the second moments of ``keep``, relative to their mean diagonal; less of it does less damage.
+            Added to the second moments of ``keep``, relative to their mean diagonal. An edit with a smaller ridge does
+            less damage to other text.
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
