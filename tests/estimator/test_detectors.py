@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import get_scorer, roc_auc_score
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures
 from sklearn.utils.estimator_checks import check_estimator
 
 import attsvm
@@ -217,6 +217,12 @@ def test_a_token_net_maps_the_tokens_first(kind):
         short(token_net=module).fit(arrays, labels).decision_function(arrays),
         short().fit(by_hand, labels).decision_function(by_hand),
         rtol=1e-6,
+    )
+    in_place = FunctionTransformer(lambda tokens: np.tanh(tokens, out=tokens))
+    by_hand = [np.tanh(array) for array in arrays]
+    np.testing.assert_allclose(
+        short(token_net=in_place).fit(arrays, labels).decision_function(arrays),
+        short().fit(by_hand, labels).decision_function(by_hand),
     )
     # it is used as it is, and a copy of it is kept
     before = module.weight.detach().clone()

@@ -469,9 +469,13 @@ def test_what_cannot_be_monitored_is_refused_by_name():
         with pytest.raises(attsvm.ProblemError, match=words):
             AttentionMonitor(model, **options)
 
-    said = r"measures\['margin'\]: expected 4 values, one for each head, got shape \(3,\)"
-    with AttentionMonitor(model, every=1) as monitor, pytest.raises(attsvm.ProblemError, match=said):
-        trained(monitor, model, 1, measures=lambda _: {"margin": [1, 2, 3]})
+    for values, said in (
+        ([1, 2, 3], r"measures\['margin'\]: expected 4 values, one for each head, got shape \(3,\)"),
+        (["small"] * 4, r"measures\['margin'\]: expected real numbers, got entries of type <U5"),
+        ([[1], [2, 3]], r"measures\['margin'\]: expected real numbers, got list"),
+    ):
+        with AttentionMonitor(model, every=1) as monitor, pytest.raises(attsvm.ProblemError, match=said):
+            trained(monitor, model, 1, measures=lambda _, values=values: {"margin": values})
 
     class ByHand(torch.nn.Module):
         def __init__(self):

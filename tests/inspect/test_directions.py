@@ -1,15 +1,21 @@
 """Changes of the factors by trying them out, directions against an SVD."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
+pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
+
 import torch
+from small_models import CASES, spread_out, words
 
 import attsvm.torch
 from attsvm.inspect.reasons import factor_change
 from attsvm.inspect.weights import Projections
+from attsvm.pages.inspection_view import detail
 from oracles.attention_only import AttentionOnly
 
 
@@ -88,3 +94,19 @@ def test_directions_are_those_of_the_singular_value_decomposition():
     np.testing.assert_array_equal(first.vocabulary_ends[1], np.argsort(along)[:3])
     with pytest.raises(attsvm.ProblemError, match=r"head 0\.2: layer 0 has 2 heads, counted from 0"):
         inspection.reading_directions(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("bert", "W with the largest"),
+        ("llama", "W (before the rotation) with the largest"),
+        ("qwen3", "W (before the rotation, without the norms) with the largest"),
+        ("deepseek v3", "W (of coordinates without rotation, without the norms) with the largest"),
+    ],
+)
+def test_the_page_says_what_w_is_whose_directions_it_shows(case, said):
+    model, batch = spread_out(CASES[case][0]()), {"input_ids": words()["input_ids"]}
+    view = attsvm.inspect.inspect(model, batch, margins=False, view=(0, 1)).view
+    parts = detail(SimpleNamespace(tests=()), view, [[*"abcdefg"]] * 3, 0, None)
+    assert [said in part.text for part in parts if "singular directions" in getattr(part, "text", "")] == [True]

@@ -364,6 +364,11 @@ def test_a_scan_orders_heads_by_the_norms_of_their_edits():
         assert scan.before[k] == np.mean([selected[at][i, q] == a for i, q, a in TARGETS])
 
 
+def test_a_scan_of_no_heads_is_refused():
+    with pytest.raises(ProblemError, match="heads: expected at least one head, got none"):
+        inspection(prepared(gpt2)).scan(TARGETS, heads=[])
+
+
 def test_a_satisfied_request_needs_no_change():
     model = prepared(bert)
     found = inspection(model)

@@ -24,6 +24,8 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 
 from small_models import (  # noqa: E402
     CASES,
+    NEOX,
+    SHARED,
     bert,
     clip_text,
     clip_vision,
@@ -326,6 +328,21 @@ def test_w_of_latent_attention_is_that_of_the_coordinates_without_rotation(rank)
         np.testing.assert_allclose(ours * np.broadcast_to(of_queries, scales[0].shape)[..., None], theirs, atol=1e-5)
 
 
+NORMS = {"rope_parameters": NEOX, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Phi", NORMS | {"qk_layernorm": True}), ("Persimmon", NORMS), ("Cohere", SHARED | {"use_qk_norm": True})],
+)
+def test_w_is_not_known_behind_norms_that_do_more_than_scale_coordinates(name, options):
+    """LayerNorm subtracts a mean and adds a bias, Cohere's norms have gains for each head: they are no gains of W."""
+    found = attsvm.inspect.inspect(spread_out(like_bert(name, **options)), words(), margins=False)
+    assert found.available().weights == "not known"
+    assert np.isnan(found.measure("effective_rank")).all()
+    assert found.rebuilt_error.max() < CLOSE
+
+
 class Encoder(nn.Module):
     def __init__(self, batch_first=True):
         super().__init__()
@@ -453,6 +470,20 @@ def test_biases_of_positions_are_a_part_of_the_weights():
     assert np.abs(difference - difference[..., :1]).max() > 0.1
     assert attsvm.inspect.inspect(model, words(), margins=False).biased
     assert not attsvm.inspect.inspect(spread_out(bert()), words(), margins=False).biased
+
+
+def test_a_mask_may_add_to_the_logits_of_some_sequences_alone(monkeypatch):
+    model, ids = spread_out(bert()), words()["input_ids"]
+    mask = torch.zeros(3, 1, 7, 7)
+    mask[1] = torch.randn(7, 7, generator=torch.Generator().manual_seed(3))
+    batch = {"input_ids": ids, "attention_mask": mask}
+    whole = attsvm.inspect.inspect(model, batch, margins=False)
+    monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
+    found = attsvm.inspect.inspect(model, batch, margins=False)
+    assert found.biased
+    first, other = (one.source.captured(0) for one in (found, whole))
+    np.testing.assert_allclose(first.bias, np.broadcast_to(mask.double().numpy(), (3, 4, 7, 7)), atol=1e-12)
+    np.testing.assert_allclose(first.probabilities(1), other.probabilities(1), atol=1e-6)
 
 
 def test_additive_masks_of_torch_are_biases_of_positions():

@@ -109,6 +109,7 @@ def test_no_damaged_file_is_opened_silently(whole):
                 ProblemError, match=rf"^{re.escape(str(path))}: expected a chunk .*, got a damaged file"
             ):
                 attsvm.open_sweep(store)
+        assert attsvm.open_sweep(store, verify=False).attrs["errors"] == "[]", "it is opened without a look at the data"
         path.write_bytes(data)
     for path in files_of(store, "data.zarr/feasible/c/**/*"):
         data = path.read_bytes()

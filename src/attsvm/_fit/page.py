@@ -215,9 +215,9 @@ def _better_norm(compared: OtherNorms, at: int) -> str:
     found, tokens = compared.found, {"optimal": "optimal token", "relevant": "token that decides the label"}
     return (
         f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences its "
-        f"Att-SVMs select the {tokens[compared.tokens]} in {percent(found.share[at])} of the queries, and not in "
-        f"{percent(found.share[0])} (difference {percent(found.gain[at])} ± {percent(compared.half_width[at])}); "
-        "`attsvm.recommend` names a training for it."
+        f"Att-SVMs select the {tokens[compared.tokens]} in {percent(found.share[at])} of the queries, and those of "
+        f"{found.norms[0]} in {percent(found.share[0])} (difference {percent(found.gain[at])} ± "
+        f"{percent(compared.half_width[at])}); `attsvm.recommend` names a training for it."
     )
 
 

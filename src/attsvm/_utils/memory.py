@@ -45,7 +45,10 @@ def _available(device: "torch.device | Literal['cpu']") -> int:
 
 
 def free_memory() -> int:
-    """Bytes of main memory that are free or can be freed; 0 where the system does not say."""
+    """Bytes of main memory that are free or can be freed on the machine; 0 where the system does not say.
+
+    A control group, such as that of a container, may allow less: it ends a process that exceeds its limit.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):
         with open("/proc/meminfo") as lines:
             for line in lines:

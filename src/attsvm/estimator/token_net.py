@@ -29,7 +29,8 @@ def through(token_net: Any, sequences: Sequences) -> Sequences:
     """Sequences of mapped tokens; each row of the table that occurs is mapped once."""
     apply = _module_outputs if is_module(token_net) else type(token_net).transform
 
-    table, ids = sequences.map_vectors(lambda vectors: np.asarray(apply(token_net, vectors)))
+    # a copy, because some transformers and modules work in place
+    table, ids = sequences.map_vectors(lambda vectors: np.asarray(apply(token_net, np.array(vectors))))
     if table.ndim != 2 or len(table) != ids.max() + 1:
         raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {table.shape}")
     return Sequences(table.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)

@@ -210,6 +210,18 @@ class Explanation:
         ProblemError
             If there are no such groups, the explanation has origins that were given by vectors, or resampling
             everything lowers the score by less than 5 %, as for heads that attend evenly, or by rotary positions alone.
+
+        Examples
+        --------
+        >>> import torch, transformers
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.5)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (16, 16))
+        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens[:8]}, margins=False)
+        >>> test = inspection.explain(1, 0).test({"input_ids": tokens[8:]}, controls=2)
+        >>> len(test.control_necessity)
+        2
         """
         if self.features:
             raise ProblemError(

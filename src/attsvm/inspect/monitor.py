@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attsvm._utils.checks import check_integer
+from attsvm._utils.checks import as_array, check_integer
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
@@ -135,12 +135,13 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
         Parameters
         ----------
         measures : mapping of str to array of shape (heads,), optional
-            More of this record, such as ``margin_lower`` and ``margin_upper`` of an inspection of a held batch.
+            More of this record, in the order of ``heads``, such as ``margin_lower`` and ``margin_upper`` of an
+            inspection of a held batch.
 
         Raises
         ------
         ProblemError
-            If a measure does not have one value for each head.
+            If a measure does not have one number for each head.
         """
         if self._passes.attached and self.steps % self.every == 0:
             start = time.perf_counter()
@@ -196,7 +197,7 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
         table = np.stack([columns.get(head, unread) for head in self.heads], axis=1)
         record = dict(zip(names, table, strict=True))
         for name, values in more.items():
-            record[name] = np.asarray(values, np.float64)
+            record[name] = as_array(f"measures[{name!r}]", values).astype(np.float64)
             if record[name].shape != (len(self.heads),):
                 raise ProblemError(
                     f"measures[{name!r}]: expected {len(self.heads)} values, one for each head, got shape"

@@ -227,6 +227,10 @@ class Inspection(Result):
             of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
             it and belongs to them; the sum remains the same.
 
+        Returns
+        -------
+        Explanation
+
         Raises
         ------
         ProblemError
@@ -239,6 +243,17 @@ class Inspection(Result):
         -----
         The model runs twice more on the batch. It needs memory for d numbers for each token and earlier head. The parts
         are computed in float64; their sum is as precise as the model computes.
+
+        Examples
+        --------
+        >>> import torch, transformers
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (4, 16))
+        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+        >>> list(inspection.explain(1, [0, 2]).groups)
+        ['constant', 'embedding', 'position', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3', 'MLP 0']
         """
         source, sets = self._source("explain"), self.sets()
         sets.pop("none of these", None)
@@ -257,17 +272,56 @@ class Inspection(Result):
         ends : int
             Number of tokens at each end.
 
+        Returns
+        -------
+        list of ReadingDirection
+
         Raises
         ------
         ProblemError
             If W is not known.
+
+        Examples
+        --------
+        >>> import torch, transformers
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
+        >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
+        >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
+        ((5, 2), (5,))
         """
         check_integer("count", count, 1)
         check_integer("ends", ends, 1)
         return reading_directions(self._source("reading_directions"), layer, head, count, ends)
 
     def available(self, layer: int = 0) -> Available:
-        """What is known of a layer, counted from 0, beside selections, concentration and margins."""
+        """What is known of a layer, counted from 0, beside selections, concentration and margins.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+
+        Returns
+        -------
+        Available
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such layer.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
+        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
+        """
         source = self._source("available")
         captured, recipe = source.captured(layer), source.layers[layer].recipe
         if recipe is None:
@@ -289,6 +343,30 @@ class Inspection(Result):
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.
 
         The measures ``query_robustness`` and ``key_robustness`` are means over the queries.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+
+        Returns
+        -------
+        Robustness
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such head.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.robustness(0, 1).query.shape
+        (3, 4)
         """
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
@@ -333,7 +411,8 @@ class Inspection(Result):
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.
         ridge : float
-            Added to the second moments of ``keep``, relative to their mean diagonal; less of it does less damage.
+            Added to the second moments of ``keep``, relative to their mean diagonal. An edit with a smaller ridge does
+            less damage to other text.
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
@@ -386,6 +465,26 @@ class Inspection(Result):
             By default all.
         leave_one_out : bool
             Whether to compute :meth:`Edit.leave_one_out` for each head, which takes several times longer.
+
+        Returns
+        -------
+        Scan
+
+        Raises
+        ------
+        ProblemError
+            As :meth:`edit`.
+
+        Examples
+        --------
+        >>> import attsvm.inspect, torch, transformers
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> model, batch = transformers.GPT2Model(config).eval(), {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.inspect.inspect(model, batch, margins=False)
+        >>> scan = inspection.scan(lambda tokens: [(9, 3), (12, 3)], heads=[(0, 0), (0, 1), (1, 0)])
+        >>> bool((scan.value[1:] >= scan.value[:-1]).all()), set(scan.status.tolist())
+        (True, {'optimal'})
         """
         request = Request.checked(targets, forget, probability, change=change, ridge=ridge)
         check_flag("leave_one_out", leave_one_out)

@@ -22,9 +22,9 @@ Ends = tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
 class ReadingDirection(NamedTuple):
     """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
 
-    With rotary positions it is W before the rotation. The sign of the pair is arbitrary. A query with a positive
-    coordinate along v raises the logits of tokens with a positive coordinate along u, and lowers those with a negative
-    one.
+    With rotary positions it is W before the rotation, or of the coordinates without rotation. The sign of the pair is
+    arbitrary. A query with a positive coordinate along v raises the logits of tokens with a positive coordinate along
+    u, and lowers those with a negative one.
     """
 
     value: float  # singular value
@@ -96,7 +96,8 @@ class HeadView:
     layer: int
     head: int
     norm: float  # ‖W‖_F
-    # singular values of W; with rotary positions those before the rotation, and of I/√d_h if W is not known
+    weights: str  # what W is, as :meth:`attsvm.inspect.Inspection.available` says
+    # singular values of this W, and of I/√d_h if it is not known
     singular_values: Float[np.ndarray, " d_h"]
     probabilities: Scores  # the attention of every query
     allowed: Mask  # which tokens each query may attend to
@@ -156,6 +157,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
         layer=index,
         head=head,
         norm=float(np.linalg.norm(problem.weights)),
+        weights=so_far.available(index).weights,
         singular_values=np.linalg.svd(problem.weights, compute_uv=False)
         if known is None
         else singular_values(known, head),

@@ -63,6 +63,12 @@ class Layer:
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
         """One layer from chunks of its sequences."""
+        if any(chunk.bias is not None for chunk in chunks):  # a mask may add to the logits of some sequences alone
+            nothing = [np.zeros((len(one.allowed), one.num_heads, *one.allowed.shape[1:])) for one in chunks]
+            chunks = [
+                replace(chunk, bias=zeros if chunk.bias is None else chunk.bias)
+                for chunk, zeros in zip(chunks, nothing, strict=True)
+            ]
 
         def together(parts: Any) -> Any:
             if parts[0] is None:

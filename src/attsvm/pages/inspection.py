@@ -109,7 +109,7 @@ class InspectionPages:
         if self._maps[0] is not None:
             yield Part("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
         if inspection.view is not None:
-            yield from detail(found, inspection.view, tokens, sentence, self.words, inspection.rotary)
+            yield from detail(found, inspection.view, tokens, sentence, self.words)
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)

@@ -34,12 +34,12 @@ LEAST = 5e-4
 
 
 def detail(
-    found: "Found", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None, rotary: bool
+    found: "Found", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None
 ) -> Iterator[AnyPart]:
     """The parts of the page about one head, on one sequence and its reasons on all of them.
 
     ``texts``: the tokens of every sequence. ``sentence``: the sequence that is shown, counted from 0. ``words``: from
-    numbers of tokens of the vocabulary to their names. ``rotary``: whether the positions are rotary.
+    numbers of tokens of the vocabulary to their names.
     """
     yield Heading(f"Head {view.layer}.{view.head}")
     yield from _origins(view, found.tests)
@@ -66,9 +66,9 @@ def detail(
     yield view_table(view, texts[sentence], sentence)
     if view.directions:
         yield Heading("What the head reads", 3)
-        before = ", before the rotation by positions" if rotary else ""
+        known = "" if view.weights == "acts on tokens" else f" ({view.weights})"
         yield Text(
-            f"The singular directions of W with the largest singular values{before}. A query at one end raises the "
+            f"The singular directions of W{known} with the largest singular values. A query at one end raises the "
             "logits of keys at the same end and lowers those of keys at the other end. Which end comes first is "
             "arbitrary. Embeddings of the vocabulary are those of the table, before positions and norms.",
             "",

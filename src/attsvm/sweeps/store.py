@@ -173,14 +173,14 @@ class Store:
         Raises ProblemError that names a damaged file.
         """
         group = self.group()
-        for name, array in _measured(group).items():
+        for array in _measured(group).values():
             try:
                 array[...]
             except Exception as error:  # a damaged file fails in any way
-                file = next((self._file(array, task) for task in _tasks(group) if not _can_read(array, task)), name)
+                file = next((self._file(array, task) for task in _tasks(group) if not _can_read(array, task)), DATA)
                 raise ProblemError(
-                    f"{file}: expected a chunk as the sweep wrote it, got a damaged file; delete it and run the sweep "
-                    "again, which computes the chunk again"
+                    f"{Path(self.given, file)}: expected a chunk as the sweep wrote it, got a damaged file; delete it "
+                    "and run the sweep again, which computes the chunk again"
                 ) from error
 
     def check_complete(self) -> None:
@@ -190,8 +190,8 @@ class Store:
         """
         for _, file in self._missing(self.group()):
             raise ProblemError(
-                f"{file}: expected a chunk as the sweep wrote it, got no file; run the sweep again, which computes the "
-                "chunk again"
+                f"{Path(self.given, file)}: expected a chunk as the sweep wrote it, got no file; run the sweep again, "
+                "which computes the chunk again"
             )
 
     def _missing(self, group: Any) -> Iterator[tuple[Task, Path]]:
@@ -199,14 +199,14 @@ class Store:
         arrays = _measured(group).values()
         for task in sorted(_committed(group)):
             files = [self._file(array, task) for array in arrays]
-            yield from ((task, file) for file in files if not file.is_file())
+            yield from ((task, file) for file in files if not (self.path / file).is_file())
 
     def _file(self, array: Any, task: Task) -> Path:
-        """The file of a chunk of an array, below the path that the user gave."""
+        """The file of a chunk of an array, in the folder of the store."""
         *cell, trials = _place(array, task)
         own_axes = array.ndim - len(cell) - 1
         key = array.metadata.encode_chunk_key((*cell, trials.start // array.chunks[len(cell)], *(0,) * own_axes))
-        return Path(self.given, DATA, array.basename, key)
+        return Path(DATA, array.basename, key)
 
     def identity(self) -> str:
         """The random id that it was created with."""
@@ -333,9 +333,13 @@ def _tasks(group: Any) -> list[Task]:
 
 
 def _committed(group: Any) -> set[Task]:
-    done = group[DONE]
-    values = done[...]
-    return {task for task in _tasks(group) if values[_place(done, task)].all()}
+    """The chunks that are marked as done. One whose mark cannot be read is none."""
+    done, there = group[DONE], _tasks(group)
+    try:
+        marks = done[...]
+    except Exception:  # a damaged file fails in any way
+        marks, there = done, [task for task in there if _can_read(done, task)]
+    return {task for task in there if marks[_place(done, task)].all()}
 
 
 def _place(array: Any, task: Task) -> tuple[Any, ...]:

@@ -171,6 +171,10 @@ class Edit:
         unrelated : mapping, optional
             Arguments of the model for text on which the damage is measured. By default ``keep``, on which the damage
             is smaller than on other text; without it, the text of the edit.
+
+        Returns
+        -------
+        EditReport
         """
         request = self.request
         if targets is not None:

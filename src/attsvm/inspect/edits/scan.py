@@ -67,6 +67,8 @@ def scan_heads(
     leave_one_out: bool,
 ) -> Scan:
     """The edits of all heads, or of some; see :meth:`attsvm.inspect.Inspection.scan`."""
+    if heads is not None and not len(heads):
+        raise ProblemError("heads: expected at least one head, got none")
     indices = sorted({layer for layer, _ in heads}) if heads is not None else list(range(len(source.layers)))
     unknown = [layer for layer in indices if not 0 <= layer < len(source.layers)]
     if unknown:

@@ -114,6 +114,7 @@ def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
     with the norms of the module and with rotary positions. What a recipe makes of the first sequence must equal the
     queries and keys of the call.
     """
+    sources = sources._replace(norms=[norm for norm in sources.norms if _scales(norm)])
     key = call.key[:, :: _repeats(call.key)]
     heads, groups, size = call.query.shape[1], key.shape[1], key.shape[-1]
     for rotation, order in _turns(sources.rotation, size):
@@ -255,6 +256,20 @@ def _repeats(key: Tensor) -> int:
     first, count = key[:1], key.shape[1]
     divisors = (r for r in range(count, 1, -1) if count % r == 0)
     return next((r for r in divisors if torch.equal(first, first[:, ::r].repeat_interleave(r, 1))), 1)
+
+
+def _scales(norm: nn.Module) -> bool:
+    """Whether a norm only scales the coordinates of a vector, as RMSNorm does: then its gains are a part of W.
+
+    LayerNorm also subtracts a mean and adds a bias; the norms of Cohere have gains for each head.
+    """
+    gains = next(norm.parameters(), None)
+    if gains is None or gains.ndim != 1 or gains.is_meta:
+        return False
+    ones = torch.ones_like(gains)
+    ramp = ones.cumsum(0) / len(ones)
+    size = ramp.double().square().mean().sqrt()
+    return torch.allclose((norm(ramp) * size).double(), (norm(ones) * ramp).double(), rtol=0.02, atol=1e-4)
 
 
 def _size(norm: nn.Module) -> int:

@@ -172,7 +172,7 @@ class View(Fields):
     # the decision margin split by origin in the residual stream; null if the family does not describe its stream
     origins: Origins | None
     # pairs of singular directions of W with the largest singular values; with rotary positions of W before the
-    # rotation
+    # rotation, or of the coordinates without rotation
     directions: list[Direction]
     tests: list[CausalTest]  # causal tests of the largest parts of the decision margin on the text of --held-out
 
