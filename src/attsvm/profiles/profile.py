@@ -76,7 +76,7 @@ def margin_profile(
         Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
         What four schedules multiply. By default it is found while the optimizer trains: such that the first steps
-        change a logit by 0.3 (if this gives no answer, by 0.1), and step k by (1 + k/1000)^(−1/3) of that.
+        change a logit by 0.3 (if this gives no answer, by 1), and step k by (1 + k/1000)^(−1/3) of that.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
     device : str, optional
@@ -165,7 +165,8 @@ def margin_profile(
         ends = [[*part.readings(factors[best.schedule], [made], overall, normalize=False)][-1] for part in parts]
         interrupted = any(end.interrupted for end in ends)
         raw = np.concatenate([end.ratios for end in ends])
-        underflows = all(end.finite for end in ends) and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
+        ended = not interrupted and all(end.finite for end in ends)
+        underflows = ended and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
     conclusive = best.conclusive and not interrupted
     why = "interrupted." if interrupted else reason(best, decays)
     if raw is not None and underflows:
