@@ -388,9 +388,10 @@ def test_a_callback_ends_it_without_a_verdict():
 
 
 def test_an_interrupted_run_on_the_gradient_itself_says_nothing_of_underflow():
-    profile = attsvm.margin_profile(
-        torch.optim.SGD, norms=NORMS, seeds=2, steps=8000, callback=lambda at: at.stage.startswith("gradient not divided")
-    )
+    def ends(at):
+        return at.stage.startswith("gradient not divided")
+
+    profile = attsvm.margin_profile(torch.optim.SGD, norms=NORMS, seeds=2, steps=8000, callback=ends)
     assert (profile.status, profile.verdict, profile.reason) == ("interrupted", "inconclusive", "interrupted.")
     assert profile.raw_ratios is not None
     assert not profile.underflows

@@ -165,7 +165,8 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """Return the catalogue that comes with the package.
 
-    It has the optimizers and settings that were measured so far. ``attsvm profile --catalogue --out DIR`` measures it anew.
+    It has the optimizers and settings that were measured so far. ``attsvm profile --catalogue --out DIR`` measures it
+    anew.
 
     Returns
     -------
