@@ -173,6 +173,13 @@ def test_the_time_limit_ends_an_entry(small, tmp_path):
         next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=0))
 
 
+@pytest.mark.parametrize(("name", "least"), [("seeds", 1), ("steps", 4)])
+def test_bad_options_are_not_taken_for_faults_of_optimizers(small, tmp_path, name, least):
+    with pytest.raises(ProblemError, match=f"{name}: expected an integer >= {least}, got 0"):
+        next(measure_catalogue(tmp_path / "out", "command", **small | {name: 0}))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture(scope="module")
 def catalogue():
     return attsvm.profiles.catalogue()

@@ -30,6 +30,9 @@ NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear"
 FIRST_PROBLEMS = 8
 """How many of the default problems are trained before it is known whether more are needed."""
 
+FEWEST_STEPS = 4
+"""Of each schedule: its readings are at fractions of the steps."""
+
 _UNDERFLOW = 0.05
 
 
@@ -115,7 +118,7 @@ def margin_profile(
     >>> profile.verdict
     'frobenius'
     """
-    steps = check_integer("steps", steps, 4)
+    steps = check_integer("steps", steps, FEWEST_STEPS)
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
