@@ -160,6 +160,9 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     ends = [_without_times(tmp_path / name / "catalogue.json") for name in ("parts", "whole")]
     assert ends[0] == ends[1]
     assert not list(measure_catalogue(tmp_path / "parts", "command", **small))
+    # entries of other options are not mixed
+    with pytest.raises(ProblemError, match="measured by `command`; continue with this command"):
+        next(measure_catalogue(tmp_path / "parts", "command --seeds 2", **small))
     (tmp_path / "parts" / "catalogue.json").write_text("{}")
     with pytest.raises(ProblemError, match="catalogue: expected the JSON of a catalogue"):
         list(measure_catalogue(tmp_path / "parts", "command", **small))
