@@ -40,7 +40,7 @@ def _count(found):
     of_w = [entry for entry in found.entries if entry.setting == "W"]
     run = [entry for entry in of_w if entry.ratio is not None]
     named = [entry for entry in run if entry.is_named]
-    return f"On W, {len(run)} of {len(of_w)} optimisers could be run, and {len(named)} have a norm."
+    return f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {len(named)} have a norm."
 
 
 def _row(entry):

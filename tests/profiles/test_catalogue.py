@@ -160,6 +160,9 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     ends = [_without_times(tmp_path / name / "catalogue.json") for name in ("parts", "whole")]
     assert ends[0] == ends[1]
     assert not list(measure_catalogue(tmp_path / "parts", "command", **small))
+    # entries of other options are not mixed
+    with pytest.raises(ProblemError, match="measured by `command`; continue with this command"):
+        next(measure_catalogue(tmp_path / "parts", "command --seeds 2", **small))
     (tmp_path / "parts" / "catalogue.json").write_text("{}")
     with pytest.raises(ProblemError, match="catalogue: expected the JSON of a catalogue"):
         list(measure_catalogue(tmp_path / "parts", "command", **small))
@@ -171,6 +174,13 @@ def test_the_time_limit_ends_an_entry(small, tmp_path):
     assert (entry.verdict, entry.reason) == ("inconclusive", "the time limit of 1e-09 s ended it.")
     with pytest.raises(ProblemError, match="time_limit: expected a positive number of seconds, got 0"):
         next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=0))
+
+
+@pytest.mark.parametrize(("name", "least"), [("seeds", 1), ("steps", 4)])
+def test_bad_options_are_not_taken_for_faults_of_optimizers(small, tmp_path, name, least):
+    with pytest.raises(ProblemError, match=f"{name}: expected an integer >= {least}, got 0"):
+        next(measure_catalogue(tmp_path / "out", "command", **small | {name: 0}))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")

@@ -387,6 +387,16 @@ def test_a_callback_ends_it_without_a_verdict():
     assert seen == [24]
 
 
+def test_an_interrupted_run_on_the_gradient_itself_says_nothing_of_underflow():
+    def ends(at):
+        return at.stage.startswith("gradient not divided")
+
+    profile = attsvm.margin_profile(torch.optim.SGD, norms=NORMS, seeds=2, steps=8000, callback=ends)
+    assert (profile.status, profile.verdict, profile.reason) == ("interrupted", "inconclusive", "interrupted.")
+    assert profile.raw_ratios is not None
+    assert not profile.underflows
+
+
 def test_a_callback_ends_training_in_jax_too():
     profile = attsvm.margin_profile(optax.sgd(0.1), seeds=1, steps=2_000_000, norms=NORMS, callback=lambda at: True)
     assert (profile.status, profile.verdict) == ("interrupted", "inconclusive")

@@ -18,7 +18,7 @@ KINDS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "run": (attsvm.Run, ("weights", "selected", "steps", "status")),
     "solution": (attsvm.Solution, ("direction", "value", "dual", "gap", "status")),
     "prediction": (attsvm.Prediction, ("standing", "direction", "selected")),
-    "path": (attsvm.RegularizationPath, ("radii", "weights", "loss", "selected")),
+    "path": (attsvm.RegularizationPath, ("radii", "weights", "loss", "selected", "status")),
     "stack": (attsvm.StackRun, ("loss", "step", "status")),
 }
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("typst", reason="typst, which makes the PDF, is not installed")
+
 ROOT = Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("build_report", ROOT / "docs" / "paper" / "build.py")
 assert spec is not None

@@ -20,8 +20,8 @@ are found, or with several schedules of `--learning-rate`, until one gives the a
 itself. The answer is a norm, or says why it is inconclusive. It takes 5 to 30 seconds of processor time for most
 optimizers.
 
-`--catalogue` prints what was measured of each optimizer of PyTorch, optax and pytorch-optimizer. With `--out` it
-measures those that are installed, and continues if DIR has a part of them; it takes some hours.
+`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer. With `--out`
+it measures those that are installed, and continues if DIR has a part of them; it takes some hours.
 
 Examples:
 
@@ -62,7 +62,7 @@ def profile(
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
     catalogue: Annotated[
-        bool, typer.Option("--catalogue", help="Every optimizer of PyTorch, optax and pytorch-optimizer.")
+        bool, typer.Option("--catalogue", help="Optimizers of PyTorch, optax and pytorch-optimizer.")
     ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds of processor time for an entry of the catalogue.")] = 120.0,
     threads: Threads = None,
@@ -119,7 +119,7 @@ def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json
 
     if out is None:
         found = catalogue()
-        print(found.text() if json else found)
+        print(found.text() if json else f"{found}\n\n{found.extent} `--json` has the reasons.")
         return
 
     import jax

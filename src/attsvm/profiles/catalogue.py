@@ -1,11 +1,13 @@
-"""The catalogue: which norm's margin each optimizer of PyTorch, optax and pytorch-optimizer maximises, measured."""
+"""The catalogue: which norms' margins optimizers of PyTorch, optax and pytorch-optimizer maximise, measured."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
+from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.profiles.verdict import written
 
@@ -22,9 +24,9 @@ class Entry:
         The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
         of 2" or "W, as shipped".
     verdict : str
-        The name of the norm, "inconclusive", or "not run" if the optimizer refused to step.
+        The name of the norm, "inconclusive", or "not run" if it raised an error.
     reason : str
-        What the verdict rests on.
+        What the verdict rests on, or the first line of the error.
     norm, second : str
         The norms with the largest and the second largest mean margin ratio; empty if it was not run, as the next four.
     ratio, low, high, second_ratio : float or None
@@ -87,6 +89,8 @@ class Entry:
 class Catalogue:
     """The entries of a catalogue, and how they were measured.
 
+    It may lack optimizers and settings: what has no entry has not been measured.
+
     Attributes
     ----------
     command : str
@@ -120,14 +124,22 @@ class Catalogue:
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each entry.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         return pd.DataFrame([asdict(one) for one in self.entries])
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.entries))
+
+    @property
+    def extent(self) -> str:
+        """How many optimizers have an entry in each setting, in words."""
+        counts = Counter(entry.setting for entry in self.entries)
+        listed = ", ".join(f"{number} on {setting}" for setting, number in counts.items())
+        return f"Measured so far: {listed}. What has no entry has not been measured."
 
     def text(self) -> str:
         """The content of its file."""
@@ -153,7 +165,8 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """Return the catalogue that comes with the package.
 
-    ``attsvm profile --catalogue --out DIR`` measures it anew.
+    It has the optimizers and settings that were measured so far. ``attsvm profile --catalogue --out DIR`` measures it
+    anew.
 
     Returns
     -------

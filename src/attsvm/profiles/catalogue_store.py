@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import check_number
+from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
+from attsvm.errors import ProblemError
 from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
-from attsvm.profiles.profile import NORMS, margin_profile
+from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
 from attsvm.profiles.verdict import student_width
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -47,11 +48,22 @@ def measure_catalogue(
 
     ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
     ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
+
+    Raises ProblemError for bad options, and if the store was made by another command, whose options its entries have.
     """
+    # an entry would take them for a fault of its optimizer
+    check_integer("seeds", seeds, 1)
+    check_integer("steps", steps, FEWEST_STEPS)
     check_number("time_limit", time_limit, "a positive number of seconds", lambda x: x > 0)
     make_folder(folder)
     store = folder / "catalogue.json"
-    known = {one.key: one for one in (Catalogue.parse(read_text(store)).entries if store.exists() else ())}
+    begun = Catalogue.parse(read_text(store)) if store.exists() else Catalogue(command, {}, ())
+    if begun.command != command:
+        raise ProblemError(
+            f"folder: {folder} holds a catalogue that was measured by `{begun.command}`; continue with this command "
+            "or choose another folder"
+        )
+    known = {one.key: one for one in begun.entries}
     listed = installed_optimizers() if optimizers is None else optimizers
     order = {one.name: place for place, one in enumerate(listed)}
     best = [replace(one, decay={}) for one in listed if one.rank < len(BEST_KNOWN)]

@@ -30,6 +30,9 @@ NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear"
 FIRST_PROBLEMS = 8
 """How many of the default problems are trained before it is known whether more are needed."""
 
+FEWEST_STEPS = 4
+"""Of each schedule: its readings are at fractions of the steps."""
+
 _UNDERFLOW = 0.05
 
 
@@ -76,7 +79,7 @@ def margin_profile(
         Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
         What four schedules multiply. By default it is found while the optimizer trains: such that the first steps
-        change a logit by 0.3 (if this gives no answer, by 0.1), and step k by (1 + k/1000)^(−1/3) of that.
+        change a logit by 0.3 (if this gives no answer, by 1), and step k by (1 + k/1000)^(−1/3) of that.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
     device : str, optional
@@ -115,7 +118,7 @@ def margin_profile(
     >>> profile.verdict
     'frobenius'
     """
-    steps = check_integer("steps", steps, 4)
+    steps = check_integer("steps", steps, FEWEST_STEPS)
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
@@ -165,7 +168,8 @@ def margin_profile(
         ends = [[*part.readings(factors[best.schedule], [made], overall, normalize=False)][-1] for part in parts]
         interrupted = any(end.interrupted for end in ends)
         raw = np.concatenate([end.ratios for end in ends])
-        underflows = all(end.finite for end in ends) and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
+        ended = not interrupted and all(end.finite for end in ends)
+        underflows = ended and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
     conclusive = best.conclusive and not interrupted
     why = "interrupted." if interrupted else reason(best, decays)
     if raw is not None and underflows:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit
 from attsvm.optimizers.limit import read_limit, written_limit
@@ -102,7 +103,7 @@ class StackRun(Result):
 
         The columns are ``loss``, ``log_scale`` and ``logit_change``. The index counts ``steps`` and the batch axes.
 
-        Raises ImportError if pandas is not installed.
+        Raises ProblemError if pandas is not installed.
 
         Examples
         --------
@@ -111,6 +112,7 @@ class StackRun(Result):
         >>> stack.train(steps=50, record=[0, 50]).to_frame().index.to_list()
         [0, 50]
         """
+        check_installed("to_frame", "frames", "pandas")
         import pandas as pd
 
         columns = {name: np.ravel(self.history[name]) for name in ("loss", "log_scale", "logit_change")}
