@@ -32,7 +32,8 @@ def _searchable():
         f"{_count(found)} Versions: {versions}. Command: `{found.command}`.\n\n```{{raw}} html\n"
         '<p><label>Search <input type="search" id="catalogue-search" placeholder="adam, linf, K and Q"></label> '
         '<output id="catalogue-count"></output></p>\n'
-        f'<table class="table" id="catalogue"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>\n```\n'
+        '<div class="pst-scrollable-table-container">'
+        f'<table class="table" id="catalogue"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n```\n'
     )
 
 

@@ -100,7 +100,8 @@ def test_two_labels_of_any_kind_are_read(tmp_path, labels, names):
     ("labels", "said"),
     [
         (["a", "b", "c", "a"], r"problem.npz: labels: expected two different labels, got 3 \(a, b, c\)"),
-        ([0, 1, 2, 0], "labels: expected -1 or 1, got 0"),
+        ([0, 1, 2, 0], r"labels: expected two different labels, got 3 \(0, 1, 2\)"),
+        ([0, 0, 0, 0], r"labels: expected two different labels, got 1 \(0\)"),
         ([0, 1, np.nan, 0], "labels: expected -1 or 1, got 0"),
     ],
 )
@@ -108,6 +109,12 @@ def test_other_labels_are_refused(tmp_path, labels, said):
     np.savez(tmp_path / "problem.npz", tokens=np.arange(24.0).reshape(4, 2, 3), labels=labels)
     with pytest.raises(attsvm.ProblemError, match=said):
         find_source(tmp_path / "problem.npz").load()
+
+
+def test_labels_of_queries_that_are_not_in_use_count_as_no_class(tmp_path):
+    tokens, labels = np.arange(24.0).reshape(4, 2, 3), np.array([[1, 0], [-1, 1], [1, 0], [-1, 1]])
+    np.savez(tmp_path / "problem.npz", tokens=tokens, queries=tokens, labels=labels, query_mask=labels != 0)
+    assert find_source(tmp_path / "problem.npz").load().labels.tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("unit", [1e-60, 1, 1e60])
@@ -147,7 +154,7 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
         (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
         ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
         (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"expected two different labels, got 3 \(a, b, c\)"),
-        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "labels: expected -1 or 1, got 0"),
+        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "expected two different labels, got 3"),
         (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
         (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
         ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),

@@ -31,7 +31,10 @@ def test_the_folder_is_complete_and_json_is_the_same(tmp_path, command):
 def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
     code, printed, _ = command("profile", "--catalogue")
     assert code == 0
-    assert "torch.optim.SGD" in printed
+    heading, first, *_ = printed.splitlines()
+    assert heading.startswith("optimizer ")
+    assert first.startswith("torch.optim.SGD ")
+    assert first.index("frobenius") == heading.index("norm")
     # a part of the optimizers is not taken for all of them
     assert "Measured so far: " in printed
     code, printed, _ = command("profile", "--catalogue", "--json")

@@ -258,6 +258,8 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
         classifier().fit(single, numbers)
     with pytest.raises(ProblemError, match="mask: expected bool"):
         Sequences.from_padded(tokens, 2 * mask)
+    with pytest.raises(ProblemError, match=r"tokens: expected shape \(n, T, d\), got .*; Sequences\.from_arrays takes"):
+        Sequences.from_padded(arrays, mask)
 
 
 def test_a_search_scores_padded_sequences_as_lists(data):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from attsvm.sweeps.compute import measured
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.sources import draw_random as draw
 from attsvm.sweeps.sources import drawn_block
+from attsvm.sweeps.store import open_sweep
 from attsvm.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.slow
@@ -188,9 +190,11 @@ def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path):
     header.write_text(re.sub(r'"version": "[^"]*"', '"version": "0.1.0"', header.read_text()))
     with pytest.raises(ProblemError, match=r"got one of attsvm 0\.1\.0"):
         sweep(SOLVED, store=store, workers=0)
-    header.write_text("{")
-    with pytest.raises(ProblemError, match=r"expected the folder of a sweep, got a damaged one"):
-        sweep(SOLVED, store=store, workers=0)
+    for damaged in (store / "data.zarr" / "feasible" / "zarr.json", header):
+        damaged.write_text("{")
+        for call in (partial(sweep, SOLVED, store=store, workers=0), partial(open_sweep, store)):
+            with pytest.raises(ProblemError, match=r"expected the folder of a sweep, got a damaged one"):
+                call()
     shutil.rmtree(store)
     found = sweep(SOLVED, store=store, workers=0, trials=40, block=16)
     assert (found.feasible.shape, (found.feasible.values >= 0).all()) == ((3, 1, 40), True)

@@ -50,9 +50,9 @@ class ProblemFile(Source):
 
     def _classes(self, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
         """The two different labels in increasing order; None for what :class:`attsvm.Problem` reads or refuses."""
-        classes = two_classes(arrays.get("labels", np.zeros(0)), f"{self.path}: labels")
-        # a head with a row for each class has class numbers
-        return None if "head" in arrays and arrays["head"].ndim > 1 else classes
+        if "labels" not in arrays or ("head" in arrays and arrays["head"].ndim > 1):
+            return None  # a head with a row for each class has class numbers
+        return two_classes(arrays["labels"], f"{self.path}: labels")
 
 
 SOURCES.register(ProblemFile.name, ProblemFile)

@@ -128,7 +128,12 @@ class Sequences:
         ProblemError
             If a shape does not fit.
         """
-        tokens = tokens if is_stored(tokens) else np.asarray(tokens)
+        try:
+            tokens = tokens if is_stored(tokens) else np.asarray(tokens)
+        except ValueError:
+            raise ProblemError(
+                "tokens: expected shape (n, T, d), got sequences of different lengths; Sequences.from_arrays takes them"
+            ) from None
         if len(tokens.shape) != 3:
             raise ProblemError(f"tokens: expected shape (n, T, d), got {tokens.shape}")
         mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else np.asarray(mask)

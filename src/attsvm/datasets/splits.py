@@ -33,14 +33,18 @@ def two_classes(labels: np.ndarray, name: str = "labels") -> np.ndarray | None:
 
     ``name``: what error messages call them.
 
-    Raises ProblemError if the labels are words, but not two different ones.
+    Raises ProblemError if the labels are words, or one finite number other than ±1 for each sequence, but not two
+    different ones.
     """
     classes = np.unique(labels)
     is_words = classes.dtype.kind == "U"
-    if is_words and len(classes) != 2:
-        found = ", ".join(classes[:5]) + ", ..." * (len(classes) > 5)
+    is_finite = classes.dtype.kind in "biuf" and bool(np.isfinite(classes).all())
+    # among the labels of queries there may be others, of queries that are not in use
+    is_numbers = is_finite and np.ndim(labels) == 1 and not np.isin(classes, (-1, 1)).all()
+    if (is_words or is_numbers) and len(classes) != 2:
+        found = ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
         raise ProblemError(f"{name}: expected two different labels, got {len(classes)} ({found})")
-    return classes if len(classes) == 2 and (is_words or np.isfinite(classes).all()) else None
+    return classes if len(classes) == 2 and (is_words or is_finite) else None
 
 
 def label_names(classes: np.ndarray | None) -> tuple[str, str] | None:

@@ -221,7 +221,8 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
             warnings.warn(
                 f"model: {len(missing)} of {counted(len(self.layers), 'attention layer')} ({missing[0]}{more}) ran in "
                 f"no finished forward pass of step {self.steps} in training mode, so their heads are not recorded; "
-                "monitor the module whose forward is called, and make a new monitor after a layer is replaced",
+                "call model.train() before the training, monitor the module whose forward is called, and make a new "
+                "monitor after a layer is replaced",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -132,7 +132,8 @@ class Catalogue:
         return pd.DataFrame([asdict(one) for one in self.entries])
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.entries))
+        heading = f"{'optimizer':45}  {'trained':20}  {'norm':12}  largest margin ratio (95 % interval), of which norm"
+        return "\n".join([heading, *map(str, self.entries)])
 
     @property
     def extent(self) -> str:

@@ -71,6 +71,7 @@ class Store:
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got none")
         try:
             found = zarr.open_group(self.path / DATA, mode=mode)
+            list(found.arrays())  # reads the metadata of each
         except Exception as error:  # a damaged file fails in any way
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got a damaged one ({error})") from error
         if not {"hash", "version", "definition", "chunk", *OUR_ATTRIBUTES} <= set(found.attrs):
