@@ -46,7 +46,7 @@ def test_a_true_return_value_stops(name):
 def test_any_other_return_value_lets_it_end(name):
     seen = []
     result = WORK[name](seen.append)
-    assert result.status is Status.OPTIMAL
+    assert result.status is (Status.OPTIMAL if name == "nuclear" else Status.CONVERGED)
     assert len(seen) > 1
     steps = [progress.step for progress in seen]
     assert steps == sorted(steps)
