@@ -197,7 +197,7 @@ def reason(best: Outcome, decays: bool) -> str:
     if best.mean >= _LARGE_RATIO:
         return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}"
     if best.flat:
-        return f"{leading}, and no ratio rises any more: nothing suggests that it converges in one of these norms.{decay}"
+        return f"{leading}, and no ratio rises any more: no sign that it converges in one of these norms.{decay}"
     if best.rise <= 0:
         return f"{leading}, and the ratios still change. Use more steps."
     which = "it" if best.rising == best.norm else f"that in the {best.rising} norm"
