@@ -67,7 +67,7 @@ PROMISES = {
 NEEDS = {
     "torch": ("import attsvm.torch", "attsvm profile torch.optim.Adam"),
     "inspect": ("attsvm inspect model --text lines.txt", "attsvm compare model model --text lines.txt"),
-    "papers": ("attsvm experiment imdb --data reviews --out experiment", "attsvm monitor model"),
+    "papers": ("attsvm experiment imdb --data reviews --out experiment",),
     "text": ("attsvm fit-text empty.parquet", "attsvm next-token empty.parquet"),
     "sweep": (SWEEP + "0)", "attsvm sweep phase-feasible --out swept"),
     "frames": (RUN + "run.to_frame()", RUN + "run.to_xarray()"),

@@ -233,7 +233,7 @@ class Sequences:
         """A function of the vectors that occur, (V', ...), and which of them each token has, (N,).
 
         ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and
-        :data:`ROWS_AT_ONCE` at a time, because the table may be on disk.
+        65,536 at a time, because the table may be on disk.
         """
         used = np.zeros(len(self.table), dtype=bool)
         used[self.ids] = True
