@@ -1,6 +1,5 @@
 """``attsvm.inspect.AttentionMonitor``: measures of every head during training."""
 
-import contextlib
 import csv
 import os
 import time
@@ -27,7 +26,7 @@ Rows = list[tuple[int, str, str, float]]
 """Step, head, measure and value, where it is defined."""
 
 
-class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
+class AttentionMonitor:
     """Records measures of every attention head while a model is trained.
 
     In the first forward pass of every so many steps that raises no error it reads the calls of
@@ -170,6 +169,9 @@ class AttentionMonitor(contextlib.AbstractContextManager["AttentionMonitor"]):
     def close(self) -> None:
         """Leave the model as it was."""
         self._passes.close()
+
+    def __enter__(self) -> "AttentionMonitor":
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
