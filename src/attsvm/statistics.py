@@ -116,6 +116,15 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
     return Estimate(*(x.reshape(shape) for x in (value, low, high, count)))
 
 
+def student_half_width(values: ArrayLike, level: float = LEVEL) -> np.ndarray:
+    """Half the width of Student's interval of the mean over the first axis; infinite for one value."""
+    array = np.asarray(values, dtype=np.float64)
+    count = len(array)
+    if count < 2:
+        return np.full(array.shape[1:], np.inf)
+    return np.asarray(scipy.special.stdtrit(count - 1, (1 + level) / 2) * array.std(axis=0, ddof=1) / np.sqrt(count))
+
+
 def _interval(group: np.ndarray, level: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Intervals of the means of rows without NaN."""
     if group.shape[-1] > LARGEST_BOOTSTRAP:

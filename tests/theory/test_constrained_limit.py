@@ -110,6 +110,7 @@ def test_the_bound_is_that_of_the_convex_program_and_holds_for_all_weights(name,
     others *= limit.radius / np.maximum(parse_norm(name).values(others), limit.radius)[:, None, None]
     assert min(loss_and_gradient(problem, one)[0] for one in others) >= limit.lower_bound
     assert limit.loss >= limit.lower_bound
+    # at R/V = 2 the bound is loose, and only its value, which is compared above, tests it
     assert limit.excess_over_bound <= (0.05 if by_query else 20.0)
 
 

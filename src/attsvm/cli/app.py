@@ -13,7 +13,7 @@ from attsvm.cli.messages import with_level
 
 PANELS = {
     "Your data": {
-        "fit": "Train attention on labelled data, and compare its weights with the Att-SVM of the tokens it selects.",
+        "fit": "Train attention on labelled data; with a fixed head, compare it with the Att-SVM of what it selects.",
         "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
         "next-token": "Predict which words of a context attention copies, and train it on a corpus.",
         "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",

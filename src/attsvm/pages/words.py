@@ -4,10 +4,9 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy
 
-from attsvm.statistics import LEVEL
 from attsvm.statistics import share as wilson
+from attsvm.statistics import student_half_width
 
 Rows = list[tuple[str, str]]
 """Names and values of a table."""
@@ -132,7 +131,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     """
     if np.ptp(values) == 0:
         return None
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = student_half_width(values)
     low, high = np.clip([values.mean() - half, values.mean() + half], 0, 1)
     return float(low), float(high)
 

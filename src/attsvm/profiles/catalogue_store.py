@@ -18,7 +18,7 @@ from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
-from attsvm.profiles.verdict import student_width
+from attsvm.statistics import student_half_width
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "W": {},
@@ -108,7 +108,7 @@ def _measured(
     if stopped:
         return None
     place = profile.schedules.index(profile.chosen)
-    mean, widths = profile.mean[place], student_width(profile.ratios[place])
+    mean, widths = profile.mean[place], student_half_width(profile.ratios[place])
     second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
     # a ratio is at most 1
     ends_of_interval = mean[top] - widths[top], min(1.0, mean[top] + widths[top])

@@ -14,8 +14,7 @@ from attsvm.optimizers import Optimizer, chain, normalized
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.rule import Wrapped
 from attsvm.optimizers.scales import Scaled, Tree
-from attsvm.profiles.pace import Pace
-from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
+from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task
 from attsvm.results import Status
 from attsvm.training import train
 
@@ -80,17 +79,16 @@ class OfOptax(Stepped):
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
         with jax.enable_x64(True):
-            update = idle_update(self._make(lambda k: 1.0 + 0.0 * k), parameters)
+            update = idle_update(self._make(Schedule(lambda k: 1.0 + 0.0 * k)), parameters)
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
-        made = None if isinstance(factor, Pace) else self._make(factor)
+        scheduled = self._make(factor)
         point: Any = task.start
         done = 0
         for step in task.looks:
-            if isinstance(factor, Pace):
-                made = self._with_factor(factor.factor)
+            made = scheduled if factor.constant is None else self._with_factor(factor.constant)
             optimizer = normalized(made) if task.normalize else made
             point = run = train(
                 task.problem,

@@ -1,12 +1,13 @@
 """Learning rates that are found while an optimizer trains, from the change of a logit in a step."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from attsvm.profiles.stepped import Stepped, Task
+from attsvm.profiles.stepped import Factor, Stepped, Task
 
 _FIRST_LOOKS = (1, 2, 3, 5, 7, 11, 15)
 _EARLY_STEPS = 200
@@ -15,7 +16,7 @@ _ATTEMPTS = 12
 _LARGEST_CORRECTION = 1e4
 
 
-class Pace:
+class Pace(Factor):
     """A factor of the learning rate that is corrected between stretches of steps.
 
     In the median problem, step k is to change a logit by ``change`` (1 + k/1000)^(-1/3). The factor is the same for all
@@ -23,23 +24,18 @@ class Pace:
     """
 
     def __init__(self, change: float, factor: float) -> None:
-        self._change, self.factor = change, factor
+        self._change, self.first = change, factor
+        self.constant: float = factor
         self._factors = {0: factor}
 
-    def __call__(self, step: object) -> float:
-        return self.factor
+    def __call__(self, step: Any) -> Any:
+        return self.constant
 
     def restart(self) -> None:
         """Begin another run. It gets the factors of the first one, whatever its changes of a logit are."""
-        self.factor = self.first
+        self.constant = self.first
 
-    @property
-    def first(self) -> float:
-        """The factor of the first steps."""
-        return self._factors[0]
-
-    @staticmethod
-    def marks(steps: int) -> Iterator[int]:
+    def marks(self, steps: int) -> Iterable[int]:
         """Numbers of steps after which the factor is corrected.
 
         They are odd, so that what an optimizer does in each second, sixth or tenth step is not taken for the change of
@@ -59,8 +55,12 @@ class Pace:
         if step not in self._factors and 0 < change < math.inf:
             wanted = self._change * (1 + step / 1000) ** (-1 / 3)
             correction = min(wanted / change, 10.0)
-            self.factor *= correction if correction < 1 / _MUCH else correction**0.5
-        self.factor = self._factors.setdefault(step, self.factor)
+            self.constant *= correction if correction < 1 / _MUCH else correction**0.5
+        self.constant = self._factors.setdefault(step, self.constant)
+
+    def growth(self, step: int, later: int) -> float:
+        """1, because the factor follows the change of a logit."""
+        return 1.0
 
 
 def first_factor(one: Stepped, task: Task, wanted: float) -> float:
@@ -70,7 +70,7 @@ def first_factor(one: Stepped, task: Task, wanted: float) -> float:
     orders of magnitude soon after the start; a factor that is small enough for their longest early step is kept then,
     and corrected later.
     """
-    looks = (*_FIRST_LOOKS, *Pace.marks(_EARLY_STEPS))
+    looks = (*_FIRST_LOOKS, *Pace(wanted, 1.0).marks(_EARLY_STEPS))
     factor, task, was_long = 1.0, replace(task, looks=looks, callback=None), False
     for _ in range(_ATTEMPTS):
         pace, changes = Pace(wanted, factor), []

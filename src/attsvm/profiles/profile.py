@@ -15,7 +15,6 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
-from attsvm.profiles.pace import Pace
 from attsvm.profiles.readings import PACES, SCHEDULES, Part, Reading
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
@@ -178,7 +177,7 @@ def margin_profile(
             f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
         )
     rate, factor = one.learning_rate, factors[best.schedule]
-    if rate is not None and isinstance(factor, Pace):
+    if rate is not None:
         rate *= factor.first
     halves, lasts = zip(*readings.values(), strict=True)
     return MarginProfile(
@@ -214,8 +213,7 @@ def _until_settled(
     with closing(part.readings(factor, [steps // k for k in (16, 8, 4, 2, 1) if k <= steps], callback)) as readings:
         for reading in readings:
             found.append(reading)
-            # the change of a logit does not grow if the factor follows it
-            growth = float(factor(steps) / factor(reading.step)) if schedule in SCHEDULES else 1.0
+            growth = factor.growth(reading.step, steps)
             said.append(outcome(schedule, names, part.losses, found[-2:][0], reading, growth))
             if ends_early(said):
                 break

@@ -13,16 +13,16 @@ from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.profiles.pace import Pace, first_factor
-from attsvm.profiles.stepped import Factor, Stepped, Task
+from attsvm.profiles.stepped import Factor, Schedule, Stepped, Task
 from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
 from attsvm.training.attention import parse_attention
 
 SCHEDULES: dict[str, Factor] = {
-    "growing": lambda k: 1.0 + k / 100,
-    "long decaying": lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3),
-    "constant": lambda k: 1.0 + 0.0 * k,
-    "decaying": lambda k: (1.0 + k / 1000) ** (-1 / 3),
+    "growing": Schedule(lambda k: 1.0 + k / 100),
+    "long decaying": Schedule(lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3)),
+    "constant": Schedule(lambda k: 1.0 + 0.0 * k),
+    "decaying": Schedule(lambda k: (1.0 + k / 1000) ** (-1 / 3)),
 }
 """Factors of the learning rate at step k. Those that take the weights furthest come first."""
 
@@ -74,15 +74,14 @@ class Part:
         self, factor: Factor, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
     ) -> Generator[Reading, None, None]:
         """What is read after so many steps with a factor of the learning rate."""
-        looks, marks = tuple(looks), set[int]()
-        if isinstance(factor, Pace):
-            factor.restart()
-            marks |= set(factor.marks(looks[-1]))
+        looks = tuple(looks)
+        marks = set(factor.marks(looks[-1]))
+        factor.restart()
         every = tuple(sorted({*looks, *marks}))
         task = replace(self._task, looks=every, normalize=normalize, callback=callback)
         with closing(self._one.trajectory(task, factor)) as made:
             for look in made:
-                if isinstance(factor, Pace) and look.step in marks:
+                if look.step in marks:
                     factor.correct(look.step, look.logit_change)
                 if look.step not in looks and look.finite and not look.interrupted:
                     continue

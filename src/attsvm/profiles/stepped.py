@@ -1,7 +1,7 @@
 """The interface of an optimizer in a margin profile."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,63 @@ from attsvm._utils.progress import Callback
 from attsvm.problem import Problem
 
 Arrays = dict[str, np.ndarray]
-Factor = Callable[[Any], Any]
-"""From the number of steps taken, an integer or a JAX array, to the factor of the learning rate."""
+
+
+class Factor(ABC):
+    """The factor of the learning rate in each step.
+
+    Attributes
+    ----------
+    first : float
+        What the learning rate is multiplied by, besides a schedule.
+    constant : float or None
+        The factor of all steps until the next look; None if it depends on the step.
+    """
+
+    first: float = 1.0
+    constant: float | None = None
+
+    @abstractmethod
+    def __call__(self, step: Any) -> Any:
+        """The factor after a number of steps, an integer or a JAX array."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Begin another run."""
+
+    @abstractmethod
+    def marks(self, steps: int) -> Iterable[int]:
+        """Numbers of steps after which it is corrected."""
+
+    @abstractmethod
+    def correct(self, step: int, logit_change: np.ndarray) -> None:
+        """Correct it by how much the last step changed a logit, in each problem."""
+
+    @abstractmethod
+    def growth(self, step: int, later: int) -> float:
+        """How many times longer the steps are expected to be later."""
+
+
+@dataclass(frozen=True)
+class Schedule(Factor):
+    """A factor that depends on the number of steps alone."""
+
+    of: Callable[[Any], Any]
+
+    def __call__(self, step: Any) -> Any:
+        return self.of(step)
+
+    def restart(self) -> None:
+        """Nothing is kept of a run."""
+
+    def marks(self, steps: int) -> Iterable[int]:
+        return ()
+
+    def correct(self, step: int, logit_change: np.ndarray) -> None:
+        """Nothing is corrected."""
+
+    def growth(self, step: int, later: int) -> float:
+        return float(self(later) / self(step))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from attsvm.profiles.readings import Reading
+from attsvm.statistics import student_half_width
 
 _LARGE_RATIO = 0.95
 _MOST_PROBLEMS = 0.9
@@ -15,7 +15,6 @@ _CLEAR_LEAD = 1.5
 _RISING = 0.1
 _GROWING = 0.05
 _SAME_RATIOS = 0.02
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +88,7 @@ def outcome(
     """
     mean, before = last.ratios.mean(axis=0), half.ratios.mean(axis=0)
     second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
-    width = student_width(last.ratios)
+    width = student_half_width(last.ratios)
     others = np.delete(mean + width, top)
     approach = (mean - before) / np.maximum(1 - before, np.finfo(float).eps)
     rising = int(approach.argmax())
@@ -113,15 +112,6 @@ def outcome(
         (float(loss.mean()), float(last.loss.mean())),
         mean,
     )
-
-
-def student_width(ratios: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "N"]:
-    """Half the width of Student's interval of the means over the problems, at 95 %; one problem has none."""
-    count = len(ratios)
-    if count < 2:
-        return np.full(ratios.shape[1], np.inf)
-    quantile = scipy.special.stdtrit(count - 1, (1 + _LEVEL) / 2)
-    return np.asarray(quantile * ratios.std(axis=0, ddof=1) / np.sqrt(count))
 
 
 def ends_early(said: list[Outcome]) -> bool:
