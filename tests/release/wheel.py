@@ -23,7 +23,6 @@ TORCH = "torch==2.13.*"  # with which the tests are run
 DIGITS = re.compile(r"\d[\d,.]*(e[-+]\d+)?")
 
 COMMANDS = (
-    "attsvm --version",
     "attsvm fit digits --classes 3,8 --seeds 1 --out digits",
     "attsvm reproduce limit --quick --out reproduced",
     "attsvm playground --help",
@@ -147,6 +146,7 @@ def main(all_extras: bool) -> None:
         wheel = build(folder / "dist")
         base = Environment(folder / "base")
         base.install(str(wheel))
+        assert base.works("attsvm --version") == f"attsvm {wheel.name.split('-')[1]}\n"
         for command in COMMANDS:
             base.works(command)
         code, printed = readme_example()
