@@ -93,7 +93,7 @@ right.set(xlabel="steps", ylabel=r"$\Vert p \Vert$")
 left.legend(["sequence 1", "sequence 2"])
 
 # %%
-# So :math:`p` does not converge. Its *direction* :math:`p / \Vert p \Vert` does. The question is to which one.
+# So :math:`p` does not converge, but its *direction* :math:`p / \Vert p \Vert` can. The question is to which one.
 #
 # The Att-SVM
 # -----------
@@ -215,7 +215,7 @@ axis.legend(loc="lower left")
 # -----------------------------
 #
 # The 2-norm in the Att-SVM comes from gradient descent. Mirror descent with the potential
-# :math:`\frac1q \Vert p \Vert_q^q` converges to the Att-SVM in the :math:`\ell_q` norm instead: its steps are short in
+# :math:`\frac1q \Vert p \Vert_q^q` leads to the Att-SVM in the :math:`\ell_q` norm instead: its steps are short in
 # another geometry, so another direction has the largest margin for its length. An exponent below 2 prefers prompts with
 # few large entries, an exponent above 2 prefers entries of equal size.
 #
@@ -267,9 +267,9 @@ for norm in ("frobenius", "nuclear"):
 # -----------------------------------------
 #
 # Each prediction of the library says how well it is known. ``proved`` means that each hypothesis of a theorem was
-# checked on the run and holds. ``measured`` means that runs of this kind were measured to converge to the prediction,
-# and that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and ``none``
-# that nothing is predicted. The hypotheses are listed with their numbers.
+# checked on the run and holds. ``measured`` means that runs of this kind reached 0.95 of the best margin or more in the
+# mean, and that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and
+# ``none`` that nothing is predicted. The hypotheses are listed with their numbers.
 
 problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
 for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.1}):
@@ -277,13 +277,13 @@ for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.
     print(options, "->", prediction.norm.name, prediction.standing)
 
 # %%
-# The first run made normalised steps, of which nothing is proved:
+# The first run made normalised steps, to which the theorem does not apply:
 
 for hypothesis in attsvm.predict_direction(problem, attsvm.train(problem)).hypotheses:
     print(hypothesis)
 
 # %%
-# The theorems say nothing about how long it takes, and the rates are slow: with steps of constant length the direction
+# The theorems say little about how long it takes, and the rates are slow: with steps of constant length the direction
 # error falls like :math:`1/k^2` at best, and for plain gradient descent the norm of :math:`p` grows only like
 # :math:`\log k`. They are also statements about the training data. How well the layer works on new data is another
 # question.

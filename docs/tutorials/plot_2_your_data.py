@@ -55,8 +55,8 @@ print("optimal tokens:  ", optimal)
 print("planted readings:", np.array(places))
 
 # %%
-# :func:`attsvm.solve_svm` looks for the smallest prompt that keeps them. Its answer has a *status*, and each status
-# comes with a proof. Print it before you use the numbers.
+# :func:`attsvm.solve_svm` looks for the smallest prompt that keeps them. Its answer has a *status*, which says what is
+# certified of it. Print it before you use the numbers.
 
 solution = attsvm.solve_svm(problem, optimal)
 print(solution)

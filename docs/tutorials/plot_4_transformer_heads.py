@@ -100,9 +100,9 @@ for name in ("special_share", "first_share", "own_share"):
 # The margin of a head
 # --------------------
 #
-# The W of a head always separates the tokens that it selects from the others, since they have the largest logits. But
-# by which margin? The *margin ratio* divides its smallest margin by the best one of any matrix of the same Frobenius
-# norm. It takes a solve for each head, so we measure one layer, and only to 10 %.
+# Apart from ties, the W of a head separates the tokens that it selects from the others, since they have the largest
+# logits. But by which margin? The *margin ratio* divides its smallest margin by the best one of any matrix of the same
+# Frobenius norm. It takes a solve for each head, so we measure one layer, and only to 10 %.
 
 chosen = [(int(layer), number) for number in range(effective.shape[1])]
 one = attsvm.inspect.inspect(model, batch, heads=chosen, gap=0.1)
@@ -112,8 +112,8 @@ for number in np.argsort(ratios)[::-1][:3]:
 print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 
 # %%
-# **How to read this.** A ratio of 1 would mean that the head points exactly in the direction to which gradient
-# descent converges if it is trained on these sentences until it is saturated. Most trained heads are far from it: their
+# **How to read this.** A ratio of 1 would mean that the head points in the direction of its Att-SVM, to which gradient
+# descent on these sentences should lead if the head saturates. Most trained heads are far from it: their
 # attention is not saturated, some pairs of tokens are nearly tied, and the minimum is decided by the worst pair. A
 # small ratio does not mean that a head is bad. Compare heads on the same text, and trained heads with those of random
 # weights: :doc:`/notes/minilm` does this for all heads of MiniLM.
@@ -121,7 +121,7 @@ print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 # Models of your own
 # ------------------
 #
-# ``inspect`` reads most models of the ``transformers`` package, and every model with ``torch.nn.MultiheadAttention``:
+# ``inspect`` reads most models of the ``transformers`` package, and models with ``torch.nn.MultiheadAttention``:
 
 attention = torch.nn.MultiheadAttention(16, 4, batch_first=True)
 tokens = torch.randn(3, 6, 16)

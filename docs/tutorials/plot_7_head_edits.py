@@ -102,8 +102,8 @@ print(edit)
 
 # %%
 # The edit asks for a lead of the negation over each other token that is sufficient for a probability of 0.9. The status
-# is ``optimal``: multipliers prove that no smaller change of the keys gives these leads. The report runs the model
-# without and with the edit.
+# is ``optimal``: multipliers prove that no change of the keys that gives these leads is smaller by more than a part of
+# 1e-8. The report runs the model without and with the edit.
 
 print(edit.report(held_out, unrelated=other))
 

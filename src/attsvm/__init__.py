@@ -1,7 +1,8 @@
 """attsvm: how training shapes softmax attention.
 
-It solves the Att-SVM that an attention layer converges to and certifies the answer, trains attention until the
-direction of its weights has converged, and measures how close it came. Submodules are imported on first use.
+It solves the Att-SVM to which the weights of an attention layer can converge in direction, with a certificate, trains
+attention without losing this direction to rounding, and measures how close a run comes to it. Submodules are imported
+on first use.
 """
 
 import lazy_loader

@@ -47,8 +47,8 @@ class Status(StrEnum):
     status          meaning
     =============== ==========================================================================================
     ``optimal``     Solve: the duality gap and the violation of the constraints are within their tolerances.
-    ``inaccurate``  Solve: the answer is feasible, but its gap or violation exceeds the tolerance.
-    ``infeasible``  Solve: multipliers prove that no weights satisfy the constraints.
+    ``inaccurate``  Solve: certified neither as optimal nor as infeasible; gap and violation say how close it is.
+    ``infeasible``  Solve: multipliers prove a norm above 1e12 of all feasible weights, on rows of unit length.
     ``converged``   Iteration: a tolerance was met.
     ``finished``    Iteration: the requested number of steps was made.
     ``stalled``     Iteration: the gradient is exactly zero, so no further progress is possible.
@@ -83,7 +83,7 @@ class Status(StrEnum):
 
     @property
     def is_success(self) -> bool:
-        """Whether the computation did what was requested. A proof that there is no solution is an answer, too."""
+        """Whether the computation did what was requested. That there is no solution is an answer, too."""
         return self in (Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED, Status.FINISHED)
 
 

@@ -171,7 +171,7 @@ def test_without_margins_nothing_is_solved_for_the_head_in_detail(run, home, mon
     assert (result["view"]["status"], result["view"]["support"], result["view"]["reasons"]) == ("finished", None, None)
     page = (home / "unsolved" / "index.html").read_text()
     assert "Reasons of the Att-SVM" not in page
-    assert page.index("Reasons in the residual stream") < page.index("Frobenius")
+    assert page.index("Origins in the residual stream") < page.index("Frobenius")
 
 
 def test_the_picker_opens_at_the_head_with_the_largest_margin_ratio(run, home):

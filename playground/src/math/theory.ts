@@ -68,7 +68,8 @@ export function locallyOptimal(problem: Problem, norm: Norm): LocalSelection[] |
 
 export interface Hypothesis {
   name: string;
-  holds: boolean;
+  /** null: this page does not check it. */
+  holds: boolean | null;
   /** Whether it is one of those under which the run ends at the tokens of highest score. */
   global: boolean;
 }
@@ -167,13 +168,16 @@ export function hypothesesOf(
   return [
     { name: "the selected tokens are separable", holds: separable, global: false },
     { name: "the selection is locally optimal", holds: local, global: false },
-    { name: "the softmax is saturated: the selection is final", holds: saturated, global: false },
-    ...(optimizer.name === "gradient_descent" && attention !== "factored" ? [shortSteps(problem, loss, optimizer)] : []),
+    { name: "the softmax is saturated", holds: saturated, global: false },
+    ...(optimizer.name === "gradient_descent" && attention !== "factored" ? [shortSteps(problem, loss, optimizer), IN_CONE] : []),
     ...(written ? [{ name: "the gradient is exact", holds: false, global: false }] : []),
     { name: "the tokens of highest score are separable", holds: feasible, global: true },
     { name: one ? "the other tokens score equally, or the first gradient favours the best one" : "the first gradient favours the best tokens", holds: favoured, global: true },
   ];
 }
+
+/** `attsvm.predict_direction` checks it, by attsvm.theory.local_convergence_conditions. */
+const IN_CONE: Hypothesis = { name: "the weights are in a cone that the steps do not leave (not checked here)", holds: null, global: false };
 
 function shortSteps(problem: Problem, loss: LossName, { rate, schedule }: OptimizerSettings): Hypothesis {
   const longest = 1 / lipschitzConstant(problem, loss);

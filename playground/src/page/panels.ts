@@ -151,7 +151,7 @@ export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): 
       ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
       : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on rows of length 1`]]
     : [
-      ["value", `${solution.value.toPrecision(6)}, proved to a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
+      ["value", `${solution.value.toPrecision(6)}, with a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
       [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],
       ["support", support.length > 0 ? `token ${support.join("; ")}` : "none"],
       ["error now", Number.isFinite(run.errors[k]) ? run.errors[k].toExponential(1) : "–"],
@@ -178,8 +178,9 @@ export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): 
 }
 
 function hypotheses(list: Hypothesis[]): HTMLElement {
-  return element("ul", { class: "hypotheses" }, ...list.map((one) => element("li", { class: one.holds ? "yes" : "no" },
-    one.name, element("span", { class: "visually-hidden" }, one.holds ? " holds" : " does not hold"))));
+  const shown = (one: Hypothesis): [string, string] => one.holds === null ? ["open", ""] : one.holds ? ["yes", " holds"] : ["no", " does not hold"];
+  return element("ul", { class: "hypotheses" }, ...list.map((one) => element("li", { class: shown(one)[0] },
+    one.name, element("span", { class: "visually-hidden" }, shown(one)[1]))));
 }
 
 export function drawEditor(panel: HTMLElement, state: State, token: number | null, actions: Actions): void {

@@ -46,9 +46,7 @@ def reproduce(
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Small sizes: all figures in two minutes on two cores. Claims are not judged by it."
-        ),
+        typer.Option("--quick", help="Small sizes: all figures in some minutes. Claims are not judged by it."),
     ] = False,
     size: Annotated[
         list[str] | None,

@@ -22,7 +22,7 @@ mask, query_mask (and labels and head for `--selected optimal`). The selection i
 the optimal tokens under the labels and the head of the problem. Margins other than 1 for single tokens, and weights
 from which the norm is measured, are arguments in Python: `attsvm.solve_svm(problem, selected, required=, center=)`.
 
-An infeasible selection is a result, with a proof. The exit status is 3 if a solution is `inaccurate`.
+An infeasible selection is a result, with Farkas multipliers. The exit status is 3 if a solution is `inaccurate`.
 
 Examples:
 

@@ -21,7 +21,7 @@ SLACK = 1.0
 """C of the soft margin if no prompt keeps the selection."""
 
 LOW, HIGH = 0.01, 0.2
-"""Margin ratios below and above those of most fits in docs/notes/bag_models.md."""
+"""Rules of thumb: margin ratios below and above those of most fits that were looked at."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

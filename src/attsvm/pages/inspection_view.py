@@ -108,7 +108,7 @@ def terminal_detail(found: "Found", view: "HeadView", texts: list[list[str]], se
 
 
 def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[AnyPart]:
-    yield Heading("Reasons in the residual stream", 3)
+    yield Heading("Origins in the residual stream", 3)
     explanation = view.explanation
     pairs = None if explanation is None else _pair_table(explanation)
     if explanation is None or pairs is None or not pairs.rows:
@@ -133,12 +133,12 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
         return
     yield Heading("Causal tests", 3)
     yield Text(
-        "Each reason is tested on held-out text by the mean attention to the tokens that the "
+        "Each pair of origins is tested as a reason on held-out text by the mean attention to the tokens that the "
         "head selects. Origins are made random: what they add is that of a random token of the text, so that words "
-        "and positions are shuffled. Sufficiency: the queries and keys keep the origins of the reason, and all "
-        "others are random. Necessity: the origins of the reason are random, in the queries or in the keys, "
-        "whichever matters less. Both are divided by the effect of making everything random. A reason passes if both "
-        "are at least 0.5 and larger than those of 20 random reasons, the controls. Constant queries are the mean "
+        "and positions are shuffled. Sufficiency: the queries and keys keep the origins of the pair, and all "
+        "others are random. Necessity: the origins of the pair are random, in the queries or in the keys, "
+        "whichever matters less. Both are divided by the effect of making everything random. A pair passes if both "
+        "are at least 0.5 and larger than those of 20 random pairs, the controls. Constant queries are the mean "
         f"query. {TESTED}",
         "",
     )

@@ -1,4 +1,4 @@
-"""The answer to an Att-SVM, with its proof."""
+"""The answer to an Att-SVM, with its certificate."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from attsvm.svm.certificate import Certificate
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(Result):
-    """The weights of least norm that keep a selection, or the proof that there are none.
+    """The weights of least norm that keep a selection, or the certificate that there are none of reasonable size.
 
     Numbers are floats for one problem and arrays of shape (*batch_shape,) for several; the batch axes are the leading
     axes of the selection and the problem.
@@ -20,7 +20,8 @@ class Solution(Result):
     Attributes
     ----------
     status : Status, or ndarray of str
-        ``optimal``: gap ≤ tol and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``.
+        ``optimal``: gap ≤ tol and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``
+        for weights of a norm of up to 1e12, on rows of unit length.
         ``inaccurate``: neither; ``gap`` and ``violation`` say how far the answer is from optimal.
     direction : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
         The optimum itself, W. NaN where infeasible. If N is a norm of all attention heads together, their axis follows
@@ -38,7 +39,8 @@ class Solution(Result):
         The support tokens: constraints that hold with equality, slack ≤ 1e-6 ‖row‖ ‖W‖. With slack: λ > 0.
     gap : float
         Relative distance between the two bounds on the optimum, N(W) divided by the smallest margin and b'λ; NaN where
-        infeasible. It contains a bound on the rounding errors of A(W) and A*(λ), and of A(center).
+        infeasible. It contains a bound on the rounding errors of A(W) and A*(λ), and of A(center); for sums of many
+        terms it is the probabilistic one of Higham and Mary (2019).
     violation : float
         Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖, or ‖row‖ ‖W − center‖
         (Frobenius norms), with a bound on the rounding errors of A(W). ∞ where infeasible.

@@ -108,7 +108,7 @@ class Conditions(Batched):
     numbers : dict of str to number or ndarray, shape (*batch_shape, ...)
         The numbers of the hypotheses, by their names, and further ones that the theorem is about.
     solution : Solution
-        The Att-SVM of the selection, or the proof that there is none.
+        The Att-SVM of the selection, or the certificate that there is none.
     statements : dict of str to [str, str]
         The statement of each hypothesis and the unit of its number, by its name.
     head : Solution, optional
@@ -220,9 +220,9 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     -------
     Conditions
         With one hypothesis, ``feasible``, whose certificate is ``solution``: the optimum of the Att-SVM, or Farkas
-        multipliers that prove that there is none. The number ``almost_sure`` says whether the sizes alone are
-        sufficient: for generic tokens and queries every selection is feasible if d_k ≥ T − 1 and d_q is at least the
-        number of queries. This is not necessary, and never holds for a prompt.
+        multipliers that prove that there are no weights of reasonable size. The number ``almost_sure`` says whether the
+        sizes alone are sufficient: for generic tokens and queries every selection is feasible if d_k ≥ T − 1 and d_q is
+        at least the number of queries. This is not necessary, and never holds for a prompt.
 
     Raises
     ------

@@ -37,7 +37,7 @@ def global_convergence_conditions(
     *,
     optimizer: str | optax.GradientTransformation | None = None,
 ) -> Conditions:
-    r"""Compute every hypothesis under which gradient descent on W or p must converge to the optimal tokens.
+    r"""Compute hypotheses under which gradient descent on W or p converges to the optimal tokens.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def global_convergence_conditions(
         The initial weights; zeros by default. A run gives its initial weights and its optimizer. It must be a run of
         all steps on the full gradient, without penalty and with the ``loss`` that is given.
     loss : str, Loss or callable
-        As for :func:`attsvm.train`.
+        As for :func:`attsvm.train`. Slopes of a loss that is not built in are compared at 257 points only.
     optimizer : optimizer, optional
         As for :func:`attsvm.train`. By default that of the run; otherwise steps are taken to be short enough, and
         ``largest_rate`` and ``largest_step`` say what that means.
@@ -56,7 +56,8 @@ def global_convergence_conditions(
     -------
     Conditions
         With the axes of the trials, then those of the problem. If all hypotheses hold, every query ends at its optimal
-        token. The names of the hypotheses and of their numbers:
+        token, by the argument below. They are compared in floating point. The names of the hypotheses and of their
+        numbers:
 
         - ``feasible``: some weights select the optimal tokens.
         - ``score_gap``: the smallest difference of the best and the second score of a query is positive.

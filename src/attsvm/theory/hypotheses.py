@@ -125,7 +125,8 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
 
     The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
     """
-    source = f"{TRANSFORMERS if problem.has_queries else TOKEN_SELECTION}: local convergence of gradient descent"
+    paper = TRANSFORMERS if problem.has_queries else TOKEN_SELECTION
+    source = f"{paper}: local convergence of gradient descent; local_convergence_conditions has the constants"
     plain = constant_rate(run, "gradient descent", known)
     # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
     change = run.history.get("logit_change", np.zeros(1))[-1]

@@ -29,7 +29,8 @@ def landscape_conditions(problem: Problem) -> Conditions:
     -------
     Conditions
         With the Att-SVM of the optimal tokens. If the only hypothesis, ``no_stationary_point``, holds, one of the two
-        conditions does, and the gradient is not zero at any weights. The numbers:
+        conditions does, up to rounding and to the slack of support tokens, 1e-6. Then the gradient is not zero at any
+        weights. The numbers:
 
         - ``all_support``: the condition of the papers: the optimal tokens are feasible, and every other token is a
           support token of their Frobenius Att-SVM.

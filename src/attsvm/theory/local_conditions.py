@@ -55,7 +55,7 @@ def local_convergence_conditions(
     selected : int array, Run, Solution or Prediction
         One token per query, as for :func:`attsvm.solve_svm`.
     loss : str, Loss or callable
-        As for :func:`attsvm.train`.
+        As for :func:`attsvm.train`. Slopes of a loss that is not built in are compared at 257 points only.
     opening : float, optional
         1 − the smallest correlation of weights in the cone with the direction, below 1/2. By default the opening whose
         radius is smallest.

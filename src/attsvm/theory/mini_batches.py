@@ -35,7 +35,8 @@ class MiniBatchDirection(Result):
     Attributes
     ----------
     status : Status, or ndarray of str
-        ``optimal``: gap ≤ tol. ``infeasible``: multipliers prove that no weights have a positive expected margin.
+        ``optimal``: gap ≤ tol. ``infeasible``: multipliers prove that no weights of reasonable size have a positive
+        expected margin.
         ``inaccurate``: neither.
     direction : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
         The optimum, with N(direction) = 1. NaN where infeasible.

@@ -110,7 +110,9 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     return conditions(
         (
             Hypothesis("feasible", "the optimal tokens can be separated from the others", is_feasible(solution)),
-            Hypothesis("constant", "each optimal token is better than every mixture", constant > 0, constant),
+            Hypothesis(
+                "constant", "each optimal token is better than the mixtures that were tried", constant > 0, constant
+            ),
         ),
         {"constants": constants, "mixture": mixtures, "selected": selected},
         solution,
