@@ -83,6 +83,19 @@ def test_an_archive_that_cannot_be_read_is_one_line(tmp_path, damage):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("values", [[print], [[1.0], [1.0, 2.0]], [None]])
+def test_an_array_of_objects_is_refused_by_its_name(tmp_path, values):
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    np.savez(tmp_path / "problem.npz", labels=np.ones(1), tokens=array)
+    np.save(tmp_path / "alone.npy", array)
+    expected = "expected an array of numbers, booleans or strings, got one of objects"
+    for read, place, name in ((Problem.load, "problem.npz", ": tokens"), (read_npy, "alone.npy", "")):
+        with pytest.raises(ProblemError) as raised:
+            read(tmp_path / place)
+        assert str(raised.value) == f"{tmp_path / place}{name}: {expected}"
+
+
 @pytest.mark.parametrize(
     "meta", [b"{", b"\xff\xfe", b"[1]", b"3", b"1" * 5001, b"[" * 100_000, b'{"kind": ["problem"]}', b"\x00"]
 )

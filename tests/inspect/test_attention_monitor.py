@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -460,11 +461,14 @@ def test_the_trainer_of_lightning_calls_it(tmp_path):
     assert [step for step, _ in monitor.records] == [0, 2]
 
 
-def test_what_cannot_be_monitored_is_refused_by_name():
-    model = small_model()
+def test_what_cannot_be_monitored_is_refused_by_name(tmp_path):
+    model, missing = small_model(), tmp_path / "missing" / "heads.csv"
+    (tmp_path / "folder.csv").mkdir()
     for options, words in (
         ({"every": 0}, "every: expected an integer >= 1, got 0"),
         ({"log": "run.txt"}, "log: expected a path that ends with .csv, or a function, got 'run.txt'"),
+        ({"log": missing}, rf"^{re.escape(str(missing))}: cannot be written \(No such file or directory\)$"),
+        ({"log": tmp_path / "folder.csv"}, "folder.csv: expected a file or a free name, got a folder"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             AttentionMonitor(model, **options)

@@ -377,6 +377,23 @@ def test_a_satisfied_request_needs_no_change():
     assert (edit.status, edit.value, edit.gap, edit.norm) == ("optimal", 0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("given", [lambda ids: ids, lambda ids: (ids,)], ids=["tensor", "tuple"])
+def test_edits_take_the_batches_that_inspections_take(given):
+    model, (ids, other) = prepared(gpt2), (words(seed=seed)["input_ids"] for seed in (1, 2))
+    edits, reports, scans = [], [], []
+    for form in (lambda ids: {"input_ids": ids}, given):
+        found = attsvm.inspect.inspect(model, form(ids), margins=False)
+        edits.append(found.edit(LAYER, HEAD, TARGETS, keep=form(other)))
+        reports.append(edits[-1].report(form(other), TARGETS, form(other)))
+        scans.append(found.scan(TARGETS))
+    np.testing.assert_array_equal(edits[1].weights, edits[0].weights)
+    np.testing.assert_array_equal(scans[1].value, scans[0].value)
+    assert reports[1] == reports[0]
+    with edits[1].apply(model):
+        selected = attention(model, {"input_ids": ids}).argmax(dim=-1)
+    assert [int(selected[sequence, query]) for sequence, query, _ in TARGETS] == [token for *_, token in TARGETS]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -396,7 +413,8 @@ def test_a_satisfied_request_needs_no_change():
         ({"forget": [2]}, "forget: expected some of the tokens"),
         ({"forget": lambda ids: [7]}, "forget: position: expected an integer from 0 to 6, got 7"),
         ({"forget": lambda ids: [-1]}, "forget: position: expected an integer >= 0, got -1"),
-        ({"targets": TARGETS, "keep": torch.ones(2, 3)}, "keep: expected a mapping with the arguments of the model"),
+        ({"targets": TARGETS, "keep": 5}, "keep: expected the arguments of the model, got int without tensors"),
+        ({"targets": TARGETS, "keep": torch.ones(2, 3)}, "keep: the model does not accept it"),
         ({"targets": TARGETS, "keep": {}}, "keep: expected the arguments of the model, got dict without tensors"),
         ({"targets": TARGETS, "keep": {"words": torch.ones(2, 3)}}, "keep: the model does not accept it"),
     ],

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -71,8 +72,10 @@ def test_a_store_whose_chunks_cannot_be_written_is_refused_in_one_line(tmp_path)
 @pytest.mark.parametrize("address", [8786, "localhost", "tls://127.0.0.1:1"])
 def test_what_is_no_address_of_a_scheduler_is_refused(tmp_path, address):
     pytest.importorskip("distributed")
+    before = threading.enumerate()
     with pytest.raises(ProblemError, match=f"^scheduler: expected the address of a Dask scheduler, got {address!r}$"):
         sweep(SOLVED, store=tmp_path / "store", scheduler=address)
+    assert set(threading.enumerate()) <= {*before}, "the thread of a client that did not start has ended"
     assert not (tmp_path / "store").exists()
 
 

@@ -16,6 +16,8 @@ from attsvm.errors import ProblemError
 META = "__meta__"
 """The array of an archive that holds its meta data, as JSON."""
 
+_EXPECTED = "expected an array of numbers, booleans or strings"
+
 
 def write_npz(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
@@ -32,12 +34,12 @@ def write_npz(
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """Read the array of an ``.npy`` file, without pickled objects."""
-    with reading(path, "not a readable .npy file"), _without_pickle():
+    with reading(path, "not a readable .npy file"), _without_pickle(path):
         found = np.load(regular_file(path), allow_pickle=False)
         if not isinstance(found, np.ndarray):
             found.close()
             raise ValueError("expected a single array, got an archive")
-        return _plain(found)
+        return _plain(found, path)
 
 
 def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -45,12 +47,15 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
 
     ``kind`` is the expected content, such as "problem" or "run"; None accepts any archive.
     """
-    with reading(path, "not a readable .npz archive"), _without_pickle():
+    arrays: dict[str, np.ndarray] = {}
+    with reading(path, "not a readable .npz archive"), _without_pickle(path):
         found = np.load(regular_file(path), allow_pickle=False)
         if isinstance(found, np.ndarray):
             raise ValueError("expected an archive of named arrays, got a single array")
         with found as archive:
-            arrays = {name: _plain(archive[name]) for name in archive.files}
+            for name in archive.files:
+                with _without_pickle(f"{path}: {name}"):
+                    arrays[name] = _plain(archive[name], f"{path}: {name}")
     meta: dict[str, Any] = {}
     if META in arrays:
         with reading(path, "its meta data cannot be read"):
@@ -90,20 +95,22 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray
 
 
 @contextlib.contextmanager
-def _without_pickle() -> Iterator[None]:
-    """Replace NumPy's errors that advise to load pickles."""
+def _without_pickle(name: object) -> Iterator[None]:
+    """Replace NumPy's errors that advise to load pickles; ``name``: of what is read."""
     try:
         yield
     except ValueError as error:
+        if str(error).startswith("Object arrays"):
+            raise ProblemError(f"{name}: {_EXPECTED}, got one of objects") from None
         if "allow_pickle" in str(error):
             raise ValueError("neither an archive nor an array of numbers; pickles are never loaded") from None
         raise
 
 
-def _plain(array: Any) -> np.ndarray:
+def _plain(array: Any, name: object) -> np.ndarray:
     """Check that an array holds numbers, booleans or strings."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":
-        raise ValueError(f"expected numbers, booleans or strings, got {getattr(array, 'dtype', type(array).__name__)}")
+        raise ProblemError(f"{name}: {_EXPECTED}, got {getattr(array, 'dtype', type(array).__name__)}")
     return array
 
 

@@ -144,6 +144,15 @@ def file_to_write(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
+def cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ProblemError, in the name of ``out``, for an error of the system in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a hidden file beside ``path``, and rename it to ``path`` if the block ends without an error.
 

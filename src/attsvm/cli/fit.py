@@ -1,4 +1,4 @@
-"""``attsvm fit``: train attention on a labelled problem; with a fixed head, compare its weights with an Att-SVM."""
+"""``attsvm fit``: train attention on labelled data; with a fixed head, compare its weights with an Att-SVM."""
 
 import sys
 from collections.abc import Sequence
@@ -33,10 +33,11 @@ HELP = """
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
 `Source` (see `attsvm.datasets`).
 
-Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together:
-this is `attsvm.AttentionClassifier` with its default settings. `--no-train-head` keeps the head, logistic regression
-on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well. With queries the attention
-is combined (W). For tables with one row for each token use `attsvm.AttentionClassifier` in Python.
+Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together and
+compared with no Att-SVM: this is `attsvm.AttentionClassifier` with its default settings. `--no-train-head` keeps the
+head, logistic regression on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well.
+With queries the attention is combined (W). For tables with one row for each token use `attsvm.AttentionClassifier` in
+Python.
 
 Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
 several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.

@@ -227,24 +227,6 @@ class Sequences:
         """Number of tokens T_i of each sequence."""
         return np.diff(self.offsets)
 
-    def map_vectors(
-        self, function: Callable[[Float[np.ndarray, "r d"]], np.ndarray]
-    ) -> tuple[np.ndarray, Int[np.ndarray, " N"]]:
-        """A function of the vectors that occur, (V', ...), and which of them each token has, (N,).
-
-        ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and
-        65,536 at a time, because the table may be on disk.
-        """
-        used = np.zeros(len(self.table), dtype=bool)
-        used[self.ids] = True
-        rows, values = np.flatnonzero(used), []
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            block = rows[start : start + ROWS_AT_ONCE]
-            span = slice(block[0], block[-1] + 1)
-            # a slice makes no copy
-            values.append(function(self.table[span if span.stop - span.start == len(block) else block]))
-        return np.concatenate(values), (np.cumsum(used) - 1)[self.ids]
-
     @property
     def dim(self) -> int:
         """Length d of a token."""
@@ -254,6 +236,26 @@ class Sequences:
     def shape(self) -> tuple[int]:
         """(n,). Scikit-learn reads the number of samples from it."""
         return (len(self),)
+
+
+def map_vectors(
+    sequences: Sequences, function: Callable[[Float[np.ndarray, "r d"]], np.ndarray]
+) -> tuple[np.ndarray, Int[np.ndarray, " N"]]:
+    """Apply a function to the vectors that occur; return its values (V', ...), and which one each token has, (N,).
+
+    ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and 65,536 at a time, because
+    the table may be on disk.
+    """
+    table = sequences.table
+    used = np.zeros(len(table), dtype=bool)
+    used[sequences.ids] = True
+    rows, values = np.flatnonzero(used), []
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        span = slice(block[0], block[-1] + 1)
+        # a slice makes no copy
+        values.append(function(table[span if span.stop - span.start == len(block) else block]))
+    return np.concatenate(values), (np.cumsum(used) - 1)[sequences.ids]
 
 
 def _real(given: Any) -> np.ndarray:

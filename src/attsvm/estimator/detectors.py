@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, log_expit
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
@@ -42,7 +42,7 @@ class DetectorModel:
         C, K, d = self.detectors.shape
         detectors, offsets = self.detectors.reshape(C * K, d).T, self.offsets.ravel()
         with np.errstate(over="ignore", invalid="ignore"):
-            logits, ids = sequences.map_vectors(lambda vectors: vectors @ detectors + offsets)
+            logits, ids = map_vectors(sequences, lambda vectors: vectors @ detectors + offsets)
         if not np.isfinite(logits).all():
             raise ProblemError("X: expected smaller numbers: the products of tokens with the fitted detectors overflow")
         return np.asarray(expit(logits)[ids].reshape(-1, C, K))

@@ -8,7 +8,7 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
 
@@ -207,7 +207,7 @@ def check_finite(argument: str, given: Given, columns: Any = None) -> None:
     Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.
     """
     sequences = given.sequences
-    of_vectors, ids = sequences.map_vectors(lambda vectors: np.isfinite(vectors).all(axis=1))
+    of_vectors, ids = map_vectors(sequences, lambda vectors: np.isfinite(vectors).all(axis=1))
     finite = of_vectors[ids]
     if finite.all():
         return

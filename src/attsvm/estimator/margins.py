@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.measures import correlation, margin
 from attsvm.norms import Norm
@@ -106,7 +106,7 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
     """At most ``size`` of the sequences, with a table of their own tokens only."""
     if len(sequences) > size:
         sequences = sequences[np.sort(generator.choice(len(sequences), size, replace=False))]
-    table, ids = sequences.map_vectors(np.array)
+    table, ids = map_vectors(sequences, np.array)
     return Sequences(table, ids, sequences.offsets)
 
 

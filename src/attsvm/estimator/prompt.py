@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
@@ -67,7 +67,7 @@ def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -
 
 def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
     """⟨token, column⟩ of every token (N, k)."""
-    products, ids = sequences.map_vectors(lambda vectors: vectors @ columns)
+    products, ids = map_vectors(sequences, lambda vectors: vectors @ columns)
     return np.asarray(products[ids])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.errors import ProblemError
 
 
@@ -30,7 +30,7 @@ def through(token_net: Any, sequences: Sequences) -> Sequences:
     apply = _module_outputs if is_module(token_net) else type(token_net).transform
 
     # a copy, because some transformers and modules work in place
-    table, ids = sequences.map_vectors(lambda vectors: np.asarray(apply(token_net, np.array(vectors))))
+    table, ids = map_vectors(sequences, lambda vectors: np.asarray(apply(token_net, np.array(vectors))))
     if table.ndim != 2 or len(table) != ids.max() + 1:
         raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {table.shape}")
     return Sequences(table.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)

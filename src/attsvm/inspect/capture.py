@@ -203,9 +203,6 @@ class Source:
         with _named(name):
             batch = on_device_of(model, without_special(batch)[0])
             count = num_sequences(batch)
-        if count is None:
-            got = type(batch).__name__
-            raise ProblemError(f"{name}: expected a mapping with the arguments of the model, got {got}")
         return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(model, batch), name=name)
 
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:

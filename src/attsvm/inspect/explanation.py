@@ -188,8 +188,8 @@ class Explanation:
 
         Parameters
         ----------
-        batch : mapping
-            Arguments of the model for sequences that it was not explained on.
+        batch : mapping, tuple or Tensor
+            Arguments of the model, as for an inspection, for sequences that it was not explained on.
         query, key : str, optional
             Groups of origins, of ``groups``. By default those of the pair with the largest share. With "constant" the
             queries are their mean over the batch, or the keys; there is nothing of them that could be necessary.

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from attsvm._utils.checks import as_array, check_integer
+from attsvm._utils.files import cannot_be_written, file_to_write
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
@@ -63,7 +64,8 @@ class AttentionMonitor:
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or, at a record, the attention of a layer cannot be read.
+        If the model has no attention of a known family, the log cannot be written, or, at a record, the attention of a
+        layer cannot be read.
 
     Warns
     -----
@@ -236,13 +238,14 @@ def _csv_log(path: str | Path) -> Callable[[Rows], object] | None:
         raise ProblemError(f"log: expected a path that ends with .csv, or a function, got {path!r}")
     if _rank() != 0:
         return None
-    place = Path(path).absolute()
+    place = file_to_write(path)
 
     def write(rows: Rows) -> None:
         with place.open("a", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
 
-    place.write_text("step,head,measure,value\n", encoding="utf-8")
+    with cannot_be_written(path):
+        place.write_text("step,head,measure,value\n", encoding="utf-8")
     return write
 
 

@@ -404,9 +404,10 @@ class Inspection(Result):
             found by iteration for each query, and the change is the smallest for this choice.
         change : str
             "keys" changes W_K: of all keys, and of all heads that share them. "queries" changes W_Q and its bias.
-        keep : mapping, optional
-            Arguments of the model for unrelated text, at least 30 sequences, on which the attention should change
-            little: the norm of the change is then the mean change of logits that it would make there, with a ridge.
+        keep : mapping, tuple or Tensor, optional
+            Arguments of the model, as for an inspection, for unrelated text, at least 30 sequences, on which the
+            attention should change little: the norm of the change is then the mean change of logits that it would make
+            there, with a ridge.
         preserve : float, optional
             The selections of all queries of ``keep``, and of the queries of the batch without a target, have to remain,
             with at least this part, from 0 to 1, of their lead over every other token, and a lead of 0.001.

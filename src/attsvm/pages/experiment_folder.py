@@ -5,10 +5,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from attsvm._utils.files import make_folder
+from attsvm._utils.files import cannot_be_written, make_folder
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import (
-    cannot_be_written,
     check_folder,
     check_holds_files,
     check_not_read,

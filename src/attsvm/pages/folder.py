@@ -11,6 +11,7 @@ from pathlib import Path
 from attsvm._utils.files import (
     ENDING,
     atomic_write,
+    cannot_be_written,
     file_to_write,
     finish,
     kind_of,
@@ -149,15 +150,6 @@ def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
             if error.errno is None or place is None or not place.is_relative_to(hidden):
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(Path(out) / place.relative_to(hidden))) from error
-
-
-@contextlib.contextmanager
-def cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise ProblemError, in the name of ``out``, for an error of the system in the block."""
-    try:
-        yield
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

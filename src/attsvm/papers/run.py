@@ -12,7 +12,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
-from attsvm._utils.files import atomic_write, file_to_write, make_folder
+from attsvm._utils.files import atomic_write, cannot_be_written, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import check_folder, check_holds_files
@@ -167,10 +167,8 @@ def prepare(out: Path, figures: Iterable[Figure]) -> None:
         raise ProblemError(f"{out}: expected an empty folder or one of attsvm reproduce, got one without {PIECES}")
     for name in ["index.html", *(f"{figure.name}.{ending}" for figure in figures for ending in ENDINGS)]:
         file_to_write(out / name)
-    try:
+    with cannot_be_written(out):
         make_folder(pieces)
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
     check_holds_files(pieces, out)
 
 

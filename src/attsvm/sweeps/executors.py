@@ -127,9 +127,13 @@ def connected(scheduler: str | None, workers: int) -> Iterator[Any]:
 
     with contextlib.ExitStack() as entered:
         address = entered.enter_context(local_cluster(workers)) if scheduler is None else scheduler
+        client = Client.__new__(Client)
         try:
-            client = Client(address, timeout=10, set_as_default=False)
+            client.__init__(address, timeout=10, set_as_default=False)
         except (OSError, TypeError, ValueError) as error:
+            # otherwise its collection closes it, and that fails the start of a later client in whose thread it happens
+            if client.status != "newly-created":
+                client.close()
             raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
         yield entered.enter_context(client)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_flag
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import atomic_write, kind_of
+from attsvm._utils.files import atomic_write, cannot_be_written, kind_of
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import DONE, create_array, create_group, plain
@@ -92,7 +92,7 @@ class Store:
             raise ProblemError(
                 f"{self.given}: expected a free name or the folder of a sweep, got one with {min(others)}"
             )
-        with self._writing():
+        with cannot_be_written(self.given):
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -109,13 +109,6 @@ class Store:
         finally:
             os.close(descriptor)
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ProblemError(f"{self.given}: cannot be written ({error.strerror or error})") from error
-
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
@@ -123,7 +116,7 @@ class Store:
         file, or cannot be written.
         """
         if not self.exists:
-            with self._writing():
+            with cannot_be_written(self.given):
                 self._create(definition, chunk, command, device)
             return chunk
         header = self.group().attrs
@@ -142,7 +135,7 @@ class Store:
         # the bits of a GPU are not those of a CPU
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
-        with self._writing():
+        with cannot_be_written(self.given):
             (self.path / ERRORS).mkdir(exist_ok=True)
         self.check_readable()
         return int(header["chunk"])
@@ -247,7 +240,7 @@ class Store:
             "error": failure.error,
             "traceback": failure.traceback,
         }
-        with self._writing(), atomic_write(self._error(task)) as stream:
+        with cannot_be_written(self.given), atomic_write(self._error(task)) as stream:
             stream.write(json.dumps(record, indent=1).encode())
 
     def done(self) -> set[Task]:

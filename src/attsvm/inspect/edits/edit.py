@@ -163,12 +163,12 @@ class Edit:
 
         Parameters
         ----------
-        held_out : mapping, optional
-            Arguments of the model for sequences that the edit has not seen.
+        held_out : mapping, tuple or Tensor, optional
+            Arguments of the model, as for an inspection, for sequences that the edit has not seen.
         targets : optional
             What should happen there: as in :meth:`attsvm.inspect.Inspection.edit`. By default the function with which
             the edit was made, or the same forgotten tokens.
-        unrelated : mapping, optional
+        unrelated : mapping, tuple or Tensor, optional
             Arguments of the model for text on which the damage is measured. By default ``keep``, on which the damage
             is smaller than on other text; without it, the text of the edit.
 
