@@ -148,6 +148,10 @@ def test_ragged_sequences_and_queries():
         ProblemError, match=re.escape("tokens[1]: expected shape (length, 5) with length >= 1, got (0, 5)")
     ):
         Problem.from_sequences([array(1, 5), array(0, 5)])
+    with pytest.raises(ProblemError, match=r"^tokens\[0\]: expected shape \(length, d\) with .*, got \(5,\)$"):
+        Problem.from_sequences([array(5), array(5)])
+    with pytest.raises(ProblemError, match=r"^labels\[1\]: expected shape \(length,\) with .*, got \(0,\)$"):
+        Problem.from_sequences(tokens, labels=[[1, -1], [], [1, 1, 1]], queries=queries)
 
 
 def test_a_fitted_head_is_that_of_fit_for_each_problem_and_ignores_padding():

@@ -27,6 +27,17 @@ TEXTS = Texts(("good film", "bad film") * 5, np.array(["+", "-"] * 5), "here")
 PROMPT = attsvm.Problem(PROBLEM.tokens, labels=PROBLEM.labels, head=PROBLEM.head)
 
 
+def test_masked_entries_are_refused_and_bfloat16_is_read():
+    tokens = np.ma.masked_array(PROMPT.tokens, mask=np.zeros(PROMPT.tokens.shape, dtype=bool))
+    np.testing.assert_array_equal(attsvm.Problem(tokens).tokens, PROMPT.tokens)
+    tokens[0, 1] = np.ma.masked
+    with pytest.raises(ProblemError, match=r"^tokens: expected real numbers, got 3 masked entries; fill them first$"):
+        attsvm.Problem(tokens)
+    torch = pytest.importorskip("torch")
+    half = torch.tensor([[[0.5, -2.0], [1.5, 3.0]]], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(attsvm.Problem(half).tokens, [[[0.5, -2.0], [1.5, 3.0]]])
+
+
 TAKE_A_PROBLEM = [
     function
     for function in map(attsvm.__getattr__, attsvm.__all__)

@@ -224,6 +224,7 @@ def test_the_current_folder_hides_no_installed_module(tmp_path, folder, monkeypa
         ("written:number", "^shape: written:number: expected a Shape, got int$"),
         ("failing:shape", r"^shape: 'failing:shape' cannot be imported \(ZeroDivisionError: "),
         ("circle", r"^shape: expected one of square, or package\.module:name, got 'circle'$"),
+        ("./written.py:shape", r"^shape: .* \(ValueError: expected a module in place of a file: written:shape, in"),
         (":shape", "^shape: ':shape' cannot be imported"),
         ("written:", "^shape: 'written:' cannot be imported"),
     ],

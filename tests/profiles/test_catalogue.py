@@ -206,6 +206,8 @@ def test_the_data_file_is_a_catalogue(catalogue):
 def test_an_entry_is_found_by_its_name(catalogue):
     assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD", "torch.optim.SGD(momentum=0.9)"}
     assert not catalogue.of("GD")
+    with pytest.raises(ProblemError, match=r"^optimizer: expected its name, such as .*, got Catalogue$"):
+        catalogue.of(type(catalogue))
     frame = pytest.importorskip("pandas") and catalogue.to_frame()
     assert frame.optimizer.tolist() == [one.optimizer for one in catalogue.entries]
     assert len(str(catalogue).splitlines()) == 1 + len(frame)

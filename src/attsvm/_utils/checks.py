@@ -83,6 +83,12 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
     """
     if hasattr(value, "detach"):
         value = value.detach()
+        if str(getattr(value, "dtype", None)) == "torch.bfloat16":  # which NumPy does not have
+            value = value.float()
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):  # its mask would be lost
+        raise ProblemError(
+            f"{name}: expected {expected}, got {np.ma.count_masked(value)} masked entries; fill them first"
+        )
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:

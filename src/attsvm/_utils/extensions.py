@@ -185,6 +185,8 @@ def import_object(path: str) -> object:
     import.
     """
     module, _, name = path.partition(":")
+    if "/" in module or module.endswith(".py"):
+        raise ValueError(f"expected a module in place of a file: {Path(module).stem}:{name}, in the folder of the file")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # it stays, for worker processes and for what the module imports later

@@ -125,6 +125,10 @@ def _form(X: Any, bag: str | None) -> Given | None:
         return Given(sequences, table=X, bags=bags, bag=bag)
     if isinstance(X, Sequences):
         return Given(X)
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):  # its mask would be lost
+        raise ProblemError(
+            "X: expected numbers, got masked entries; Sequences.from_padded(array, mask) leaves out tokens"
+        )
     series = is_pandas_series(X) or is_polars_series(X)
     if series or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
         write = "Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"
@@ -144,6 +148,8 @@ def _form(X: Any, bag: str | None) -> Given | None:
         return Given(Sequences.from_arrays(X), in_list=True) if matrices else None
     if getattr(X, "ndim", None) == 3:
         return Given(Sequences.from_padded(X), np.shape(X)[:2])
+    if getattr(X, "ndim", 0) > 3:  # scikit-learn would ask for two axes
+        raise ProblemError(f"X: expected an array (n, T, d) or (n, d), or a list of them (T_i, d), got {np.shape(X)}")
     return None
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.base import FAMILIES, Family, find_family
+from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
 from attsvm.inspect.families.projection_search import Found, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
@@ -121,7 +121,8 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     unread = sorted({type(module).__name__ for module in _unread(model, found)})
     if family is not None and not found:
         has = f"; it has {', '.join(unread)}" if unread else ""
-        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {families[0]} matches{has}")
+        one = repr(families[0]) if isinstance(families[0], Layout) else families[0]
+        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {one} matches{has}")
     known = ", ".join(FAMILIES.names())
     if unread and family is None:
         raise ProblemError(
@@ -129,7 +130,10 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
             " family= can read it, or leave it out"
         )
     if not found:
-        raise ProblemError(f"model: {type(model).__name__} has no attention layer of a known family ({known})")
+        raise ProblemError(
+            f"model: {type(model).__name__} has no attention layer of a known family ({known});"
+            " family=attsvm.inspect.Layout(...) names modules of your own"
+        )
     return found
 
 

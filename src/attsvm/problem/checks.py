@@ -164,7 +164,8 @@ def pad(name: str, arrays: Iterable[Any], ndim: int) -> tuple[np.ndarray, np.nda
         raise ProblemError(f"{name}: expected at least one sequence, got none")
     for i, row in enumerate(rows):
         if row.ndim != ndim or 0 in row.shape or row.shape[1:] != rows[0].shape[1:]:
-            expected = "(length, " + ", ".join(map(str, rows[0].shape[1:])) + ")"
+            others = rows[0].shape[1:] if rows[0].ndim == ndim else ["d"] * (ndim - 1)
+            expected = f"({', '.join(map(str, ['length', *others]))}{',' * (ndim == 1)})"
             raise ProblemError(f"{name}[{i}]: expected shape {expected} with length >= 1, got {row.shape}")
     longest = max(len(row) for row in rows)
     padded = np.zeros((len(rows), longest, *rows[0].shape[1:]))

@@ -116,7 +116,13 @@ class Catalogue:
     entries: tuple[Entry, ...]
 
     def of(self, optimizer: str) -> list[Entry]:
-        """The entries of an optimizer, by its import path or the end of it, in upper or lower case."""
+        """The entries of an optimizer, by its import path or the end of it, in upper or lower case.
+
+        Raises ProblemError if it is no text.
+        """
+        if not isinstance(optimizer, str):
+            got = optimizer.__name__ if isinstance(optimizer, type) else type(optimizer).__name__
+            raise ProblemError(f"optimizer: expected its name, such as 'torch.optim.SGD', got {got}")
         end = f".{optimizer.lower()}"
         # a variant has its options in parentheses
         return [one for one in self.entries if f".{one.optimizer.split('(')[0].lower()}".endswith(end)]
