@@ -100,6 +100,7 @@ def test_gradient_descent_has_the_frobenius_norm_and_its_own_gradient_underflows
     # rounded down, as in the sentence below the table
     assert "0.868\n" in str(replace(profile, ratios=np.full_like(profile.ratios, 0.86899)))
     assert loaded.norm == profile.norm
+    assert not loaded.unfinished
     np.testing.assert_array_equal(loaded.ratios, profile.ratios)
 
 
@@ -166,6 +167,7 @@ def _outcome(**changed):
         ({"decided": 0.5, "flat": True}, False, "not saturated in 50% of the problems, and the weights no longer grow"),
         ({"decided": 0.5}, True, "Weight decay keeps the weights small"),
         ({"change": 5.0}, False, "a late step changes a logit by 5"),
+        ({"change": 5.0, "decided": 0.5}, False, "a late step changes a logit by 5"),
         ({"mean": 0.9, "rise": 0.1}, False, "and it is still rising (by 0.1 in the later half). Use more steps"),
         ({"mean": 0.9, "rise": 0.1, "rising": "l3"}, False, "and that in the l3 norm is still rising"),
         ({"mean": 0.9, "rise": -0.1}, False, "the ratios still change. Use more steps"),
@@ -173,12 +175,14 @@ def _outcome(**changed):
         ({"mean": 0.85, "flat": True}, False, "rises any more: no sign that it converges in one of these norms."),
         ({"mean": 0.85, "flat": True}, True, "one of these norms. Weight decay can be the cause"),
         ({"mean": 0.988, "second_mean": 0.987}, False, "0.987 in the l3 norm: too close to tell them apart"),
+        ({"mean": 0.988, "second_mean": 0.987, "flat": True}, False, "apart. Compare with norms between the two."),
     ],
 )
 def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     one = _outcome(**changed)
     assert one.conclusive == (not changed)
     assert said in reason(one, decays)
+    assert one.unfinished == ("Use more steps" in reason(one, decays))
 
 
 def test_long_steps_with_a_larger_ratio_do_not_outweigh_short_ones():

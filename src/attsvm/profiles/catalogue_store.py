@@ -31,6 +31,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 AS_SHIPPED = "W, as shipped"
 """The setting of the best known classes of PyTorch with their own learning rates and weight decay."""
 
+_MORE = 4
+"""How many times the steps an entry gets that more steps can change."""
+
 _PACKAGES = ("attsvm", "torch", "optax", "pytorch-optimizer", "jax", "numpy")
 
 
@@ -46,6 +49,7 @@ def measure_catalogue(
 ) -> Iterator[Entry]:
     """Measure what the store of a folder lacks, and yield each entry when it has been written.
 
+    An entry that more steps can change is measured and yielded again, with four times the steps and the time limit.
     ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
     ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
 
@@ -70,17 +74,20 @@ def measure_catalogue(
     wanted = [(one, setting) for setting in SETTINGS for one in listed]
     wanted += [(one, AS_SHIPPED) for one in best if inspect.isclass(one.make())]
     for done, (one, setting) in enumerate(wanted):
-        if (one.name, setting) in known:
-            continue
-        entry = _measured(one, setting, seeds, steps, time_limit, _named(callback, one.name, done, len(wanted)))
-        if entry is None:  # the callback ended it
-            return
-        known[entry.key] = entry
-        # those that are no longer installed come last
-        entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
-        with atomic_write(store) as file:
-            file.write(Catalogue(command, _versions(), tuple(entries)).text().encode())
-        yield entry
+        named = _named(callback, one.name, done, len(wanted))
+        for times in (1, _MORE):
+            old = known.get((one.name, setting))
+            if old is not None and not (old.unfinished and old.steps < times * steps):
+                continue
+            entry = _measured(one, setting, seeds, times * steps, times * time_limit, named)
+            if entry is None:  # the callback ended it
+                return
+            known[entry.key] = entry
+            # those that are no longer installed come last
+            entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
+            with atomic_write(store) as file:
+                file.write(Catalogue(command, _versions(), tuple(entries)).text().encode())
+            yield entry
 
 
 def _measured(
@@ -128,6 +135,8 @@ def _measured(
         steps=profile.steps_made[place],
         decays=decays,
         underflows=profile.underflows,
+        unfinished=profile.unfinished,
+        problems=profile.ratios.shape[1],
         seconds=round(time.process_time() - began, 1),
     )
 

@@ -68,6 +68,11 @@ class Outcome:
         return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS and self.clear
 
     @property
+    def unfinished(self) -> bool:
+        """Whether more steps can change what it says: it names no norm, and still changes with short steps."""
+        return self.finite and self.short and not (self.ascends or self.flat or self.conclusive)
+
+    @property
     def open(self) -> bool:
         """Whether more problems can change what it says: a large ratio whose lead is not certain."""
         uncertain = not self.separate or min(self.leads, self.decided) < _MOST_PROBLEMS
@@ -165,9 +170,9 @@ def reason(best: Outcome, decays: bool) -> str:
         )
     if not best.finite:
         return "the weights left the finite numbers. Use a smaller learning rate."
-    decay = " Weight decay keeps the weights small; use less of it." if decays else ""
-    if best.decided < _MOST_PROBLEMS:
+    if best.decided < _MOST_PROBLEMS and (best.flat or best.short):
         unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
+        decay = " Weight decay keeps the weights small; use less of it." if decays else ""
         if best.flat:
             return f"{unsaturated}, and the weights no longer grow.{decay}"
         return f"{unsaturated}.{decay} Use more steps or a larger learning rate."
@@ -181,11 +186,12 @@ def reason(best: Outcome, decays: bool) -> str:
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
         return (
             f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
-            "Use more steps, or compare with norms between the two."
+            f"{'Use more steps, or compare' if best.unfinished else 'Compare'} with norms between the two."
         )
     decay = " Weight decay can be the cause." if decays else ""
     if best.mean >= _LARGE_RATIO:
-        return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}"
+        more = " Use more steps." if best.unfinished else ""
+        return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}{more}"
     if best.flat:
         return f"{leading}, and no ratio rises any more: no sign that it converges in one of these norms.{decay}"
     if best.rise <= 0:
