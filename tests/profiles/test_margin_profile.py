@@ -185,6 +185,20 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     assert one.unfinished == ("Use more steps" in reason(one, decays))
 
 
+@pytest.mark.parametrize(
+    ("changed", "end"),
+    [
+        ({"losses": (0.7, 0.9)}, "Check the sign of its steps."),
+        ({"finite": False}, "the weights left the finite numbers."),
+        ({"decided": 0.5}, "Use more steps."),
+        ({"change": 5.0}, "Correcting the learning rate did not suffice."),
+    ],
+)
+def test_no_other_learning_rate_is_advised_where_it_was_found(changed, end):
+    assert reason(_outcome(schedule="paced", **changed), False).endswith(end)
+    assert "learning rate." in reason(_outcome(**changed), False)
+
+
 def test_long_steps_with_a_larger_ratio_do_not_outweigh_short_ones():
     assert chosen([_outcome(norm="l3", mean=0.99, change=20.0), _outcome()]).norm == "linf"
     assert not _outcome(last_change=20.0).conclusive

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.profiles.readings import Reading
+from attsvm.profiles.readings import PACES, Reading
 from attsvm.statistics import student_half_width
 
 _LARGE_RATIO = 0.95
@@ -157,6 +157,7 @@ def chosen(outcomes: list[Outcome]) -> Outcome:
 
 def reason(best: Outcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
+    given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:
         return (
             f"mean margin ratio {written(best.mean)} with {best.schedule} steps, the largest of the norms that were "
@@ -166,21 +167,22 @@ def reason(best: Outcome, decays: bool) -> str:
         start, end = best.losses
         return (
             f"the loss rises from {start:.3g} to {end:.3g}: the optimizer does not minimise it. Check the sign of its "
-            "steps, or use a smaller learning rate."
+            f"steps{', or use a smaller learning rate' if given else ''}."
         )
     if not best.finite:
-        return "the weights left the finite numbers. Use a smaller learning rate."
+        return f"the weights left the finite numbers.{' Use a smaller learning rate.' if given else ''}"
     if best.decided < _MOST_PROBLEMS and (best.flat or best.short):
         unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
         decay = " Weight decay keeps the weights small; use less of it." if decays else ""
         if best.flat:
             return f"{unsaturated}, and the weights no longer grow.{decay}"
-        return f"{unsaturated}.{decay} Use more steps or a larger learning rate."
+        return f"{unsaturated}.{decay} Use more steps{' or a larger learning rate' if given else ''}."
     if not best.short:
         change = max(best.change, best.last_change)
+        advice = "Use a smaller learning rate." if given else "Correcting the learning rate did not suffice."
         return (
             f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to another "
-            "norm. Use a smaller learning rate."
+            f"norm. {advice}"
         )
     leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
