@@ -18,6 +18,7 @@ from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
+from attsvm.profiles.stepped import first_line
 from attsvm.statistics import student_half_width
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -110,8 +111,7 @@ def _measured(
         arguments = SETTINGS.get(setting, {"learning_rate": own.learning_rate})
         profile = margin_profile(one.make(), seeds=seeds, steps=steps, callback=ends, **arguments)
     except Exception as error:  # an optimizer may fail in any way
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        return replace(unmeasured, reason=why)
+        return replace(unmeasured, reason=first_line(error).removeprefix("optimizer: "))
     if stopped:
         return None
     place = profile.schedules.index(profile.chosen)
