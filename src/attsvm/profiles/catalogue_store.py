@@ -70,11 +70,11 @@ def measure_catalogue(
             "or choose another folder"
         )
     versions = _versions()
-    for name, old in begun.versions.items() if begun.entries else ():
-        if versions.setdefault(name, old) != old:
+    for name, earlier in begun.versions.items() if begun.entries else ():
+        if versions.setdefault(name, earlier) != earlier:
             raise ProblemError(
-                f"folder: {folder} holds a catalogue that was measured with {name} {old}, and {versions[name]} is "
-                f"installed; install {name} {old} or choose another folder"
+                f"folder: {folder} holds a catalogue that was measured with {name} {earlier}, and {versions[name]} is "
+                f"installed; install {name} {earlier} or choose another folder"
             )
     known = {one.key: one for one in begun.entries}
     listed = installed_optimizers() if optimizers is None else optimizers
