@@ -21,9 +21,9 @@ from attsvm.profiles.installed import installed_optimizers
 def counts(entries):
     for setting in dict.fromkeys(entry.setting for entry in entries):
         run = [entry for entry in entries if entry.setting == setting and entry.ratio is not None]
-        rising = sum("still rising" in entry.reason for entry in run)
+        unfinished = sum(entry.unfinished for entry in run)
         norms = Counter(entry.verdict for entry in run if entry.is_named)
-        print(f"{setting}: {len(run)} profiled, {sum(norms.values())} named {dict(norms)}, {rising} still rising")
+        print(f"{setting}: {len(run)} profiled, {sum(norms.values())} named {dict(norms)}, {unfinished} unfinished")
 
 
 def main():

@@ -40,8 +40,11 @@ def _searchable():
 def _count(found):
     of_w = [entry for entry in found.entries if entry.setting == "W"]
     run = [entry for entry in of_w if entry.ratio is not None]
-    named = [entry for entry in run if entry.is_named]
-    return f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {len(named)} have a norm."
+    named, unfinished = sum(entry.is_named for entry in run), sum(entry.unfinished for entry in run)
+    return (
+        f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {named} have a norm; more steps "
+        f"could change {unfinished} of the others."
+    )
 
 
 def _row(entry):

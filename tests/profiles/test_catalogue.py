@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import re
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -143,7 +145,7 @@ def _without_times(path):
 
 def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     whole = list(measure_catalogue(tmp_path / "whole", "command", **small))
-    assert [(one.optimizer, one.setting) for one in whole] == [
+    assert list(dict.fromkeys(one.key for one in whole)) == [
         *((each.path, setting) for setting in ("W", "K and Q") for each in small["optimizers"]),
         ("torch.optim.SGD", AS_SHIPPED),
     ]
@@ -151,9 +153,17 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     assert whole[-1].learning_rate == 1e-3
     assert {one.verdict for one in whole if one.optimizer == "torch.optim.LBFGS"} == {NOT_RUN}
     assert all("needs a closure" in one.reason for one in whole if one.verdict == NOT_RUN)
+    # what more steps can change is measured once more
+    again = [(one, later) for one, later in pairwise(whole) if one.key == later.key]
+    assert [one.key for one, _ in again] == [one.key for one in whole if one.unfinished and one.steps == 64]
+    assert {one.steps for _, one in again if one.unfinished} == {256}
+    assert len({one.key for one, _ in again}) == len(again) >= 2
+    stored = {one.key: one for one in Catalogue.parse((tmp_path / "whole" / "catalogue.json").read_text()).entries}
+    assert stored == {one.key: one for one in whole}
+    assert {one.problems for one in whole} == {0, 1}
 
     part = measure_catalogue(tmp_path / "parts", "command", **small)
-    next(part), next(part)
+    assert next(part).unfinished
     part.close()
     assert not list(measure_catalogue(tmp_path / "parts", "command", **small, callback=lambda at: True))
     list(measure_catalogue(tmp_path / "parts", "command", **small))
@@ -166,6 +176,26 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     (tmp_path / "parts" / "catalogue.json").write_text("{}")
     with pytest.raises(ProblemError, match="catalogue: expected the JSON of a catalogue"):
         list(measure_catalogue(tmp_path / "parts", "command", **small))
+
+
+def test_entries_of_different_versions_are_not_mixed(small, tmp_path):
+    small["optimizers"], store = [Installed("torch.optim.LBFGS")], tmp_path / "catalogue.json"
+
+    def continued(versions, entries):
+        store.write_text(Catalogue("command", versions, entries).text())
+        measured = list(measure_catalogue(tmp_path, "command", **small))
+        return len(measured), Catalogue.parse(store.read_text()).versions
+
+    list(measure_catalogue(tmp_path, "command", **small))
+    made = Catalogue.parse(store.read_text())
+    said = f"with torch 1.0, and {made.versions['torch']} is installed; install torch 1.0 or choose another folder"
+    with pytest.raises(ProblemError, match=re.escape(said)):
+        continued({**made.versions, "torch": "1.0"}, made.entries[:1])
+    assert Catalogue.parse(store.read_text()).entries == made.entries[:1]
+    # a package may come or go
+    others = {name: version for name, version in made.versions.items() if name != "torch"} | {"gone": "1.0"}
+    assert continued(others, made.entries[:1]) == (1, {**made.versions, "gone": "1.0"})
+    assert continued({"torch": "1.0"}, ()) == (2, made.versions)
 
 
 def test_the_time_limit_ends_an_entry(small, tmp_path):

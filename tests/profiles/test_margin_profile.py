@@ -1,5 +1,6 @@
 """Which norm's margin an optimizer maximises, for optimizers of JAX and of PyTorch."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -100,6 +101,7 @@ def test_gradient_descent_has_the_frobenius_norm_and_its_own_gradient_underflows
     # rounded down, as in the sentence below the table
     assert "0.868\n" in str(replace(profile, ratios=np.full_like(profile.ratios, 0.86899)))
     assert loaded.norm == profile.norm
+    assert not loaded.unfinished
     np.testing.assert_array_equal(loaded.ratios, profile.ratios)
 
 
@@ -166,6 +168,7 @@ def _outcome(**changed):
         ({"decided": 0.5, "flat": True}, False, "not saturated in 50% of the problems, and the weights no longer grow"),
         ({"decided": 0.5}, True, "Weight decay keeps the weights small"),
         ({"change": 5.0}, False, "a late step changes a logit by 5"),
+        ({"change": 5.0, "decided": 0.5}, False, "a late step changes a logit by 5"),
         ({"mean": 0.9, "rise": 0.1}, False, "and it is still rising (by 0.1 in the later half). Use more steps"),
         ({"mean": 0.9, "rise": 0.1, "rising": "l3"}, False, "and that in the l3 norm is still rising"),
         ({"mean": 0.9, "rise": -0.1}, False, "the ratios still change. Use more steps"),
@@ -173,12 +176,28 @@ def _outcome(**changed):
         ({"mean": 0.85, "flat": True}, False, "rises any more: no sign that it converges in one of these norms."),
         ({"mean": 0.85, "flat": True}, True, "one of these norms. Weight decay can be the cause"),
         ({"mean": 0.988, "second_mean": 0.987}, False, "0.987 in the l3 norm: too close to tell them apart"),
+        ({"mean": 0.988, "second_mean": 0.987, "flat": True}, False, "apart. Compare with norms between the two."),
     ],
 )
 def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     one = _outcome(**changed)
     assert one.conclusive == (not changed)
     assert said in reason(one, decays)
+    assert one.unfinished == ("Use more steps" in reason(one, decays))
+
+
+@pytest.mark.parametrize(
+    ("changed", "end"),
+    [
+        ({"losses": (0.7, 0.9)}, "Check the sign of its steps."),
+        ({"finite": False}, "the weights left the finite numbers."),
+        ({"decided": 0.5}, "Use more steps."),
+        ({"change": 5.0}, "Correcting the learning rate did not suffice."),
+    ],
+)
+def test_no_other_learning_rate_is_advised_where_it_was_found(changed, end):
+    assert reason(_outcome(schedule="paced", **changed), False).endswith(end)
+    assert "learning rate." in reason(_outcome(**changed), False)
 
 
 def test_long_steps_with_a_larger_ratio_do_not_outweigh_short_ones():
@@ -294,6 +313,11 @@ class Random(_OfTorch):
         return weights - 0.1 * torch.randn_like(weights)
 
 
+class OfModule(torch.optim.SGD):
+    def __init__(self, model, lr=0.1, weight_decay=0.1):
+        super().__init__(model.parameters(), lr=lr, weight_decay=weight_decay)
+
+
 class Single(_OfTorch):
     def moved(self, weights, step):
         return (weights - step).float()
@@ -356,7 +380,15 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
             {},
             "got SGD, whose parameters are given already",
         ),
-        (torch.optim.LBFGS, {}, "got LBFGS, which needs a closure"),
+        (torch.optim.LBFGS, {}, "optimizer: LBFGS needs a closure; a profile gives the values of the gradient only"),
+        (optax.lbfgs, {}, "optimizer: lbfgs needs the loss as a function"),
+        (optax.lbfgs(0.1), {}, "optimizer: optax needs the loss as a function"),
+        (optax.contrib.schedule_free, {}, "schedule_free needs the argument `base_optimizer`"),
+        (partial(optax.contrib.dpsgd, seed=1), {}, "dpsgd needs the arguments `l2_norm_clip`, `noise_multiplier`"),
+        (partial(OfModule, weight_decay=0.0), {}, "OfModule needs the argument `model`"),
+        (partial(torch.optim.SGD, lr=0.1), {"learning_rate": 0.1}, "learning_rate: expected None for SGD"),
+        (lambda ps: torch.optim.SGD(ps, lr=-1.0), {}, "cannot be made (Invalid learning rate: -1.0)"),
+        (lambda rate: optax.nothing(rate), {}, "cannot be made (module 'optax' has no attribute 'nothing')"),
         (optax.sgd(0.1), {"learning_rate": 0.1}, "learning_rate: expected None"),
         (optax.adam, {"learning_rate": -1}, "learning_rate: expected a positive number, got -1"),
         (lambda rate: 3, {}, "returned none of them"),
@@ -373,7 +405,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
     ],
 )
 def test_bad_input_has_one_clear_error(optimizer, options, said):
-    with pytest.raises(ProblemError, match="(?s).*" + said.replace("(", r"\(")):
+    with pytest.raises(ProblemError, match=re.escape(said)):
         attsvm.margin_profile(optimizer, **{"seeds": 1, "steps": 8, **options})
 
 

@@ -311,11 +311,13 @@ COMPOSED = optimizers.momentum(
     decay=0.5,
     nesterov=True,
 )
+NOISY = {"optimizer": optax.noisy_sgd(0.1, key=3)}
 ADAM, SCHEDULED = {"optimizer": optax.adam(0.01)}, {"optimizer": optimizers.gradient_descent(lambda k: 1.0 / (k + 1.0))}
 BATCHES = {"batch_size": 1, "seed": 2, **ADAM}  # four steps an epoch, one of which is interrupted
 RESUMED = {
     "by default": ({}, {}),
     "of optax": (ADAM, ADAM),
+    "with keys of random numbers": (NOISY, NOISY),
     "with a schedule": (SCHEDULED, SCHEDULED),
     "of which each is normalized": ({"optimizer": optimizers.normalized_gradient_descent(0.03, scope="each")}, {}),
     "composed": ({"optimizer": COMPOSED}, {}),

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -185,7 +186,7 @@ class Foreign(Rule):
 
     def init(self, params: Tree) -> Any:
         """Its own state, for each trial."""
-        return over_trials(self.transformation.init)(params)
+        return over_trials(lambda one: _without_keys(self.transformation.init(one)))(params)
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
@@ -202,7 +203,7 @@ class Foreign(Rule):
                 gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
                 extra |= {"grad": gradient} if extra else {}
             try:
-                updates, state = self.transformation.update(gradient, state, params, **extra)
+                updates, state = self.transformation.update(gradient, _with_keys(state), params, **extra)
             except TypeError as error:
                 if "required keyword-only argument" not in str(error):
                     raise
@@ -210,12 +211,36 @@ class Foreign(Rule):
                 raise ProblemError(
                     f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
                 ) from None
-            return updates, state
+            return updates, _without_keys(state)
 
         gradient, scales = updates
         logs = dict(scales.resolved(gradient).items())
         moves, state = over_trials(of_trial)(gradient, state, params, logs, value)
         return moves, state
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["numbers"], meta_fields=["kind"])
+@dataclass(frozen=True)
+class _Key:
+    """A key of random numbers, as integers: NumPy, and with it a saved run, has no array of keys."""
+
+    numbers: Array
+    kind: Any
+
+
+def _without_keys(state: Any) -> Any:
+    def plain(x: Any) -> Any:
+        is_key = isinstance(x, Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        return _Key(jax.random.key_data(x), jax.random.key_impl(x)) if is_key else x
+
+    return jax.tree.map(plain, state)
+
+
+def _with_keys(state: Any) -> Any:
+    def typed(x: Any) -> Any:
+        return jax.random.wrap_key_data(x.numbers, impl=x.kind) if isinstance(x, _Key) else x
+
+    return jax.tree.map(typed, state, is_leaf=lambda x: isinstance(x, _Key))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
+from attsvm.profiles.stepped import first_line
 from attsvm.statistics import student_half_width
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -30,6 +31,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 AS_SHIPPED = "W, as shipped"
 """The setting of the best known classes of PyTorch with their own learning rates and weight decay."""
+
+_MORE = 4
+"""How many times the steps an entry gets that more steps can change."""
 
 _PACKAGES = ("attsvm", "torch", "optax", "pytorch-optimizer", "jax", "numpy")
 
@@ -46,10 +50,12 @@ def measure_catalogue(
 ) -> Iterator[Entry]:
     """Measure what the store of a folder lacks, and yield each entry when it has been written.
 
+    An entry that more steps can change is measured and yielded again, with four times the steps and the time limit.
     ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
     ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
 
-    Raises ProblemError for bad options, and if the store was made by another command, whose options its entries have.
+    Raises ProblemError for bad options, and if entries of the store were measured by another command or with other
+    versions of the packages, whose options and versions they have.
     """
     # an entry would take them for a fault of its optimizer
     check_integer("seeds", seeds, 1)
@@ -63,6 +69,13 @@ def measure_catalogue(
             f"folder: {folder} holds a catalogue that was measured by `{begun.command}`; continue with this command "
             "or choose another folder"
         )
+    versions = _versions()
+    for name, earlier in begun.versions.items() if begun.entries else ():
+        if versions.setdefault(name, earlier) != earlier:
+            raise ProblemError(
+                f"folder: {folder} holds a catalogue that was measured with {name} {earlier}, and {versions[name]} is "
+                f"installed; install {name} {earlier} or choose another folder"
+            )
     known = {one.key: one for one in begun.entries}
     listed = installed_optimizers() if optimizers is None else optimizers
     order = {one.name: place for place, one in enumerate(listed)}
@@ -70,17 +83,20 @@ def measure_catalogue(
     wanted = [(one, setting) for setting in SETTINGS for one in listed]
     wanted += [(one, AS_SHIPPED) for one in best if inspect.isclass(one.make())]
     for done, (one, setting) in enumerate(wanted):
-        if (one.name, setting) in known:
-            continue
-        entry = _measured(one, setting, seeds, steps, time_limit, _named(callback, one.name, done, len(wanted)))
-        if entry is None:  # the callback ended it
-            return
-        known[entry.key] = entry
-        # those that are no longer installed come last
-        entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
-        with atomic_write(store) as file:
-            file.write(Catalogue(command, _versions(), tuple(entries)).text().encode())
-        yield entry
+        named = _named(callback, one.name, done, len(wanted))
+        for times in (1, _MORE):
+            old = known.get((one.name, setting))
+            if old is not None and not (old.unfinished and old.steps < times * steps):
+                continue
+            entry = _measured(one, setting, seeds, times * steps, times * time_limit, named)
+            if entry is None:  # the callback ended it
+                return
+            known[entry.key] = entry
+            # those that are no longer installed come last
+            entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
+            with atomic_write(store) as file:
+                file.write(Catalogue(command, versions, tuple(entries)).text().encode())
+            yield entry
 
 
 def _measured(
@@ -103,8 +119,7 @@ def _measured(
         arguments = SETTINGS.get(setting, {"learning_rate": own.learning_rate})
         profile = margin_profile(one.make(), seeds=seeds, steps=steps, callback=ends, **arguments)
     except Exception as error:  # an optimizer may fail in any way
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        return replace(unmeasured, reason=why)
+        return replace(unmeasured, reason=first_line(error).removeprefix("optimizer: "))
     if stopped:
         return None
     place = profile.schedules.index(profile.chosen)
@@ -128,6 +143,8 @@ def _measured(
         steps=profile.steps_made[place],
         decays=decays,
         underflows=profile.underflows,
+        unfinished=profile.unfinished,
+        problems=profile.ratios.shape[1],
         seconds=round(time.process_time() - began, 1),
     )
 

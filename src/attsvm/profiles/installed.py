@@ -52,8 +52,12 @@ class Installed:
         methods = filter(inspect.isfunction, vars(found).values()) if inspect.isclass(found) else ()
         if any("use_muon" in text for text in (found.__doc__ or "", *map(inspect.getsource, methods))):
             # it expects groups of parameters that say whether they are matrices to orthogonalise
-            make: Any = found
-            return lambda parameters: make([{"params": parameters, "use_muon": True}], **options)
+
+            def of_matrices(parameters: Any) -> Any:
+                return found([{"params": parameters, "use_muon": True}], **options)
+
+            of_matrices.__qualname__ = found.__qualname__
+            return of_matrices
         return partial(found, **options) if options else found
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -18,9 +19,10 @@ from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS
 from attsvm.profiles.of_optax import OfOptax, idle_update
 from attsvm.profiles.of_torch import OfTorch
-from attsvm.profiles.stepped import Stepped
+from attsvm.profiles.stepped import Stepped, first_line, refusal
 
 _DEFAULT_RATE = 0.1
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _EXPECTED = (
     "expected an optax transformation, a function of a learning rate that returns one, a class of PyTorch optimizers, "
     "a function of parameters that returns one, or the name of any of these"
@@ -50,7 +52,10 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
         instance = _is_of_torch(found)
         bound = ", whose parameters are given already; give its class" if instance else ""
         raise ProblemError(f"optimizer: {_EXPECTED}; got {type(found).__name__}{bound}")
-    if inspect.isclass(found) and _is_of_torch(found):
+    kind = found.func if isinstance(found, partial) else found
+    if inspect.isclass(kind) and _is_of_torch(kind):
+        if learning_rate is not None and kind is not found and "lr" in found.keywords:
+            raise _has_its_own(name, learning_rate)
         return _of_torch_class(found, name, learning_rate)
     if isinstance(found, partial) and "learning_rate" in {*_parameters(found.func)} - {*_parameters(found)}:
         raise ProblemError(f"optimizer: expected a function of a learning rate, got {name} with one; call it")
@@ -60,13 +65,13 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
 def _of_torch_class(found: Any, name: str, learning_rate: float | None) -> Stepped:
     """A class of PyTorch optimizers with its own learning rate, the given one, or a default if it needs one."""
     attempts = [found] if learning_rate is None else []
-    failure = None
+    failures: list[Exception] = []
     for make in [*attempts, partial(found, lr=_DEFAULT_RATE if learning_rate is None else learning_rate)]:
         try:
             return OfTorch(make, name)
         except Exception as error:  # a constructor may refuse its arguments in any way
-            failure = error
-    raise ProblemError(f"optimizer: {name} cannot be made ({_first_line(failure)})")
+            failures.append(error)
+    raise _unmade(found, name, failures)
 
 
 def _of_function(function: Callable[..., Any], name: str, learning_rate: float | None) -> Stepped:
@@ -74,19 +79,23 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
     make = _by_keyword(function)
     rate = _rate(function) if learning_rate is None else learning_rate
     failures: list[Exception] = []
-    made: Any = None
+    returned: list[Any] = []
+    refused: Exception | None = None
     for argument in (lambda k: rate + 0.0 * k, rate):
         try:
             made = make(argument)
-            if isinstance(made, optax.GradientTransformation):
-                _check_steps(made)
         except Exception as error:  # a user's function may fail in any way
             failures.append(error)
             continue
+        returned.append(made)
         if isinstance(made, optax.GradientTransformation):
             takes_schedules, name = callable(argument), _unless_anonymous(name, made)
-            wrap = OfOptax.of_factory if takes_schedules else OfOptax.of_transformation
-            return wrap(make if takes_schedules else made, name, rate)
+            refused = _error_of_a_step(made)
+            if refused is None:
+                wrap = OfOptax.of_factory if takes_schedules else OfOptax.of_transformation
+                return wrap(make if takes_schedules else made, name, rate)
+    if refused is not None:
+        raise refusal(name, refused)
     if "torch" in sys.modules:
         import torch
 
@@ -95,24 +104,42 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
         except Exception as error:
             failures.append(error)
         else:
+            returned.append(made)
             if isinstance(made, torch.optim.Optimizer):
                 if learning_rate is not None:
-                    raise ProblemError(
-                        f"learning_rate: expected None for {name}, which sets its own, got {learning_rate:g}"
-                    )
+                    raise _has_its_own(name, learning_rate)
                 return OfTorch(function, _unless_anonymous(name, made))
-    why = _first_line(failures[0]) if failures else f"{type(made).__name__}"
-    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({why})")
+    if not returned:
+        raise _unmade(function, name, failures)
+    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({type(returned[-1]).__name__})")
 
 
-def _check_steps(transformation: optax.GradientTransformation) -> None:
-    """Make one update, since a schedule where a number is expected shows then."""
-    with jax.enable_x64(True), contextlib.suppress(ProblemError):  # it may be one for K and Q
-        idle_update(transformation, {"W": np.ones((2, 2))})
+def _error_of_a_step(transformation: optax.GradientTransformation) -> Exception | None:
+    """What one update raises, since a schedule where a number is expected shows then."""
+    try:
+        with jax.enable_x64(True), contextlib.suppress(ProblemError):  # it may be one for K and Q
+            idle_update(transformation, {"W": np.ones((2, 2))})
+    except Exception as error:
+        return error
+    return None
 
 
-def _first_line(error: Exception | None) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+def _has_its_own(name: str, learning_rate: float) -> ProblemError:
+    return ProblemError(f"learning_rate: expected None for {name}, which sets its own, got {learning_rate:g}")
+
+
+def _unmade(function: Callable[..., Any], name: str, failures: list[Exception]) -> ProblemError:
+    """The error for an optimizer whose constructor, or a function that makes it, failed in each attempt."""
+    given = _parameters(function)
+    required = [one.name for one in given.values() if one.default is one.empty and one.kind not in _VARIADIC]
+    # the learning rate, or the parameters, which a module cannot be made of
+    passed = "learning_rate" if "learning_rate" in given else next(iter(given), "")
+    needed = [f"`{one}`" for one in required if one == "model" or one not in (passed, "lr")]
+    if needed:
+        return ProblemError(f"optimizer: {name} needs the argument{'s' * (len(needed) > 1)} {', '.join(needed)}")
+    # an argument of another kind than expected says nothing about the optimizer
+    said = [error for error in failures if not re.search("'(function|float|list)'", str(error))]
+    return ProblemError(f"optimizer: {name} cannot be made ({first_line((said or failures)[-1])})")
 
 
 def _by_keyword(function: Callable[..., Any]) -> Callable[[Any], Any]:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from attsvm.errors import ProblemError
 from attsvm.optimizers import Optimizer, chain, normalized
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.rule import Wrapped
 from attsvm.optimizers.scales import Scaled, Tree
-from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task
+from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task, refusal
 from attsvm.results import Status
 from attsvm.training import train
 
@@ -79,7 +80,12 @@ class OfOptax(Stepped):
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
         with jax.enable_x64(True):
-            update = idle_update(self._make(Schedule(lambda k: 1.0 + 0.0 * k)), parameters)
+            try:
+                update = idle_update(self._make(Schedule(lambda k: 1.0 + 0.0 * k)), parameters)
+            except ProblemError:
+                raise
+            except Exception as error:  # a transformation may fail in any way
+                raise refusal(self.name, error) from error
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
     def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
+from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task, refusal
 from attsvm.training import LossGradient
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import logit_changes
@@ -201,9 +201,7 @@ def _step(optimizer: "torch.optim.Optimizer") -> None:
     try:
         optimizer.step()
     except Exception as error:  # an optimizer may refuse these parameters in any way
-        name, why = type(optimizer).__name__, (str(error).splitlines() or [type(error).__name__])[0]
-        needs = "needs a closure" if "closure" in why else f"refused a step ({why})"
-        raise ProblemError(f"optimizer: expected one that steps on a gradient, got {name}, which {needs}") from error
+        raise refusal(type(optimizer).__name__, error) from error
     kinds = {parameter.dtype for group in optimizer.param_groups for parameter in group["params"]}
     if kinds != {torch.float64}:
         raise ProblemError(

@@ -200,6 +200,7 @@ def margin_profile(
         steps=steps,
         batch_size=size,
         steps_made=tuple(last.step for last in lasts),
+        unfinished=not interrupted and best.unfinished and readings[best.schedule][1].step == steps,
     )
 
 

@@ -43,6 +43,8 @@ class MarginProfile(Result):
         The schedule that the verdict rests on.
     underflows : bool
         Whether the run on the gradient itself ends elsewhere, because the gradient becomes too small for the optimizer.
+    unfinished : bool
+        Whether the profile is inconclusive, and more steps can change that.
     norms, schedules : tuple of str
         The names of the last and of the first axis.
     optimizer, attention : str
@@ -90,6 +92,7 @@ class MarginProfile(Result):
     steps: int = shared()
     batch_size: int | None = shared(None)
     steps_made: tuple[int, ...] = shared((), read=tuple)
+    unfinished: bool = shared(False)
 
     @property
     def batches(self) -> str:

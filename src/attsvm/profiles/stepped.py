@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from attsvm._utils.progress import Callback
+from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 Arrays = dict[str, np.ndarray]
+
+_CAUSES = {
+    "closure": "needs a closure",
+    "value_fn": "needs the loss as a function",
+    "obj_fn": "needs the loss as a function",
+    "does not require grad": "differentiates the gradient",
+}
+"""What the errors of some optimizers contain, and what these optimizers do."""
 
 
 class Factor(ABC):
@@ -98,6 +107,20 @@ class Look:
     logit_change: np.ndarray  # shape (S,), the largest change of a logit in the step to these weights
     finite: bool = True  # whether all weights stayed finite. If not, this look is the last.
     interrupted: bool = False  # whether the callback ended the trajectory
+
+
+def refusal(name: str, error: Exception) -> ProblemError:
+    """The error for an optimizer that raised one in a step."""
+    why = first_line(error)
+    for text, cause in _CAUSES.items():
+        if text in why:
+            return ProblemError(f"optimizer: {name} {cause}; a profile gives the values of the gradient only")
+    return ProblemError(f"optimizer: {name} refused a step ({why})")
+
+
+def first_line(error: Exception) -> str:
+    """Of its text; its type if it has none."""
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 class Stepped(ABC):

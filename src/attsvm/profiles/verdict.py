@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.profiles.readings import Reading
+from attsvm.profiles.readings import PACES, Reading
 from attsvm.statistics import student_half_width
 
 _LARGE_RATIO = 0.95
@@ -66,6 +66,11 @@ class Outcome:
     def conclusive(self) -> bool:
         """Whether they say which norm it is."""
         return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS and self.clear
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether more steps can change what it says: it names no norm, and still changes with short steps."""
+        return self.finite and self.short and not (self.ascends or self.flat or self.conclusive)
 
     @property
     def open(self) -> bool:
@@ -152,6 +157,7 @@ def chosen(outcomes: list[Outcome]) -> Outcome:
 
 def reason(best: Outcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
+    given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:
         return (
             f"mean margin ratio {written(best.mean)} with {best.schedule} steps, the largest of the norms that were "
@@ -161,31 +167,33 @@ def reason(best: Outcome, decays: bool) -> str:
         start, end = best.losses
         return (
             f"the loss rises from {start:.3g} to {end:.3g}: the optimizer does not minimise it. Check the sign of its "
-            "steps, or use a smaller learning rate."
+            f"steps{', or use a smaller learning rate' if given else ''}."
         )
     if not best.finite:
-        return "the weights left the finite numbers. Use a smaller learning rate."
-    decay = " Weight decay keeps the weights small; use less of it." if decays else ""
-    if best.decided < _MOST_PROBLEMS:
+        return f"the weights left the finite numbers.{' Use a smaller learning rate.' if given else ''}"
+    if best.decided < _MOST_PROBLEMS and (best.flat or best.short):
         unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
+        decay = " Weight decay keeps the weights small; use less of it." if decays else ""
         if best.flat:
             return f"{unsaturated}, and the weights no longer grow.{decay}"
-        return f"{unsaturated}.{decay} Use more steps or a larger learning rate."
+        return f"{unsaturated}.{decay} Use more steps{' or a larger learning rate' if given else ''}."
     if not best.short:
         change = max(best.change, best.last_change)
+        advice = "Use a smaller learning rate." if given else "Correcting the learning rate did not suffice."
         return (
             f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to another "
-            "norm. Use a smaller learning rate."
+            f"norm. {advice}"
         )
     leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
         return (
             f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
-            "Use more steps, or compare with norms between the two."
+            f"{'Use more steps, or compare' if best.unfinished else 'Compare'} with norms between the two."
         )
     decay = " Weight decay can be the cause." if decays else ""
     if best.mean >= _LARGE_RATIO:
-        return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}"
+        more = " Use more steps." if best.unfinished else ""
+        return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}{more}"
     if best.flat:
         return f"{leading}, and no ratio rises any more: no sign that it converges in one of these norms.{decay}"
     if best.rise <= 0:
