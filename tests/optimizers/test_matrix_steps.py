@@ -1,18 +1,27 @@
 """Steps on matrices: polar factors against LAPACK, what is one matrix against a direct computation, use in optax."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attsvm
 from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
+from attsvm.norms import Lp
 from attsvm.optimizers import NewtonSchulz
-from attsvm.optimizers.matrix_directions import PolarDirection
+from attsvm.optimizers.matrix_directions import PolarDirection, UnitRows
+from attsvm.optimizers.matrix_steps import MatrixSteps
+from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import configuration, from_configuration
+from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.singular import exact_polar_factor
+from attsvm.optimizers.steepest import Steepest
+from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 from attsvm.training import LossGradient
 
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -217,3 +226,77 @@ def test_bilinear_steps_train_two_factors_alone(options, found):
     problem = random_problem(3, 4, 3, 0)
     with pytest.raises(ProblemError, match=rf"params: expected K \(.* and Q \(.*, got matrices .*{found}"):
         attsvm.train(problem, optimizer="bilinear_descent", **options)
+
+
+@dataclass(frozen=True)
+class Signs(Rule):
+    """A custom rule: the signs of a gradient of any size."""
+
+    def unit_steps(self, gradient):
+        return UnitSteps(Lp(np.inf), together=False, rate=gradient.rate)
+
+    def update(self, updates, state, params, *, numbers, value):
+        lengths = {name: group.length for group in updates.scales.groups for name in group.names}
+        return {name: -lengths[name] * jnp.sign(g) for name, g in updates.gradient.items()}, state
+
+
+OF_KNOWN_LENGTH = {
+    "l1": optimizers.steepest_descent(norm="l1", learning_rate=0.1),
+    "linf": optimizers.steepest_descent(norm="linf", learning_rate=0.1),
+    "schatten": optimizers.steepest_descent(norm="schatten1.5", learning_rate=0.1),
+    "together": optimizers.normalized_gradient_descent(0.1),
+    "each": optimizers.normalized_gradient_descent(0.1, scope="each"),
+    "momentum": optimizers.momentum(optimizers.steepest_descent(norm="linf,2", learning_rate=0.1)),
+    "spectral": optimizers.spectral_descent(0.1),
+    "columns": optimizers.column_descent(0.1),
+    "iteration": optimizers.spectral_descent(0.1, momentum=0.9, polar="newton_schulz"),
+    "a sum of steps": optimizers.chain(LearningRate(0.1), DecayingSum(0.5), MatrixSteps(UnitRows())),
+    "custom": optimizers.chain(LearningRate(0.1), Signs()),
+}
+
+
+@pytest.mark.parametrize("name", OF_KNOWN_LENGTH)
+def test_steps_have_the_length_that_their_rule_says(name):
+    optimizer = OF_KNOWN_LENGTH[name]
+    found = rule_of(optimizer).unit_steps(GradientLength())
+    assert found.rate == (1.0 if name == "a sum of steps" else 0.1)
+    params = {key: np.zeros((4, 3)) for key in "KQ"}
+    g = {key: 3.0 * x for key, x in zip("KQ", np.random.default_rng(0).standard_normal((2, 4, 3)), strict=True)}
+    moved = updated(optimizer, g, params)
+    parts = [np.concatenate([*moved.values()])] if found.together else [*moved.values()]
+    # the iteration comes from above or below, to the rounding of 20 products
+    lengths = [found.norm.value(part) for part in parts]
+    np.testing.assert_allclose(lengths, found.rate, rtol=1e-12 if found.exact else 1e-6)
+    assert found.exact == (name != "iteration")
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optimizers.gradient_descent(),
+        optimizers.momentum(optimizers.gradient_descent()),
+        optimizers.normalized_gradient_descent(relative=True),
+        optimizers.normalized_gradient_descent(average=0.9),
+        optimizers.spectral_descent(polar="optax"),
+        optimizers.spectral_descent(scope="fused"),
+        optimizers.column_descent(by_logit=True),
+        optimizers.adam(),
+        optimizers.chain(Normalize("each"), LearningRate(0.1), Steepest("linf")),
+        optimizers.chain(Normalize("all", "l1"), LearningRate(0.1), Steepest("linf")),
+        optimizers.chain(Normalize("each", "l1"), LearningRate(lambda k: 0.1), LearningRate(0.1), Steepest("linf")),
+        optimizers.chain(Normalize("each", "l1"), DecayingSum(0.9), LearningRate(0.1), Steepest("linf")),
+    ],
+    ids=range(12),
+)
+def test_other_steps_have_no_known_length(optimizer):
+    assert rule_of(optimizer).unit_steps(GradientLength()) is None
+
+
+def test_a_custom_rule_of_known_length_has_a_bound_of_the_earliest_selection():
+    problem = random_problem(3, 4, 5, seed=1)
+    bounds = [
+        attsvm.theory.earliest_selection(problem, optimizer, selected=[0, 1, 2]).steps
+        for optimizer in (OF_KNOWN_LENGTH["custom"], OF_KNOWN_LENGTH["linf"])
+    ]
+    np.testing.assert_array_equal(*bounds)
+    assert (bounds[0] > 0).all()

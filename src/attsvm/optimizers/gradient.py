@@ -19,6 +19,7 @@ from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 
 Array = jax.Array
 
@@ -32,6 +33,10 @@ class Descent(Rule):
     @property
     def norm(self) -> Lp:
         return Lp(2.0)
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """For gradients of ℓ2 norm 1."""
+        return UnitSteps(self.norm, gradient.together, gradient.rate) if gradient.unit == self.norm else None
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

@@ -52,6 +52,11 @@ class Direction(ABC):
         """Whether steps are steepest in N; False for an iteration that stops before it has converged."""
         return True
 
+    @property
+    def never_longer(self) -> bool:
+        """Whether no step is longer than one; False for an iteration that may end above it."""
+        return True
+
     @abstractmethod
     def of(self, matrices: Array) -> Array:
         """The steps along matrices (r, c, B), whose largest entries are 1 or 0."""
@@ -73,6 +78,11 @@ class PolarFactor(ABC):
         """Whether the singular values of the result are 1, of a matrix that is not too badly conditioned."""
         return False
 
+    @property
+    def never_longer(self) -> bool:
+        """Whether no singular value of the result is larger than 1."""
+        return False
+
     @abstractmethod
     def of(self, matrices: Array) -> Array:
         """The factors of matrices (r, c, B), whose largest entries are 1 or 0."""
@@ -82,9 +92,8 @@ class PolarFactor(ABC):
 class ExactPolarFactor(PolarFactor):
     """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one."""
 
-    @property
-    def converges(self) -> bool:
-        return True
+    converges = True
+    never_longer = True
 
     def of(self, matrices: Array) -> Array:
         return exact_polar_factor(matrices)
@@ -196,6 +205,10 @@ class PolarDirection(Direction):
     def exact(self) -> bool:
         """Whether the polar factor converges."""
         return self.polar.converges
+
+    @property
+    def never_longer(self) -> bool:
+        return self.polar.never_longer
 
     def of(self, matrices: Array) -> Array:
         return self.polar.of(matrices)

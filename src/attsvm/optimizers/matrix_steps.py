@@ -19,6 +19,7 @@ from attsvm.optimizers.matrix_directions import Direction, MatrixScope, read_mat
 from attsvm.optimizers.rule import Rule, SizeOfWeights
 from attsvm.optimizers.scales import Scaled, Tree, by_head, regrouped
 from attsvm.optimizers.singular import divided
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 
 Array = jax.Array
 
@@ -103,6 +104,12 @@ class MatrixSteps(Rule):
     @property
     def on_each_head(self) -> bool:
         return self.scope == "heads"
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """For gradients of any length, on each head, if the direction has length one."""
+        if self.scope != "heads" or not self.direction.exact:
+            return None
+        return UnitSteps(self.norm, False, gradient.rate, exact=self.direction.never_longer)
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

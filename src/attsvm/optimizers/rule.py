@@ -20,6 +20,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.scales import Scaled, Tree
 from attsvm.optimizers.sizes import over_trials
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 
 Array = jax.Array
 
@@ -58,6 +59,10 @@ class Transformation(ABC):
         """Whether ``numbers`` has to hold :data:`LOG_EXCESS`, for the sequences of the step."""
         return False
 
+    def length_of(self, gradient: GradientLength) -> GradientLength | None:
+        """What is known of the length of the result; None if it is multiplied by an unknown factor, as by default."""
+        return None
+
     def init(self, params: Tree) -> Any:
         """State before the first step: any tree of arrays whose trailing axis holds the trials."""
         return ()
@@ -95,6 +100,10 @@ class Rule(Transformation):
         A rule that returns False gets parameters (r, c, H, B) of all heads, with one scale.
         """
         return True
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """The norm in which the steps for such a gradient have the length of its rate; None if it is not known."""
+        return None
 
 
 class ChainState(NamedTuple):
@@ -140,6 +149,15 @@ class Chain(Rule):
     @property
     def reads_excess(self) -> bool:
         return any(part.reads_excess for part in (*self.parts, self.rule))
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """Those of the rule, for what the transformations make of the gradient."""
+        for part in self.parts:
+            changed = part.length_of(gradient)
+            if changed is None:
+                return None
+            gradient = changed
+        return self.rule.unit_steps(gradient)
 
     @property
     def state_degree(self) -> float | None:
@@ -301,6 +319,11 @@ class WeightDecay(Wrapped):
     def numbers(self) -> Mapping[str, float]:
         """Those of the rule, and λ as ``weight_decay``."""
         return {**self.rule.numbers, "weight_decay": self.decay}
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """Those of the rule, with decay."""
+        steps = self.rule.unit_steps(gradient)
+        return None if steps is None else steps._replace(decays=True)
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

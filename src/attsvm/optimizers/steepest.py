@@ -18,6 +18,7 @@ from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 
 Array = jax.Array
 
@@ -49,6 +50,12 @@ class Steepest(Rule):
     @property
     def norm(self) -> Norm:
         return self.of
+
+    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+        """For gradients of which each has the dual norm 1."""
+        if gradient.together or gradient.unit != dual_in_jax(self.norm):
+            return None
+        return UnitSteps(self.norm, False, gradient.rate)
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array

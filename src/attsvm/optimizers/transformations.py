@@ -1,6 +1,6 @@
 """Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, momentum."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,9 +24,10 @@ from attsvm.optimizers.scales import (
     subtree,
 )
 from attsvm.optimizers.sizes import norm_of, over_trials, power
+from attsvm.optimizers.unit_steps import GradientLength
+from attsvm.optimizers.unit_steps import Schedule as Schedule
 
 Array = jax.Array
-Schedule = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class LearningRate(Transformation):
         """The learning rate, unless it is a schedule."""
         return {} if callable(self.rate) else {"learning_rate": self.rate}
 
+    def length_of(self, gradient: GradientLength) -> GradientLength | None:
+        """The rate times it; None for a product of two rates."""
+        return gradient._replace(rate=self.rate) if gradient.rate == 1.0 else None
+
     def init(self, params: Tree) -> Taken | tuple[()]:
         """The initial state: 0 steps with a schedule, otherwise an empty state."""
         if self.schedule is None:
@@ -157,6 +162,10 @@ class Normalize(Transformation):
     @property
     def on_each_head(self) -> bool:
         return self.scope == "each"
+
+    def length_of(self, gradient: GradientLength) -> GradientLength:
+        """One, whatever it was before."""
+        return GradientLength(unit=parse_norm(self.by), together=self.scope == "all")
 
     def update(
         self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
@@ -255,6 +264,10 @@ class DecayingSum(Transformation):
     def numbers(self) -> Mapping[str, float]:
         """Return β under the name ``momentum``."""
         return {"momentum": self.decay}
+
+    def length_of(self, gradient: GradientLength) -> GradientLength:
+        """Not known, whatever it was before."""
+        return GradientLength()
 
     def init(self, params: Tree) -> SumState:
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}

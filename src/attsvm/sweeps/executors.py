@@ -129,7 +129,7 @@ def connected(scheduler: str | None, workers: int) -> Iterator[Any]:
         address = entered.enter_context(local_cluster(workers)) if scheduler is None else scheduler
         client = Client.__new__(Client)
         try:
-            client.__init__(address, timeout=10, set_as_default=False)
+            Client.__init__(client, address, timeout=10, set_as_default=False)
         except (OSError, TypeError, ValueError) as error:
             # otherwise its collection closes it, and that fails the start of a later client in whose thread it happens
             if client.status != "newly-created":

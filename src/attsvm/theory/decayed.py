@@ -9,7 +9,7 @@ from attsvm.losses import Keeps
 from attsvm.norms import MaxOfHeads, Norm, Nuclear, Spectral, SumOfHeads
 from attsvm.optimizers.rule import Chain
 from attsvm.optimizers.transformations import LearningRate
-from attsvm.optimizers.unit_steps import unit_steps
+from attsvm.optimizers.unit_steps import GradientLength
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.theory.conditions import Hypothesis, at_worst
@@ -177,7 +177,7 @@ def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
     made = np.asarray(run.step)
     if len(parts) != 1 or not made.max(initial=0):
         return None
-    unit = unit_steps(chain)
+    unit = chain.unit_steps(GradientLength())
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
     rates = rates_of(parts[0].rate, 0, int(made.max()))
     return _Steps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

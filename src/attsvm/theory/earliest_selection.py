@@ -17,7 +17,7 @@ from attsvm.norms.factors import induced_norm
 from attsvm.optimizers import parse_optimizer
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.transformations import LearningRate, Schedule
-from attsvm.optimizers.unit_steps import UnitSteps, unit_steps
+from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm
@@ -159,10 +159,10 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
         if learning_rate is None:
             raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
         rate = LearningRate(learning_rate).rate
-        return UnitSteps(parse_norm(norm), together=False, rate=rate, decays=False, exact=True)
+        return UnitSteps(parse_norm(norm), together=False, rate=rate)
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     parsed = parse_optimizer(optimizer, **options)
-    found = unit_steps(rule_of(parsed))
+    found = rule_of(parsed).unit_steps(GradientLength())
     if found is None or found.decays or not found.exact:
         raise ProblemError(
             "optimizer: expected normalized_gradient_descent, steepest_descent, spectral_descent, row_descent or "
