@@ -357,6 +357,8 @@ def test_a_series_and_a_table_of_arrays_are_refused():
         ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], r"sequences: expected shape .*, got \(2, 4\) at index 1"),
         ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], "y: expected at least two classes, got one class"),
         ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], "y: expected 2 labels, one for each sequence, got 3"),
+        (np.ones((2, 3, 1)), np.array([0, "a"], dtype=object), "label type in y: .*, got objects int, str$"),
+        (np.ones((2, 3, 1)), [0, np.nan], "^y: expected a label for each sequence, got nan for sequence 1$"),
         (
             [np.ones((2, 3)), np.array([[1.0, np.nan, 2.0]])],
             [0, 1],

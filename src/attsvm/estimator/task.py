@@ -97,12 +97,19 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = Fals
     if y is None:
         # the wording that scikit-learn tests for
         raise ProblemError(f"{estimator} requires y to be passed, but the target y is None")
-    labels = column_or_1d(y, warn=True)
+    labels = np.asarray(column_or_1d(y, warn=True))
+    if labels.dtype == object and not all(isinstance(label, str) for label in labels):
+        found = ", ".join(sorted({type(label).__name__ for label in labels}))
+        # scikit-learn tests for the first three words
+        raise ProblemError(f"Unknown label type in y: expected only words or an array of integers, got objects {found}")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        without = np.flatnonzero(~np.isfinite(labels))[0]
+        raise ProblemError(f"y: expected a label for each sequence, got {labels[without]} for sequence {without}")
     check_classification_targets(labels)
     if len(labels) != num_sequences:
         hint = "; rows are sequences of one token: name the bags of a table in bag=, or give a list of arrays" * is_rows
         raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}{hint}")
-    return np.asarray(labels)
+    return labels
 
 
 def read_task(
