@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -175,6 +176,26 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     (tmp_path / "parts" / "catalogue.json").write_text("{}")
     with pytest.raises(ProblemError, match="catalogue: expected the JSON of a catalogue"):
         list(measure_catalogue(tmp_path / "parts", "command", **small))
+
+
+def test_entries_of_different_versions_are_not_mixed(small, tmp_path):
+    small["optimizers"], store = [Installed("torch.optim.LBFGS")], tmp_path / "catalogue.json"
+
+    def continued(versions, entries):
+        store.write_text(Catalogue("command", versions, entries).text())
+        measured = list(measure_catalogue(tmp_path, "command", **small))
+        return len(measured), Catalogue.parse(store.read_text()).versions
+
+    list(measure_catalogue(tmp_path, "command", **small))
+    made = Catalogue.parse(store.read_text())
+    said = f"with torch 1.0, and {made.versions['torch']} is installed; install torch 1.0 or choose another folder"
+    with pytest.raises(ProblemError, match=re.escape(said)):
+        continued({**made.versions, "torch": "1.0"}, made.entries[:1])
+    assert Catalogue.parse(store.read_text()).entries == made.entries[:1]
+    # a package may come or go
+    others = {name: version for name, version in made.versions.items() if name != "torch"} | {"gone": "1.0"}
+    assert continued(others, made.entries[:1]) == (1, {**made.versions, "gone": "1.0"})
+    assert continued({"torch": "1.0"}, ()) == (2, made.versions)
 
 
 def test_the_time_limit_ends_an_entry(small, tmp_path):

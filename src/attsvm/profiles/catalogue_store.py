@@ -54,7 +54,8 @@ def measure_catalogue(
     ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
     ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
 
-    Raises ProblemError for bad options, and if the store was made by another command, whose options its entries have.
+    Raises ProblemError for bad options, and if entries of the store were measured by another command or with other
+    versions of the packages, whose options and versions they have.
     """
     # an entry would take them for a fault of its optimizer
     check_integer("seeds", seeds, 1)
@@ -68,6 +69,13 @@ def measure_catalogue(
             f"folder: {folder} holds a catalogue that was measured by `{begun.command}`; continue with this command "
             "or choose another folder"
         )
+    versions = _versions()
+    for name, earlier in begun.versions.items() if begun.entries else ():
+        if versions.setdefault(name, earlier) != earlier:
+            raise ProblemError(
+                f"folder: {folder} holds a catalogue that was measured with {name} {earlier}, and {versions[name]} is "
+                f"installed; install {name} {earlier} or choose another folder"
+            )
     known = {one.key: one for one in begun.entries}
     listed = installed_optimizers() if optimizers is None else optimizers
     order = {one.name: place for place, one in enumerate(listed)}
@@ -87,7 +95,7 @@ def measure_catalogue(
             # those that are no longer installed come last
             entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
             with atomic_write(store) as file:
-                file.write(Catalogue(command, _versions(), tuple(entries)).text().encode())
+                file.write(Catalogue(command, versions, tuple(entries)).text().encode())
             yield entry
 
 
