@@ -142,7 +142,7 @@ def hide_attributes(app, env):
 
 
 # Sphinx takes the module of all objects of a source file from one of them; the page of an object has its whole name.
-BACK_LINK = re.compile(r"(generated/api/(attsvm(?:\.\w+)*?\.(\w+))\.html#)attsvm(?:\.\w+)*?\.\3\b")
+BACK_LINK = re.compile(r"(generated/api/(attsvm(?:\.\w+)*?\.(\w+))\.html#)attsvm(?:\.\w+)*\.\3\b")
 
 
 def mend_back_links(app, pagename, templatename, context, doctree):

@@ -49,10 +49,12 @@ def _count(found):
 
 def _row(entry):
     cells = [entry.optimizer, entry.setting, entry.verdict, entry.interval, entry.reason]
+    # a long name breaks before its arguments
+    texts = [html.escape(cell).replace("(", "<wbr>(") for cell in cells]
     sorted_by = ["", "", "", f"{entry.ratio or 0:.4f}", ""]
     written = (
-        f'<td data-value="{value}">{html.escape(cell)}</td>' if value else f"<td>{html.escape(cell)}</td>"
-        for cell, value in zip(cells, sorted_by, strict=True)
+        f'<td data-value="{value}">{text}</td>' if value else f"<td>{text}</td>"
+        for text, value in zip(texts, sorted_by, strict=True)
     )
     return f"<tr>{''.join(written)}</tr>"
 

@@ -55,7 +55,7 @@ image = axis.pcolormesh(grid["num_sequences"], grid["dim"], share, cmap="cividis
 axis.plot(grid["num_sequences"], np.maximum(3, grid["num_sequences"]), "k--", label="d = max(T - 1, n)")
 axis.set(xlabel="number of sequences n", ylabel="dimension d", xticks=grid["num_sequences"], yticks=grid["dim"])
 axis.set(ylim=(1.5, 6.5), title="share of feasible problems")
-axis.legend(loc="lower right")
+axis.legend(loc="upper right")
 fig.colorbar(image)
 
 # %%

@@ -14,6 +14,7 @@ import transformers
 
 from attsvm.inspect import AttentionMonitor
 
+transformers.logging.set_verbosity_error()
 torch.manual_seed(0)
 model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=16, n_embd=32, n_layer=2, n_head=2)).train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
