@@ -125,8 +125,8 @@ def _measured(
     place = profile.schedules.index(profile.chosen)
     mean, widths = profile.mean[place], student_half_width(profile.ratios[place])
     second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
-    # a ratio is at most 1
-    ends_of_interval = mean[top] - widths[top], min(1.0, mean[top] + widths[top])
+    # the selected tokens are those of the weights, so a ratio is between 0 and 1; of one problem nothing more is known
+    ends_of_interval = np.clip([mean[top] - widths[top], mean[top] + widths[top]], 0.0, 1.0)
     ratio, low, high, second_ratio = (round(float(x), 4) for x in (mean[top], *ends_of_interval, mean[second]))
     return replace(
         unmeasured,
