@@ -171,6 +171,10 @@ def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
         run.save(tmp_path / "run.npz")
         found = attsvm.theory.global_convergence_conditions(problem, attsvm.Run.load(tmp_path / "run.npz"))
         assert found.holds == fine
+        assert ("assumed" in found.hypotheses[-1].statement, "assumed" in at_zero.hypotheses[-1].statement) == (
+            False,
+            True,
+        )
         assert found.step == pytest.approx(rate)
         assert found.init_norm == pytest.approx(1.5 * at_zero.start_radius)
     longest = float(attsvm.theory.global_convergence_conditions(problem, start).largest_step)

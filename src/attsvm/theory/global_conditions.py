@@ -154,6 +154,7 @@ def global_convergence_conditions(
     largest_rate = np.divide(1.0, lipschitz, out=np.full(lipschitz.shape, np.inf), where=lipschitz > 0)
     largest_step = level.longest_step(level.excess(start), np.asarray(solution.margin))
     step = np.broadcast_to(_step(optimizer, largest_rate, largest_step), excess.shape)
+    assumed = " (assumed: no optimizer is given)" if optimizer is None else ""
     gap, slope = level.score_gap, np.min(np.where(found.compared, found.least_slope, np.inf), axis=(-2, -1))
 
     def spread(of_problem: np.ndarray) -> np.ndarray:
@@ -165,7 +166,9 @@ def global_convergence_conditions(
             Hypothesis("score_gap", "the gap of the best scores is positive", gap > 0, gap),
             Hypothesis("slope", "the smallest slope of the loss is positive", slope > 0, slope),
             Hypothesis("excess_loss", "the excess loss at the start is below 1", excess < 1, excess),
-            Hypothesis("step", "the step is at most the largest step", step <= 1, step, "step over the largest"),
+            Hypothesis(
+                "step", f"the step is at most the largest step{assumed}", step <= 1, step, "step over the largest"
+            ),
         ),
         {
             "lipschitz": spread(lipschitz),
