@@ -58,6 +58,10 @@ def test_what_is_shared_is_not_copied():
         ({"tokens": np.ones((0, 4, 5))}, "tokens: expected shape (*batch, n, T, d) without empty axes, got (0, 4, 5)"),
         ({"tokens": TOKENS * 1j}, "tokens: expected real numbers, got entries of type complex128"),
         ({"tokens": [["a"]]}, "tokens: expected real numbers, got entries of type <U1"),
+        (
+            {"tokens": TOKENS, "labels": ["no"] * 3},
+            "-1 or 1, or class numbers of a head (`attsvm fit` takes two words), got",
+        ),
         ({"tokens": [[[1.0], [1.0, 2.0]]]}, "tokens: expected real numbers, got list"),
         (
             {"tokens": [np.ones((2, 3)), np.ones((4, 3))]},

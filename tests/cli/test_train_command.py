@@ -119,7 +119,10 @@ def test_mini_batches_and_tolerances(train):
         (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),
         (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "learning_rate: .*positive.*-1"),
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
-        (["problem.npz", "--optimizer", "sgd"], "optimizer: expected one of .*got 'sgd'"),
+        (
+            ["problem.npz", "--optimizer", "adamw"],
+            "optimizer: expected one of .*got 'adamw'; optax:adamw is that of optax",
+        ),
         (["problem.npz", "--growth", "-1"], "--growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),
     ],

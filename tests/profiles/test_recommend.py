@@ -163,8 +163,9 @@ def test_the_recommended_training_is_the_one_that_was_measured():
 
 def test_an_interval_has_a_length_where_no_sequence_is_right():
     problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, queries=[[1.0], [1.0]])
-    wrong = attsvm.recommend(problem, [0, 1], [])  # of equal sequences, that select different tokens
-    assert wrong.share == 0
+    wrong = attsvm.recommend(problem, [0, 1], ["l1"])  # of equal sequences, that select different tokens
+    assert wrong.reason.endswith("; no weights keep the selection of all sequences together.")
+    assert (wrong.share == 0).all()
     assert wrong.high == pytest.approx(binomtest(0, 2).proportion_ci(method="wilson").high, abs=1e-4)
 
 
@@ -187,6 +188,7 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ({"problem": attsvm.Problem(np.ones((1, 2, 3)))}, "problem: expected at least two sequences, got 1"),
         ({"problem": attsvm.Problem(np.ones((2, 4, 2, 3)))}, r"problem: expected one problem, got batch axes \(2,\)"),
         ({"problem": 3}, "problem: expected"),
+        ({"norms": []}, "norms: expected at least one norm to compare with frobenius, got none"),
         ({"norms": "nuclear"}, "norms: expected a list of norms, got 'nuclear'"),
         (
             {

@@ -91,6 +91,7 @@ def test_queries_with_a_single_token_ask_for_nothing(norm, prompt):
     solution = attsvm.solve_svm(problem, [0, 0, 0], norm)
     assert (solution.status, solution.value, solution.gap) == ("optimal", 0.0, 0.0)
     assert np.isnan(solution.margin)
+    assert "no margin" in repr(solution)
     assert not solution.direction.any()
     assert not solution.support.any()
 

@@ -119,7 +119,7 @@ def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json
 
     if out is None:
         found = catalogue()
-        print(found.text() if json else f"{found}\n\n{found.extent} `--json` has the reasons.")
+        print(found.text() if json else f"{found}\n\n{found.extent} `--json` has the reasons of the verdicts.")
         return
 
     import jax

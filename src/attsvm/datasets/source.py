@@ -327,5 +327,7 @@ def _hint(text: str) -> str:
             "; for labelled texts use attsvm fit-text, for a table with one row per token "
             "attsvm.AttentionClassifier().fit(table, labels, bag=...)"
         )
+    if Path(text).suffix.lower() == ".npy":
+        return "; numpy.savez('problem.npz', tokens=X, labels=y) writes a file .npz"
     files = [text + suffix for source in SOURCES for suffix in source.suffixes if Path(text + suffix).is_file()]
     return f"; did you mean {files[0]}?" if files else did_you_mean(text, SOURCES.names())

@@ -156,6 +156,9 @@ class Inspection(Result):
     def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
         """One measure of every head; NaN where it is not defined or was not requested.
 
+        ``margin_ratio`` is not defined where the tokens of each query are one token or copies of it, and where no
+        weights keep the selection.
+
         Raises
         ------
         ProblemError

@@ -58,7 +58,7 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     >>> list(optimizer_options("steepest_descent"))
     ['norm', 'learning_rate', 'normalize', 'relative', 'weight_decay']
     """
-    found = OPTIMIZERS.find(name)
+    found = _find(name)
     if isinstance(found, optax.GradientTransformation):
         return {}
     parameters = inspect.signature(found).parameters
@@ -102,8 +102,18 @@ def parse_optimizer(
     raise not_an_optimizer(optimizer)
 
 
+def _find(name: str) -> Factory | optax.GradientTransformation:
+    if ":" not in name and name not in OPTIMIZERS and callable(getattr(optax, name, None)):
+        # the name that is spelled most alike may be another algorithm: adam for adamw
+        names = ", ".join(OPTIMIZERS.names())
+        raise ProblemError(
+            f"optimizer: expected one of {names}, or package.module:name, got {name!r}; optax:{name} is that of optax"
+        )
+    return OPTIMIZERS.find(name)
+
+
 def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation:
-    found = OPTIMIZERS.find(name)
+    found = _find(name)
     known = optimizer_options(name)
     for option in options:
         if option not in known and option != "inner":

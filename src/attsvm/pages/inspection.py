@@ -228,7 +228,8 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
 
 def glosses(inspection: "Inspection") -> list[str]:
     """What the columns mean whose names do not say it."""
-    named = [one for one in inspection.measures if one.name in ("effective_rank", "margin_ratio")]
+    explained = ("effective_tokens", "special_share", "first_share", "effective_rank", "margin_ratio")
+    named = [one for one in inspection.measures if one.name in explained]
     return [
         f"{one.short}: {one.title}, {one.meaning}." for one in named if not np.isnan(inspection.measure(one.name)).all()
     ]

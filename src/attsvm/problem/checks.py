@@ -12,9 +12,9 @@ Core = tuple[int | None, ...]
 """What follows the batch axes in a shape; None is any size."""
 
 
-def real(name: str, value: Any) -> np.ndarray:
+def real(name: str, value: Any, expected: str = "real numbers") -> np.ndarray:
     """Copy a value as float64."""
-    return np.array(as_array(name, value), dtype=np.float64, order="C")
+    return np.array(as_array(name, value, expected), dtype=np.float64, order="C")
 
 
 def boolean(name: str, value: Any) -> np.ndarray:

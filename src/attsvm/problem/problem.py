@@ -178,7 +178,7 @@ class Problem(Displayed):
                 check_finite(name, array)
 
         if labels is not None:
-            labels = real("labels", labels)
+            labels = real("labels", labels, "-1 or 1, or class numbers of a head (`attsvm fit` takes two words)")
             label_shapes: list[Core] = [(n,), (n, *Q)] if Q else [(n,)]
             labels = fit("labels", labels, batch, label_shapes, of_tokens)
             if labels.ndim < active.ndim:

@@ -12,10 +12,11 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
 from attsvm.optimizers import Optimizer
 from attsvm.problem import Problem, check_is_problem
-from attsvm.profiles.cross_validation import accuracies, right_queries
+from attsvm.profiles.cross_validation import TOLERANCE, accuracies, right_queries
 from attsvm.profiles.trained_by import Training, trained_by
 from attsvm.results import Result, Status, per_trial, shared
 from attsvm.selection import selection_sets
+from attsvm.svm import solve_svm
 
 FOR_MATRICES = ("frobenius", "nuclear", "spectral", "l1", "l1.5", "l3", "linf", "l2,1", "l2,1-columns", "gamma2")
 FOR_PROMPTS = ("frobenius", "l1", "l1.5", "l3", "linf")
@@ -218,7 +219,7 @@ def recommend(
     parts = np.array_split(order, min(check_integer("folds", folds, 2), number))
     if selected is None:
         used = _distinct(problem, FOR_CLASSIFIERS if norms is None else norms)
-        right, soft = accuracies(problem, used, parts, seed), np.zeros(number, dtype=bool)
+        right, soft, infeasible = accuracies(problem, used, parts, seed), np.zeros(number, dtype=bool), False
         active = np.ones((number, 1), dtype=bool)
     else:
         active = problem.canonical.active
@@ -227,6 +228,8 @@ def recommend(
         sets = selection_sets(problem, selected)
         used = _distinct(problem, (FOR_MATRICES if problem.has_queries else FOR_PROMPTS) if norms is None else norms)
         right, soft = right_queries(problem, sets, used, parts)
+        # each fold may have an Att-SVM where all sequences together have none
+        infeasible = solve_svm(problem, selected, tol=TOLERANCE).status == Status.INFEASIBLE
     names = tuple(norm.name for norm in used)
     counts = active.sum(axis=1)
     totals = (right * active).sum(axis=2)
@@ -249,7 +252,7 @@ def recommend(
         norms=names,
         norm=chosen,
         verdict=chosen.name,
-        reason=_reason(names[best], gain[best], gain_error[best], better, soft),
+        reason=_reason(names[best], gain[best], gain_error[best], better, soft, infeasible),
         has_queries=problem.has_queries,
     )
 
@@ -263,6 +266,8 @@ def _distinct(problem: Problem, norms: Iterable[str | float | Norm]) -> list[Nor
     if isinstance(norms, str):
         raise ProblemError(f"norms: expected a list of norms, got {norms!r}")
     parsed = [parse_norm(norm) for norm in norms]
+    if not parsed:
+        raise ProblemError("norms: expected at least one norm to compare with frobenius, got none")
     return list(dict.fromkeys([DEFAULT, *(norm if problem.has_queries else norm.of_vectors for norm in parsed)]))
 
 
@@ -284,13 +289,15 @@ def _interval(share: np.ndarray, error: np.ndarray, number: int) -> tuple[np.nda
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
-def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray) -> str:
+def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray, infeasible: bool) -> str:
     if better:
         said = f"{best} is better than frobenius by {gain:.3f} ± {error:.3f}"
     elif gain > 0:
         said = f"no norm is better than frobenius here: {best} is by {gain:.3f}, its standard error is {error:.3f}"
     else:
         said = "no norm is better than frobenius here"
+    if infeasible:
+        said += "; no weights keep the selection of all sequences together"
     if soft.any():
         said += f"; soft margins decide for {soft.sum()} of {len(soft)} sequences, whose other folds have no Att-SVM"
     return said + "."

@@ -29,8 +29,8 @@ class Solution(Result):
     value : float
         N(W), or N(W − center); NaN where infeasible.
     margin : float
-        min A(W) / N(W) over the rows with b = 1; NaN where there is none, or where infeasible. With ``required`` or
-        ``center``: min A(W) − b over all rows.
+        min A(W) / N(W) over the rows with b = 1; NaN where there is none, where W = 0, or where infeasible. With
+        ``required`` or ``center``: min A(W) − b over all rows.
     dual : ndarray, shape (*batch_shape, n[, Q], T)
         λ with N*(A*(λ)) = 1, so that b'λ ≤ optimum, or (b − A(center))'λ ≤ optimum; zero at masked and reference
         tokens. For a set the reference is its first token, and its other slots hold the free multipliers of
@@ -125,8 +125,9 @@ class Solution(Result):
             return f"{self._batch_summary()}: infeasible, N(W) ≥ {self.bound:.1e} on unit rows"
         number = int(self.support.sum())
         margin = "margin" if self.required is None and self.center is None else "least A(W) - b"
+        margin = f"{margin} = {self.margin:.6g}" if np.isfinite(self.margin) else f"no {margin}"
         slack = "" if self.slack is None else f", objective = {self.objective:.6g} at C = {self.slack:g}"
         return (
-            f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, {margin} = {self.margin:.6g}, "
+            f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, {margin}, "
             f"{number} support tokens, gap = {self.gap:.1e}"
         )
