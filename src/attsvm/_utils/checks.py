@@ -86,9 +86,8 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
         if str(getattr(value, "dtype", None)) == "torch.bfloat16":  # which NumPy does not have
             value = value.float()
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):  # its mask would be lost
-        raise ProblemError(
-            f"{name}: expected {expected}, got {np.ma.count_masked(value)} masked entries; fill them first"
-        )
+        number = np.ma.count_masked(value)  # type: ignore[no-untyped-call]
+        raise ProblemError(f"{name}: expected {expected}, got {number} masked entries; fill them first")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
