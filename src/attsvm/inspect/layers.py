@@ -121,8 +121,8 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     unread = sorted({type(module).__name__ for module in _unread(model, found)})
     if family is not None and not found:
         has = f"; it has {', '.join(unread)}" if unread else ""
-        one = repr(families[0]) if isinstance(families[0], Layout) else families[0]
-        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {one} matches{has}")
+        wanted = repr(families[0]) if isinstance(families[0], Layout) else families[0]
+        raise ProblemError(f"family: {type(model).__name__} has no attention layer that {wanted} matches{has}")
     known = ", ".join(FAMILIES.names())
     if unread and family is None:
         raise ProblemError(
