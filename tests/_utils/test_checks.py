@@ -15,6 +15,7 @@ from attsvm import ProblemError, fit
 from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm.cli.main import main
+from attsvm.datasets import Sequences
 from attsvm.heads import Linear
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, polyak
 
@@ -33,6 +34,13 @@ def test_masked_entries_are_refused_and_bfloat16_is_read():
     tokens[0, 1] = np.ma.masked
     with pytest.raises(ProblemError, match=r"^tokens: expected real numbers, got 3 masked entries; fill them first$"):
         attsvm.Problem(tokens)
+    for make, given, name in (
+        (Sequences.from_padded, tokens, "tokens"),
+        (Sequences.from_arrays, [PROMPT.tokens[0], tokens[0]], r"sequences\[1\]"),
+        (partial(Sequences, ids=[0], offsets=[0, 1]), tokens[0], "table"),
+    ):
+        with pytest.raises(ProblemError, match=rf"^{name}: expected real numbers, got 3 masked entries; fill them"):
+            make(given)
     torch = pytest.importorskip("torch")
     half = torch.tensor([[[0.5, -2.0], [1.5, 3.0]]], dtype=torch.bfloat16, requires_grad=True)
     np.testing.assert_array_equal(attsvm.Problem(half).tokens, [[[0.5, -2.0], [1.5, 3.0]]])

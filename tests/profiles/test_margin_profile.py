@@ -387,6 +387,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         (partial(optax.contrib.dpsgd, seed=1), {}, "dpsgd needs the arguments `l2_norm_clip`, `noise_multiplier`"),
         (partial(OfModule, weight_decay=0.0), {}, "OfModule needs the argument `model`"),
         (partial(torch.optim.SGD, lr=0.1), {"learning_rate": 0.1}, "learning_rate: expected None for SGD"),
+        (partial(torch.optim.SGD, lr=-1.0), {}, "SGD cannot be made (Invalid learning rate: -1.0)"),
         (lambda ps: torch.optim.SGD(ps, lr=-1.0), {}, "cannot be made (Invalid learning rate: -1.0)"),
         (lambda rate: optax.nothing(rate), {}, "cannot be made (module 'optax' has no attribute 'nothing')"),
         (optax.sgd(0.1), {"learning_rate": 0.1}, "learning_rate: expected None"),

@@ -198,6 +198,12 @@ def test_what_is_not_predicted_of_decay():
     prediction = attsvm.predict_direction(problem, run)
     assert prediction.standing == "conjecture"
     assert "small_last_step" in [one.name for one in prediction.hypotheses if one.holds is False]
+    # a normalization after the learning rate makes steps of length one
+    optimizer = chain(LearningRate(1e-3), Normalize("each"), WeightDecay(Descent(), 0.5))
+    problem = attsvm.datasets.random_problem(3, 4, 5, 0)
+    prediction = attsvm.predict_direction(problem, attsvm.train(problem, optimizer=optimizer, steps=30))
+    numbers = {one.name: one.number for one in prediction.hypotheses}
+    assert (numbers["reach"], numbers["small_last_step"]) == (30 * 0.5, 0.5)
     with pytest.raises(attsvm.ProblemError, match="weight_decay: expected 0"):
         steepest_descent(norm=2, relative=True, weight_decay=0.1)
 

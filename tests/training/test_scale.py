@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -10,6 +11,8 @@ import pytest
 import attsvm
 from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
+from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers.transformations import Normalize, Relative
 from attsvm.training import collect
 from attsvm.training import range as ranges
 
@@ -160,6 +163,15 @@ def test_what_mirror_descent_cannot_represent_is_refused(problem):
         attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1.0001), steps=5, dtype="float32")
     run = attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1000.0), init=1e3 * W, steps=5)
     assert (run.status, run.step) == ("non_finite", 0)
+
+
+def test_counts_and_keys_in_a_state_have_no_exponent():
+    drawn = optax.chain(optax.trace(0.9), optax.noisy_sgd(0.1, key=3))
+    rule = rule_of(optimizers.chain(Normalize(), Relative(), drawn))
+    state = rule.init({"W": jnp.ones((2, 2, 1))})
+    state = state._replace(rule=jax.tree.map(jnp.ones_like, state.rule))
+    kinds = {x.dtype.kind: np.unique(x).tolist() for x in jax.tree.leaves(rule.rescaled(state, jnp.array([-3.0])))}
+    assert kinds == {"f": [0.125], "i": [1], "u": [1]}
 
 
 def test_what_takes_no_exponents_refuses_a_run_that_has_them(problem):

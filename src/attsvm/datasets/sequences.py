@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.checks import check_not_masked
 from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
@@ -128,6 +129,7 @@ class Sequences:
         ProblemError
             If a shape does not fit.
         """
+        check_not_masked("tokens", tokens)
         try:
             tokens = tokens if is_stored(tokens) else np.asarray(tokens)
         except ValueError:
@@ -264,6 +266,7 @@ def _real(given: Any) -> np.ndarray:
         given = StoredTable(given)
     if isinstance(given, StoredTable):
         return cast(np.ndarray, given)
+    check_not_masked("table", given)
     table: np.ndarray = np.asarray(given)
     if table.dtype.kind not in "biufO":
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
@@ -293,6 +296,7 @@ def _integers(name: str, given: Any) -> np.ndarray:
 
 
 def _matrix(i: int, given: Any) -> np.ndarray:
+    check_not_masked(f"sequences[{i}]", given)
     array: np.ndarray = np.asarray(given)
     if array.shape == (0,):
         array = array.reshape(0, 0)

@@ -185,7 +185,12 @@ class Chain(Rule):
     def rescaled(self, state: ChainState, power: Array) -> ChainState:
         """Return the state for weights multiplied by 2^power, shape (B,), of a chain with a :attr:`state_degree`."""
         factor = jnp.exp2((self.state_degree or 0.0) * power)
-        return state._replace(rule=jax.tree.map(lambda x: x * factor.astype(x.dtype), state.rule))
+
+        def scaled(x: Array) -> Array:
+            # integers count steps, or are keys of random numbers
+            return x * factor.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+
+        return state._replace(rule=jax.tree.map(scaled, state.rule))
 
 
 @dataclass(frozen=True)

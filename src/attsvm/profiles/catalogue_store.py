@@ -54,8 +54,8 @@ def measure_catalogue(
     ``folder`` gets ``catalogue.json``, written anew with each entry, and a later call continues where an earlier one
     ended. ``command``: what it is said to be made by. ``time_limit``: seconds of processor time for an entry.
 
-    Raises ProblemError for bad options, and if entries of the store were measured by another command or with other
-    versions of the packages, whose options and versions they have.
+    Raises ProblemError for bad options, if the store was made by another command, whose options its entries have, and
+    if it has entries that were measured with another version of a package that is installed.
     """
     # an entry would take them for a fault of its optimizer
     check_integer("seeds", seeds, 1)

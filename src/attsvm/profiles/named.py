@@ -54,8 +54,6 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
         raise ProblemError(f"optimizer: {_EXPECTED}; got {type(found).__name__}{bound}")
     kind = found.func if isinstance(found, partial) else found
     if inspect.isclass(kind) and _is_of_torch(kind):
-        if learning_rate is not None and kind is not found and "lr" in found.keywords:
-            raise _has_its_own(name, learning_rate)
         return _of_torch_class(found, name, learning_rate)
     if isinstance(found, partial) and "learning_rate" in {*_parameters(found.func)} - {*_parameters(found)}:
         raise ProblemError(f"optimizer: expected a function of a learning rate, got {name} with one; call it")
@@ -64,9 +62,14 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
 
 def _of_torch_class(found: Any, name: str, learning_rate: float | None) -> Stepped:
     """A class of PyTorch optimizers with its own learning rate, the given one, or a default if it needs one."""
+    given = isinstance(found, partial) and "lr" in found.keywords
+    if given and learning_rate is not None:
+        raise _has_its_own(name, learning_rate)
     attempts = [found] if learning_rate is None else []
+    if not given:
+        attempts.append(partial(found, lr=_DEFAULT_RATE if learning_rate is None else learning_rate))
     failures: list[Exception] = []
-    for make in [*attempts, partial(found, lr=_DEFAULT_RATE if learning_rate is None else learning_rate)]:
+    for make in attempts:
         try:
             return OfTorch(make, name)
         except Exception as error:  # a constructor may refuse its arguments in any way

@@ -101,7 +101,9 @@ def _judged(
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),
         of_problem(problem, run),
-        Hypothesis("unit_steps", "steps have length one in the norm, with an exact polar factor", steps.unit),
+        Hypothesis(
+            "unit_steps", "steps have length one in the norm, exactly or by an iteration that converges", steps.unit
+        ),
         Hypothesis("measured_radius", "such steps were measured with a ball of this radius", measured, float(radius)),
         Hypothesis("no_momentum", "steps follow the gradient, as measured", None if beta is None else beta == 0, beta),
         at_worst(
@@ -179,5 +181,6 @@ def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
         return None
     unit = chain.unit_steps(GradientLength())
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
-    rates = rates_of(parts[0].rate, 0, int(made.max()))
+    # a normalization after the learning rate leaves nothing of it
+    rates = rates_of(parts[0].rate if unit is None else unit.rate, 0, int(made.max()))
     return _Steps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)
