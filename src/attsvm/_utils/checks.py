@@ -76,6 +76,13 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
+def check_not_masked(name: str, value: Any, expected: str = "real numbers") -> None:
+    """Raise ProblemError for an array of NumPy with masked entries, whose mask would be lost."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        number = np.ma.count_masked(value)  # type: ignore[no-untyped-call]
+        raise ProblemError(f"{name}: expected {expected}, got {number} masked entries; fill them first")
+
+
 def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str = "biuf") -> np.ndarray:
     """The value as an array of numbers, of NumPy's ``kinds``; ``expected`` says in the message what it has to be.
 
@@ -85,9 +92,7 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
         value = value.detach()
         if str(getattr(value, "dtype", None)) == "torch.bfloat16":  # which NumPy does not have
             value = value.float()
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):  # its mask would be lost
-        number = np.ma.count_masked(value)  # type: ignore[no-untyped-call]
-        raise ProblemError(f"{name}: expected {expected}, got {number} masked entries; fill them first")
+    check_not_masked(name, value, expected)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
