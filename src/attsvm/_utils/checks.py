@@ -80,7 +80,7 @@ def check_not_masked(name: str, value: Any, expected: str = "real numbers") -> N
     """Raise ProblemError for an array of NumPy with masked entries, whose mask would be lost."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ProblemError(
-            f"{name}: expected {expected}, got {np.ma.count_masked(value)} masked entries; fill them first"
+            f"{name}: expected {expected}, got {np.count_nonzero(value.mask)} masked entries; fill them first"
         )
 
 
