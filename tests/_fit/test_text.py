@@ -216,3 +216,10 @@ def test_sequences_cut_long_texts_drop_unknown_words_and_answer_texts_without_kn
     np.testing.assert_array_equal(found[0], [a, b])
     np.testing.assert_array_equal(found[1], [b, b, b])
     np.testing.assert_array_equal(found[3], np.zeros((1, 2)))
+
+
+def test_a_label_of_each_text_leaves_nothing_to_test_on(tmp_path):
+    path = tmp_path / "numbers.csv"
+    path.write_text("text,label\ngood,1\nbad,2\nfine,3\n", encoding="utf-8")
+    with pytest.raises(ProblemError, match=r"got 3 texts of 3 labels$"):
+        split_texts(read_texts(path), 0.25)

@@ -126,6 +126,10 @@ def test_what_does_not_fit_is_refused(data):
         ProblemError, match=r"numbers in column 'bag', got String; if it names the bag .*, write bag='bag'$"
     ):
         classifier().fit(frame, labels)
+    sequences = Sequences.from_table(frame, bag="bag")
+    of_sequences = classifier().fit(sequences, labels[frame["bag"].unique()])
+    with pytest.raises(ProblemError, match=r"write Sequences\.from_table\(X, bag='bag'\)$"):  # predict has no bag=
+        of_sequences.predict(frame)
     with pytest.raises(ProblemError, match="rows are sequences of one token: name the bags of a table in bag=, or"):
         classifier().fit(frame.assign(bag=frame["bag"].str[-2:].astype(int)), labels)
     with pytest.raises(ProblemError, match="X: expected at least one row, got none"):

@@ -190,9 +190,10 @@ def _rows(estimator: Any, X: Any, reset: bool) -> Given:
     except ValueError:
         for name, kind in frame_of(X).schema.items() if is_table(X) else ():
             if kind in (nw.String, nw.Categorical, nw.Enum):
+                write = f"bag={name!r}" if reset else f"Sequences.from_table(X, bag={name!r})"
                 raise ProblemError(
                     f"X: expected numbers in column {name!r}, got {kind}; if it names the bag of each row, "
-                    f"write bag={name!r}"
+                    f"write {write}"
                 ) from None
         try:
             entries = np.asarray(X)

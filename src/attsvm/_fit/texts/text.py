@@ -130,7 +130,7 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
     if not len(test):
         raise ProblemError(
             f"{texts.source}: expected enough texts to set apart {test_fraction:g} of each label for testing, got "
-            f"{len(texts)}"
+            f"{len(texts)} texts of {len(texts.classes)} labels"
         )
     return np.setdiff1d(np.arange(len(texts)), test), test
 
