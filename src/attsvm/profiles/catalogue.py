@@ -44,8 +44,6 @@ class Entry:
         Whether it ends elsewhere on the gradient itself, which is not divided by its norm.
     unfinished : bool
         Whether it is inconclusive, and more steps can change that.
-    problems : int
-        How many were trained; 0 if this is not known.
     seconds : float
         Processor time.
     """
@@ -67,7 +65,6 @@ class Entry:
     decays: bool = False
     underflows: bool = False
     unfinished: bool = False
-    problems: int = 0
     seconds: float = 0.0
 
     @property

@@ -144,7 +144,6 @@ def _measured(
         decays=decays,
         underflows=profile.underflows,
         unfinished=profile.unfinished,
-        problems=profile.ratios.shape[1],
         seconds=round(time.process_time() - began, 1),
     )
 
