@@ -29,7 +29,7 @@ class Shape:
         (lambda: parse_norm("max"), "linf"),
         (lambda: parse_norm("frobenious"), "frobenius"),
         (lambda: parse_norm("Nuclaer"), "nuclear"),
-        (lambda: parse_optimizer("adamw"), "adam"),
+        (lambda: parse_optimizer("adamm"), "adam"),
         (lambda: parse_optimizer("normalised_gradient_descent"), "normalized_gradient_descent"),
         (lambda: parse_head("quadratik"), "quadratic"),
         (lambda: parse_loss("logisitc", None), "logistic"),

@@ -122,7 +122,7 @@ def test_what_cannot_be_tested_is_refused_by_name():
     explanation, batch = circuit_explanation(), {"input_ids": repeated(6, seed=1)}
     for arguments, options, words in (
         ((batch, "mlp"), {}, "query: expected one of constant, embedding, .*, got 'mlp'"),
-        ((batch["input_ids"],), {}, "batch: expected a mapping"),
+        ((batch["input_ids"],), {}, "pattern: expected a batch with input_ids, so that tokens are known"),
         ((batch,), {"controls": 0}, "controls: expected an integer >= 1, got 0"),
         ((batch, "constant", "constant"), {}, "expected an origin that can be resampled on one side"),
     ):
