@@ -8,6 +8,7 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
+from attsvm._utils.checks import check_not_masked
 from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
@@ -125,10 +126,7 @@ def _form(X: Any, bag: str | None) -> Given | None:
         return Given(sequences, table=X, bags=bags, bag=bag)
     if isinstance(X, Sequences):
         return Given(X)
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):  # its mask would be lost
-        raise ProblemError(
-            "X: expected numbers, got masked entries; Sequences.from_padded(array, mask) leaves out tokens"
-        )
+    check_not_masked("X", X, "numbers (Sequences.from_padded(array, mask) leaves out tokens)")
     series = is_pandas_series(X) or is_polars_series(X)
     if series or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
         write = "Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"

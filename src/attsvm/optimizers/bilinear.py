@@ -18,7 +18,8 @@ from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
-from attsvm.optimizers.transformations import LearningRate, Schedule
+from attsvm.optimizers.transformations import LearningRate
+from attsvm.optimizers.unit_steps import Schedule
 
 Array = jax.Array
 

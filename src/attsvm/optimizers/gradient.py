@@ -18,8 +18,8 @@ from attsvm.optimizers.rule import Chain, Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
-from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
+from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
 

@@ -14,7 +14,8 @@ from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import LOG_EXCESS, Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree
-from attsvm.optimizers.transformations import LearningRate, Schedule
+from attsvm.optimizers.transformations import LearningRate
+from attsvm.optimizers.unit_steps import Schedule
 
 STEPS = "log gradient descent"
 """The kind of its steps, in the table of standings."""

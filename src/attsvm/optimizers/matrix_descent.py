@@ -27,8 +27,8 @@ from attsvm.optimizers.transformations import (
     DecayingSum,
     LearningRate,
     Normalize,
-    Schedule,
 )
+from attsvm.optimizers.unit_steps import Schedule
 
 SHORT_STEPS = Decaying(0.05, 100, 0.5)
 """The default rate of steps on factors: 0.05/√(1 + k/100)."""

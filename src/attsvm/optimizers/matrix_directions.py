@@ -49,13 +49,13 @@ class Direction(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether steps are steepest in N; False for an iteration that stops before it has converged."""
-        return True
+        """Whether steps are steepest in N, as they are not of an iteration that stops early; False by default."""
+        return False
 
     @property
     def never_longer(self) -> bool:
-        """Whether no step is longer than one; False for an iteration that may end above it."""
-        return True
+        """Whether no step is longer than one, as it may be of an iteration; False by default."""
+        return False
 
     @abstractmethod
     def of(self, matrices: Array) -> Array:
@@ -221,6 +221,8 @@ class PolarDirection(Direction):
 class _UnitLines(Direction):
     """Base class: each line of matrices along one axis over its length."""
 
+    exact = True
+    never_longer = True
     _axis: ClassVar[Literal[0, 1]]
 
     def of(self, matrices: Array) -> Array:

@@ -16,7 +16,8 @@ from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
 from attsvm.optimizers.sizes import dual_in_jax, over_trials
-from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
+from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
+from attsvm.optimizers.unit_steps import Schedule
 
 Array = jax.Array
 

@@ -17,8 +17,8 @@ from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
-from attsvm.optimizers.transformations import LearningRate, Normalize, Relative, Schedule
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
+from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
 

@@ -24,8 +24,7 @@ from attsvm.optimizers.scales import (
     subtree,
 )
 from attsvm.optimizers.sizes import norm_of, over_trials, power
-from attsvm.optimizers.unit_steps import GradientLength
-from attsvm.optimizers.unit_steps import Schedule as Schedule
+from attsvm.optimizers.unit_steps import GradientLength, Schedule
 
 Array = jax.Array
 

@@ -12,7 +12,8 @@ from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of, wi
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
-from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize, Schedule
+from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize
+from attsvm.optimizers.unit_steps import Schedule
 
 
 def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nesterov: bool = False) -> Optimizer:

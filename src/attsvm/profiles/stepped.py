@@ -40,16 +40,14 @@ class Factor(ABC):
     def __call__(self, step: Any) -> Any:
         """The factor after a number of steps, an integer or a JAX array."""
 
-    @abstractmethod
-    def restart(self) -> None:
-        """Begin another run."""
+    def restart(self) -> None:  # noqa: B027
+        """Begin another run; by default nothing is kept of a run."""
 
-    @abstractmethod
     def marks(self, steps: int) -> Iterable[int]:
-        """Numbers of steps after which it is corrected."""
+        """Numbers of steps after which it is corrected; none by default."""
+        return ()
 
-    @abstractmethod
-    def correct(self, step: int, logit_change: np.ndarray) -> None:
+    def correct(self, step: int, logit_change: np.ndarray) -> None:  # noqa: B027
         """Correct it by how much the last step changed a logit, in each problem."""
 
     @abstractmethod
@@ -65,15 +63,6 @@ class Schedule(Factor):
 
     def __call__(self, step: Any) -> Any:
         return self.of(step)
-
-    def restart(self) -> None:
-        """Nothing is kept of a run."""
-
-    def marks(self, steps: int) -> Iterable[int]:
-        return ()
-
-    def correct(self, step: int, logit_change: np.ndarray) -> None:
-        """Nothing is corrected."""
 
     def growth(self, step: int, later: int) -> float:
         return float(self(later) / self(step))

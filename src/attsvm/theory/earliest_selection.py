@@ -16,8 +16,8 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.optimizers import parse_optimizer
 from attsvm.optimizers.optimizer import rule_of
-from attsvm.optimizers.transformations import LearningRate, Schedule
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.transformations import LearningRate
+from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.transformations import Schedule
+from attsvm.optimizers.unit_steps import Schedule
 
 
 def rates_of(rate: float | Schedule, first: int, stop: int) -> Float[np.ndarray, " steps"]:

@@ -20,7 +20,7 @@ from attsvm.losses.base import OutputLoss
 from attsvm.losses.registry import parse_loss
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import parse_optimizer
-from attsvm.optimizers.transformations import Schedule
+from attsvm.optimizers.unit_steps import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.attention_heads import heads_of
