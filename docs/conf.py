@@ -99,6 +99,7 @@ sphinx_gallery_conf = {
 # pages
 html_theme = "pydata_sphinx_theme"
 html_title = "attsvm"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_search_scorer = f"{HERE}/search_scorer.js"  # guides come first

@@ -43,7 +43,7 @@ class Entry:
     underflows : bool
         Whether it ends elsewhere on the gradient itself, which is not divided by its norm.
     unfinished : bool
-        Whether it is inconclusive, and more steps can change that.
+        Whether it is inconclusive and more steps can change that; False if the time limit ended it.
     seconds : float
         Processor time.
     """

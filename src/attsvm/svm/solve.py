@@ -241,7 +241,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         done, status, bound = _certified(constraints, whole, own_norm, candidate, tol)
         objective = done.value
     else:
-        slack = check_slack(slack, own_norm is FROBENIUS, constraints, relaxed)
+        slack = check_slack(slack, own_norm, constraints, relaxed)
         if method is not None:
             check_method(method, NO_METHODS, norm)
         candidate = solve_slack(constraints, slack, settings, find_candidate(constraints, own_norm, settings))

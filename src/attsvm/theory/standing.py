@@ -47,11 +47,9 @@ EACH, TOGETHER = "unit steps of each parameter", "unit steps of all parameters"
 def longest_change(run: Run) -> float | None:
     """The largest change of a logit in a recorded step of the later half of a trial, in the median trial.
 
-    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known: runs of
-    version 0.1 have none, and neither do step 0 and records after the last step of a trial.
+    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known:
+    step 0 and records after the last step of a trial have none.
     """
-    if "logit_change" not in run.history:
-        return None
     steps, ends = run.history["steps"], np.ravel(run.step)
     changes = run.history["logit_change"].reshape(len(steps), -1)
     known = [(steps > 0) & (steps <= end) for end in ends]

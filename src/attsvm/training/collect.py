@@ -148,11 +148,10 @@ def _joined(resumed: Run | None, history: Arrays) -> Arrays:
     constant = {
         name: np.broadcast_to(resumed.parameters[name], (len(earlier["steps"]), *resumed.parameters[name].shape))
         for name in history
-        # runs of version 0.1 have no changes of logits
-        if name not in earlier and name in resumed.parameters
+        if name not in earlier
     }
     known = earlier | constant
-    return {name: np.concatenate([known[name], x]) for name, x in history.items() if name in known}
+    return {name: np.concatenate([known[name], x]) for name, x in history.items()}
 
 
 def _precise_until(resumed: Run | None, steps: np.ndarray, imprecise: np.ndarray) -> np.ndarray:

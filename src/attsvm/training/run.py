@@ -52,7 +52,7 @@ class Run(Result):
         *batch_shape, n[, Q]), ``weights`` (R, *batch_shape, ...) and the trained parameters of the head after that many
         updates; those of the attention, too, if some of them are fixed. ``logit_change`` (R, *batch_shape): the largest
         change of a logit in the last of those updates, over all heads, queries and tokens, at most the largest float;
-        0 at step 0. Runs of version 0.1, and those that continue them, lack it.
+        0 at step 0.
     step : int, or int ndarray, shape (*batch_shape,)
         Updates made; for a trial that stopped early, the step at which it stopped.
     precise_until : int, None, or int ndarray, shape (*batch_shape,)

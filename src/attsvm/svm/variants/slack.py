@@ -6,7 +6,8 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
+from attsvm.norms import Norm
+from attsvm.svm.certificate import FROBENIUS, Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.choice import GOOD_GAP, MAX_STEPS
@@ -32,15 +33,15 @@ class SoftMargin(NamedTuple):
     objective: np.ndarray
 
 
-def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed: object) -> float:
+def check_slack(slack: float, norm: Norm, constraints: Constraints, relaxed: object) -> float:
     """Return C as a float.
 
     Raises ProblemError if it is not a positive number, the norm is not the Frobenius norm, sets are selected, or
     ``relaxed`` is given.
     """
     C = check_number("slack", slack, "a positive number C", lambda x: x > 0)
-    if not euclidean:
-        raise ProblemError("slack: expected the Frobenius norm, or the l2 norm of a prompt, got another norm")
+    if norm is not FROBENIUS:
+        raise ProblemError(f"slack: expected the Frobenius norm, or the l2 norm of a prompt, got {norm.name}")
     if constraints.equality is not None:
         raise ProblemError("slack: expected one selected token per query, got sets of tokens")
     if relaxed is not None:
