@@ -2,8 +2,8 @@
 
     python docs/paper/build.py [--fresh] [--out build/paper]
 
-The results are kept in the repository with their hashes. ``--fresh`` measures them again, which takes less than half an
-hour on two cores; finished pieces are kept in the folder of ``--out``, so that an interrupted call goes on.
+The results are kept in the repository with their hashes. ``--fresh`` measures them again, which takes two minutes
+on two cores; finished pieces are kept in the folder of ``--out``, so that an interrupted call goes on.
 """
 
 import argparse
