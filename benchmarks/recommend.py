@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 import attsvm
+from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets.splits import sequences
 from attsvm.profiles.recommendation import FOR_MATRICES
 
@@ -39,8 +40,8 @@ def planted(kind, rng):
 
 
 def on_planted(kind, problems, first_seed):
-    """The shares on new sequences of every norm, (problems, N), the places of the recommended ones, and seconds."""
-    shares, chosen, seconds = [], [], []
+    """Shares on new sequences, (problems, N); places of the recommended norms; whether a fit names one; seconds."""
+    shares, chosen, named, seconds = [], [], [], []
     for seed in range(first_seed, first_seed + problems):
         rng = np.random.default_rng(seed)
         weights = planted(kind, rng)
@@ -52,23 +53,25 @@ def on_planted(kind, problems, first_seed):
         found = attsvm.recommend(problem, right[:SEQUENCES])
         seconds.append(time.perf_counter() - start)
         chosen.append(FOR_MATRICES.index(found.verdict))
+        named.append(OtherNorms("relevant", found).better is not None)
         logits = [
             np.einsum("ntd,de,ne->nt", tokens[SEQUENCES:], solved.direction, queries[SEQUENCES:])
             for name in FOR_MATRICES
             for solved in [attsvm.solve_svm(problem, right[:SEQUENCES], norm=name, tol=1e-4)]
         ]
         shares.append([(found.argmax(axis=1) == right[SEQUENCES:]).mean() for found in logits])
-    return np.array(shares), np.array(chosen), np.array(seconds)
+    return np.array(shares), np.array(chosen), np.array(named), np.array(seconds)
 
 
 def table_of_planted(problems, first_seed):
     print(
-        "| weights | best norm, its share | Frobenius | recommended | regret of Frobenius | regret | Frobenius kept |"
+        "| weights | best norm, its share | Frobenius | recommended | regret of Frobenius | regret | Frobenius kept | "
+        "named by `attsvm fit` |"
     )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     times = []
     for kind in ("rank one", "sparse", "signs", "orthogonal", "normal"):
-        shares, chosen, seconds = on_planted(kind, problems, first_seed)
+        shares, chosen, named, seconds = on_planted(kind, problems, first_seed)
         times.append(seconds)
         taken = shares[np.arange(problems), chosen]
         best = shares.mean(axis=0).argmax()
@@ -76,7 +79,7 @@ def table_of_planted(problems, first_seed):
         print(
             f"| {kind} | {FOR_MATRICES[best]}, {shares[:, best].mean():.3f} | {shares[:, 0].mean():.3f} | "
             f"{taken.mean():.3f} | {(shares[:, best] - shares[:, 0]).mean():.3f} | "
-            f"{(shares[:, best] - taken).mean():.3f} ± {error:.3f} | {(chosen == 0).mean():.0%} |",
+            f"{(shares[:, best] - taken).mean():.3f} ± {error:.3f} | {(chosen == 0).mean():.0%} | {named.mean():.0%} |",
             flush=True,
         )
     times = np.concatenate(times)
