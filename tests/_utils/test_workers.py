@@ -75,6 +75,36 @@ def test_workers_of_a_process_that_ends_in_any_way_end_silently(number):
     assert stderr == "" or (number == signal.SIGINT and stderr.endswith("KeyboardInterrupt\n"))
 
 
+SLOW_MODULE = """
+import os, time
+def nothing(): ...
+if "SLOW" in os.environ:
+    open("begun", "w").close()
+    try:
+        time.sleep(60)
+    except BaseException as error:  # as pybind11 does
+        raise ImportError("initialization failed") from error
+"""
+
+IMPORTING = """
+import os
+import slow
+from attsvm._utils.workers import side_by_side
+os.environ["SLOW"] = "1"  # for the workers alone
+list(side_by_side(slow.nothing, [(), ()], 2))
+"""
+
+
+def test_workers_that_are_ended_while_they_import_end_silently(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_MODULE)
+    process = subprocess.Popen([sys.executable, "-c", IMPORTING], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20)[1] == ""
+
+
 WORKER = """
 import sys
 import attsvm._utils.workers

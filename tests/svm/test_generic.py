@@ -227,14 +227,15 @@ def test_a_large_problem_is_solved_on_a_growing_set_of_rows():
     assert solution.stats["method"] == "douglas-rachford"
 
 
-def test_badly_scaled_coordinates_do_not_stop_a_large_problem():
-    """The splitting alone ends at a gap of 6e-4. The oracle is the simplex method of HiGHS."""
-    problem = attsvm.datasets.random_problem(22, 21, 12, seed=0)
+@pytest.mark.parametrize(("n", "T", "d", "seed"), [(22, 21, 12, 0), (30, 20, 32, 7)])
+def test_badly_scaled_coordinates_do_not_stop_a_large_problem(n, T, d, seed):
+    """The splitting alone ends at gaps of 6e-4 and more, Newton steps without a limit at 2e-3. The oracle is HiGHS."""
+    problem = attsvm.datasets.random_problem(n, T, d, seed=seed)
     selected = attsvm.optimal_tokens(problem)
     norm = WeightedEntries()
     solution = attsvm.solve_svm(problem, selected, norm=norm)
     rows, right, _, _ = explicit_rows(problem.tokens, problem.queries, selected)
-    weights = np.repeat(np.arange(1.0, 13.0), 12)
+    weights = np.repeat(np.arange(1.0, d + 1), d)
     exact = linprog(np.tile(weights, 2), A_ub=np.hstack([-rows, rows]), b_ub=-right, method="highs-ds").fun
     assert solution.status == "optimal"
     assert exact * (1 - 1e-9) <= solution.value <= exact * (1 + 2e-8)

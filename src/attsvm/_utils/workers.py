@@ -164,7 +164,12 @@ def serve(parent: int) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             idle_since = time.monotonic()
-            function, arguments = pickle.load(calls)
+            try:
+                function, arguments = pickle.load(calls)
+            except Exception:
+                if ending:  # modules of C++ turn the end of their import into an ImportError
+                    return
+                raise
             idle_since = math.inf
             answer: tuple[Any, Exception | None, str]
             try:

@@ -195,7 +195,8 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
         with reading(path, "cannot be read as Parquet"), regular_file(path).open("rb") as stream:
             file = pq.ParquetFile(stream)
             check_columns(path, file.schema_arrow.names, columns, hint)
-            table = file.read(columns=list(dict.fromkeys(columns)))
+            # a thread of Arrow that is alive when Python exits can abort it (apache/arrow, issue 34314)
+            table = file.read(columns=list(dict.fromkeys(columns)), use_threads=False)
             try:
                 for values, name in zip(read, columns, strict=True):
                     values += table[name].to_pylist()

@@ -41,6 +41,9 @@ POLISH = Stop(target=0.0, max_steps=12, patience=3, small=math.inf)
 MOST_PROXES = 30_000
 """Largest number of proxes for the matrices of the Newton steps."""
 
+MOST_STEPS = 30
+"""Newton steps for one proximal point. With a smaller σ, which is better conditioned, fewer are needed."""
+
 
 def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target``, and return the number of Newton steps.
@@ -83,7 +86,7 @@ class _ProximalPoints(Improvement):
         pulled = program.adjoint(bounds.multipliers)
         self.first = self.sigma = 2 * float(np.linalg.norm(bounds.weights) / (np.linalg.norm(pulled) or 1.0))
         self.center = bounds.weights  # V
-        self.accuracy, self.damping, self.failures = 1e-2, 1.0, 0
+        self.accuracy, self.damping, self.failures, self.steps = 1e-2, 1.0, 0, 0
         self.point = self.at(bounds.multipliers)
 
     def see(self) -> bool:
@@ -102,6 +105,7 @@ class _ProximalPoints(Improvement):
         """Make one Newton step, or none if the point is a proximal point already."""
         if self._finished():
             return
+        self.steps += 1
         better, length = self.step(self.point, self.damping)
         if better is None:
             self.damping, self.failures = 100 * self.damping, self.failures + 1
@@ -111,9 +115,9 @@ class _ProximalPoints(Improvement):
             self.point = better
 
     def _finished(self) -> bool:
-        """Return whether the gradient of θ is small, or no step makes it smaller."""
+        """Return whether the gradient of θ is small, or steps do not make it small."""
         small = max(self.accuracy, self.rounding(self.point))
-        return not self.error(self.point) > small or self.failures > 6
+        return not self.error(self.point) > small or self.failures > 6 or self.steps >= MOST_STEPS
 
     def _recenter(self, gap: float) -> None:
         """Make the prox the next center. A larger σ converges faster, a smaller one is better conditioned."""
@@ -123,7 +127,7 @@ class _ProximalPoints(Improvement):
             self.accuracy = max(min(0.1 * self.accuracy, 0.05 * gap), 0.02 * self.target)
         elif self.sigma > 1e-8 * self.first:
             self.sigma /= 3 if error <= self.rounding(point) else 10
-        self.center, self.damping, self.failures = point.weights, 1.0, 0
+        self.center, self.damping, self.failures, self.steps = point.weights, 1.0, 0, 0
         self.point = self.at(point.multipliers)
 
     def at(self, multipliers: Vector) -> _Point:
