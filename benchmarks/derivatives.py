@@ -206,7 +206,7 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     for size in SIZES:
         n, T, d = size
-        print(f"\nn={n} T={T} d={d}\n{'':34}{'ms':>10}{'ratio':>9}{'error':>10}")
+        print(f"\n| n={n} T={T} d={d} | ms | ratio | error |\n| --- | ---: | ---: | ---: |")
         for norm in EXPRESSIONS:
             task = Task.drawn(size, norm)
             gradients = {"attsvm": ours(task)}
@@ -220,7 +220,7 @@ def main() -> None:
             for name, (seconds, gradient) in found.items():
                 ratio = seconds / found["attsvm"][0]
                 print(
-                    f"{norm + ', ' + name:34}{1e3 * seconds:10.2f}{ratio:9.1f}{task.error(gradient):10.1e}", flush=True
+                    f"| {norm}, {name} | {1e3 * seconds:.2f} | {ratio:.1f} | {task.error(gradient):.1e} |", flush=True
                 )
 
 

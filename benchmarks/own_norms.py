@@ -156,7 +156,13 @@ def ours(task: Task, norm: Norm, repeats: int, **options: Any) -> tuple[float, a
 
 
 def row(label: str, times: list[float], gaps: list[float], note: str) -> None:
-    print(f"{label:34}{1e3 * np.median(times):10.1f}{1e3 * max(times):10.1f}{max(gaps):10.1e}  {note}", flush=True)
+    print(f"| {label} | {1e3 * np.median(times):.1f} | {1e3 * max(times):.1f} | {max(gaps):.1e} | {note} |", flush=True)
+
+
+def heading(what: str, seeds: int) -> None:
+    print(
+        f"\nseeds 0-{seeds - 1}\n\n| {what} | ms | worst | largest gap | optimal |\n| --- | ---: | ---: | ---: | --- |"
+    )
 
 
 def measured(label: str, tasks: list[Task], norm: Norm, repeats: int, **options: Any) -> None:
@@ -171,22 +177,22 @@ def measured(label: str, tasks: list[Task], norm: Norm, repeats: int, **options:
         label,
         [seconds for seconds, _ in found],
         gaps,
-        f"{optimal} of {len(found)} optimal, {steps:.0f} steps, {methods}",
+        f"{optimal} of {len(found)}; {methods}, {steps:.0f} steps",
     )
 
 
 def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> None:
     n, T, d = size
-    print(f"\nn={n} T={T} d={d}, seeds 0-{seeds - 1}\n{'norm':34}{'ms':>10}{'worst':>10}{'gap':>10}")
+    heading(f"norm, n={n} T={T} d={d}", seeds)
     tasks = [Task.drawn(size, seed) for seed in range(seeds)]
     for norm in (*SHOWN, Owl(np.linspace(1.0, 0.1, d * d))):
         measured(norm.name, tasks, norm, repeats)
         if peers and norm.name in EXPRESSIONS:
             found = [by_cvxpy(task, norm) for task in (tasks if size == SMALL else tasks[:1])]
-            row("  CVXPY, Clarabel", [each[0] for each in found], [each[1] for each in found], "")
+            row(f"{norm.name}, CVXPY with Clarabel", [each[0] for each in found], [each[1] for each in found], "")
         if peers and norm == WeightedEntries():
             found = [by_highs(task, norm) for task in (tasks if size == SMALL else tasks[:1])]
-            row("  SciPy, HiGHS", [each[0] for each in found], [each[1] for each in found], "")
+            row(f"{norm.name}, HiGHS", [each[0] for each in found], [each[1] for each in found], "")
     by_directions = ("linf,2", "l2,1", "schatten1.1", "schatten3", *(("l1",) if size == SMALL else ()))
     for name in by_directions:
         measured(f"{name} by steepest", tasks, Directions(parse_norm(name)), repeats)
@@ -219,7 +225,7 @@ def common_offset(seed: int) -> tuple[attsvm.Problem, np.ndarray]:
 
 def hard(seeds: int) -> None:
     """Solve problems that are hard for first-order methods."""
-    print(f"\nhard problems, seeds 0-{seeds - 1}\n{'family':34}{'ms':>10}{'worst':>10}{'gap':>10}")
+    heading("family of hard problems", seeds)
     names = ("l2,1", "linf,2", "l2,1-columns", "l2,3", "schatten1.5", "schatten3")
     for family in (nearly_infeasible, spread_spectrum, common_offset):
         times, gaps, optimal = [], [], 0
@@ -232,7 +238,7 @@ def hard(seeds: int) -> None:
                     times.append(time.process_time() - start)
                     gaps.append(float(solution.gap))
                     optimal += solution.status == "optimal"
-        row(family.__name__, times, gaps, f"{optimal} of {len(times)} optimal")
+        row(family.__name__, times, gaps, f"{optimal} of {len(times)}")
 
 
 def main() -> None:

@@ -159,10 +159,12 @@ def main() -> None:
     problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
     generator = np.random.default_rng(0)
     print(f"{platform.processor() or platform.machine()}, {num_threads()} threads; torch {torch.__version__}")
-    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps; us per step and trial, ratios to PyTorch (required)\n")
+    required = ", ".join(f"{way.name} {way.alone:.0f} and {way.together:.0f}" for way in WAYS)
+    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps; ratios to PyTorch that are required: {required}\n")
     of_trial: dict[str, float] = {}
     print(
-        f"{'':28}{'PyTorch':>9}{'alone':>9}{'':16}{f'{TRIALS:,} trials':>14}{'':16}{'compiling':>11}{'difference':>11}"
+        f"| µs a step and trial | PyTorch | alone | ratio | {TRIALS:,} trials | ratio | compiling, s | difference |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
     for way in WAYS:
         starts = [generator.standard_normal((TRIALS, 10, 10)) for _ in range(way.starts)]
@@ -188,8 +190,8 @@ def main() -> None:
         fast = seconds(alone, arguments.repeats, time.perf_counter() - begin) / STEPS
         many = of_trial[way.name] = seconds(together, arguments.repeats) / STEPS / TRIALS
         print(
-            f"{way.name:28}{1e6 * slow:9.1f}{1e6 * fast:9.2f}{f'{slow / fast:6.0f}x ({way.alone:.0f}x)':>16}"
-            f"{1e6 * many:14.3f}{f'{slow / many:6.0f}x ({way.together:.0f}x)':>16}{compiling:10.1f}s{difference:11.0e}",
+            f"| {way.name} | {1e6 * slow:.1f} | {1e6 * fast:.2f} | {slow / fast:.0f}× | {1e6 * many:.3f} | "
+            f"{slow / many:.0f}× | {compiling:.1f} | {difference:.0e} |",
             flush=True,
         )
     spectral = spectral_seconds(problems, arguments.repeats)
@@ -201,8 +203,8 @@ def own(repeats: int) -> None:
     os.environ["ATTSVM_THREADS"] = "1"
     problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
     generator = np.random.default_rng(0)
-    print("processor time of a step and trial on one core, us")
-    print(f"{'':28}{'alone':>9}{f'{TRIALS:,} trials':>14}")
+    print("processor time of a step and trial on one core\n")
+    print(f"| training | alone, µs | {TRIALS:,} trials, µs a trial |\n| --- | ---: | ---: |")
 
     def spectral(problem: attsvm.Problem, starts: list[np.ndarray], steps: int, record: int) -> attsvm.Run:
         optimizer = optimizers.spectral_descent()
@@ -218,7 +220,7 @@ def own(repeats: int) -> None:
             trials = max(1, int(np.prod(problem.batch_shape, dtype=int)))
             run = partial(train, problem, start, record=1)
             cells.append(1e6 * seconds_of_step(run, repeats=repeats, clock=time.process_time) / trials)
-        print(f"{name:28}{cells[0]:9.2f}{cells[1]:14.3f}", flush=True)
+        print(f"| {name} | {cells[0]:.2f} | {cells[1]:.3f} |", flush=True)
 
 
 def spectral_seconds(problems: attsvm.Problem, repeats: int) -> float:
