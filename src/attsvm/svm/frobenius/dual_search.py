@@ -84,11 +84,12 @@ class DualSearch:
 
     def by_pivoting_or_ray(self, start: TokenValues) -> tuple[TokenValues, TokenValues | None]:
         """Return the multipliers that proximal pivoting reaches, and a ray if one is found."""
-        if not self.feasible:
-            ray, is_proof = self.ray(np.zeros(start.shape), self.limit, by_pivoting=True)
-            if is_proof:
-                return start, ray
-        return self.by_pivoting(start, start > 0 if start.any() else self.products.asked), None
+        best = self.by_pivoting(start, start > 0 if start.any() else self.products.asked)
+        # the optimum comes first: it takes long to see that there is no ray, and a feasible problem has none
+        if self.feasible:
+            return best, None
+        ray, is_proof = self.ray(np.zeros(start.shape), self.limit, by_pivoting=True)
+        return best, ray if is_proof else None
 
     def by_pivoting(self, start: TokenValues, inside: TokenMask, allowed: TokenValues | float = ROUNDED) -> TokenValues:
         """Return the multipliers with the smallest gap that proximal pivoting reaches.

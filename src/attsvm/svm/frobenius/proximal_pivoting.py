@@ -26,10 +26,10 @@ Block = Callable[[Positions, Positions], Float[np.ndarray, "m k"]]
 MOST_ROWS = 3_000
 """Rows of the largest block of K: with more, products alone are faster. The block and a copy take 36 MB in float32."""
 
-FIRST_WEIGHT, LEAST_WEIGHT = 1e-3, 1e-14
+FIRST_WEIGHT, LEAST_WEIGHT = 1e-2, 1e-14
 """The first and the smallest ρ, relative to the largest diagonal entry of K."""
 
-LOWER, HIGHER, HIGHEST = 0.1, 5.0, 1e3
+LOWER, HIGHER, HIGHEST = 0.03, 10.0, 1e3
 """Factors of ρ after a step, and after a step that pivoting did not find. The search ends where ρ exceeds K."""
 
 MOST_STEPS = 60
