@@ -57,7 +57,8 @@ def main() -> None:
     sentences = list(attention_of_sentences(parser.parse_args().random))
     layers = len(sentences[0])
     print(
-        "| layer | positions on the path | strong | edges above 0.99 | above 0.5 | to [CLS], [SEP] | itself | before |"
+        "| layer | positions on the path below | if only heads above 0.5 count | heads above 0.99 | above 0.5 | "
+        "to [CLS], [SEP] | itself | the word before |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for depth in range(layers):
