@@ -299,12 +299,12 @@ TABLES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", choices=[[], *TABLES], default=list(TABLES))
+    parser.add_argument("tables", nargs="*", choices=[[], *TABLES], default=[])
     parser.add_argument("--write", action="store_true", help="write the rows of the table of standings, too")
     parser.add_argument("--out", type=Path, default=Path("out/mini_batch_limits"))
     options = parser.parse_args()
     store = Store(options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr))
-    for name in options.tables:
+    for name in options.tables or TABLES:
         make, header = TABLES[name]
         print(f"\n## {name}\n\n{markdown(header, list(make(store)))}", flush=True)
     if options.write:
