@@ -4,8 +4,8 @@
 
 The commands are those of docs/notes and docs/guide, as they stand there. What a command prints is kept in a file of
 out/benchmarks, and a command whose file is newer than its script is left out, so an interrupted call goes on where it
-stopped. A printed table replaces the one table of these pages that has the same columns; other tables, and the text
-around them, are to be compared by hand. Commands that need data or a GPU are listed, and not run.
+stopped. A printed table replaces the one table of these pages that has the same columns and as many rows; other tables,
+and the text around them, are to be compared by hand. Commands that need data or a GPU are listed, and not run.
 """
 
 import argparse
@@ -63,16 +63,21 @@ def header(table: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in table.splitlines()[0].strip("|").split("|"))
 
 
+def alike(one: str, other: str) -> bool:
+    """Whether two tables have the same columns and as many rows."""
+    return header(one) == header(other) and one.count("\n") == other.count("\n")
+
+
 def renewed(printed: str) -> Iterator[str]:
     """Put printed tables into the pages; what was done for each."""
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
     tables = TABLE.findall(printed + "\n")
     for table in tables:
-        places = [(page, old) for page in PAGES for old in TABLE.findall(texts[page]) if header(old) == header(table)]
+        places = [(page, old) for page in PAGES for old in TABLE.findall(texts[page]) if alike(old, table)]
         names = " | ".join(header(table))
-        alike = sum(header(other) == header(table) for other in tables)
-        if len(places) != 1 or alike != 1:
-            yield f"compare by hand ({alike} printed, {len(places)} in the docs): {names}"
+        printed_alike = sum(alike(other, table) for other in tables)
+        if len(places) != 1 or printed_alike != 1:
+            yield f"compare by hand ({printed_alike} printed, {len(places)} in the docs): {names}"
             continue
         page, old = places[0]
         texts[page] = texts[page].replace(old, table)
