@@ -7,6 +7,9 @@ import sys
 import warnings
 from pathlib import Path
 
+from docutils import nodes
+from sphinx import addnodes
+
 import attsvm
 
 # Each example is one process of few steps, where compiling takes most of the time; two run side by side.
@@ -152,6 +155,21 @@ def mend_back_links(app, pagename, templatename, context, doctree):
         context["body"] = BACK_LINK.sub(r"\1\2", context["body"])
 
 
+# Browsers break a line after the hyphen of such a number.
+HYPHENATED = re.compile(r"(\d[\d.]*e?-\d[\d.]*)")
+VERBATIM = (nodes.FixedTextElement, nodes.literal, nodes.math, addnodes.desc_sig_element)
+
+
+def keep_numbers(app, doctree, docname):
+    """Keep 1e-8 and 10-90 on one line, above all in the narrow columns of tables."""
+    for text in list(doctree.findall(nodes.Text)):
+        parts = HYPHENATED.split(text)
+        if len(parts) > 1 and not isinstance(text.parent, VERBATIM):
+            written = [nodes.inline("", part, classes=["text-nowrap"]) for part in parts]
+            written[::2] = [nodes.Text(part) for part in parts[::2]]
+            text.parent.replace(text, written)
+
+
 def copy_playground(app, exception):
     """Put the playground into the site, where its guide page shows it."""
     if exception is None and app.builder.format == "html":
@@ -164,5 +182,6 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape_symbols, priority=100)  # before numpydoc
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("env-check-consistency", hide_attributes)
+    app.connect("doctree-resolved", keep_numbers)
     app.connect("html-page-context", mend_back_links)
     app.connect("build-finished", copy_playground)
