@@ -106,6 +106,7 @@ html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_search_scorer = f"{HERE}/search_scorer.js"  # guides come first
+html_context = {"default_mode": "auto"}  # otherwise the theme reports an error to the console at the first visit
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
