@@ -73,6 +73,7 @@ autosummary_filename_map = {
 }
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"  # the list beside the page has no room for Class.method
 numpydoc_show_class_members = False  # the template of classes lists the members
 numpydoc_use_plots = False
 
@@ -131,7 +132,12 @@ def escape_symbols(app, what, name, obj, options, lines):
 
 
 def skip_foreign(app, what, name, obj, skip, options):
-    """Leave out members that are inherited from classes of other packages, whose documentation has them."""
+    """Leave out members that are inherited from classes of other packages, whose documentation has them.
+
+    So are fields of named tuples without a docstring: the docstring of the class describes them.
+    """
+    if str(getattr(obj, "__doc__", "")).startswith("Alias for field number"):
+        return True
     function = getattr(obj, "fget", obj)
     owner = getattr(function, "__objclass__", function)
     module = getattr(owner, "__module__", None) or "attsvm"
