@@ -7,6 +7,9 @@ import sys
 import warnings
 from pathlib import Path
 
+from docutils import nodes
+from sphinx import addnodes
+
 import attsvm
 
 # Each example is one process of few steps, where compiling takes most of the time; two run side by side.
@@ -70,6 +73,7 @@ autosummary_filename_map = {
 }
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"  # the list beside the page has no room for Class.method
 numpydoc_show_class_members = False  # the template of classes lists the members
 numpydoc_use_plots = False
 
@@ -103,6 +107,7 @@ html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_search_scorer = f"{HERE}/search_scorer.js"  # guides come first
+html_context = {"default_mode": "auto"}  # otherwise the theme reports an error to the console at the first visit
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -127,7 +132,12 @@ def escape_symbols(app, what, name, obj, options, lines):
 
 
 def skip_foreign(app, what, name, obj, skip, options):
-    """Leave out members that are inherited from classes of other packages, whose documentation has them."""
+    """Leave out members that are inherited from classes of other packages, whose documentation has them.
+
+    So are fields of named tuples without a docstring: the docstring of the class describes them.
+    """
+    if str(getattr(obj, "__doc__", "")).startswith("Alias for field number"):
+        return True
     function = getattr(obj, "fget", obj)
     owner = getattr(function, "__objclass__", function)
     module = getattr(owner, "__module__", None) or "attsvm"
@@ -152,6 +162,21 @@ def mend_back_links(app, pagename, templatename, context, doctree):
         context["body"] = BACK_LINK.sub(r"\1\2", context["body"])
 
 
+# Browsers break a line after the hyphen of such a number.
+HYPHENATED = re.compile(r"(\d[\d.]*e?-\d[\d.]*)")
+VERBATIM = (nodes.FixedTextElement, nodes.literal, nodes.math, addnodes.desc_sig_element)
+
+
+def keep_numbers(app, doctree, docname):
+    """Keep 1e-8 and 10-90 on one line, above all in the narrow columns of tables."""
+    for text in list(doctree.findall(nodes.Text)):
+        parts = HYPHENATED.split(text)
+        if len(parts) > 1 and not isinstance(text.parent, VERBATIM):
+            written = [nodes.inline("", part, classes=["text-nowrap"]) for part in parts]
+            written[::2] = [nodes.Text(part) for part in parts[::2]]
+            text.parent.replace(text, written)
+
+
 def copy_playground(app, exception):
     """Put the playground into the site, where its guide page shows it."""
     if exception is None and app.builder.format == "html":
@@ -164,5 +189,6 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape_symbols, priority=100)  # before numpydoc
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("env-check-consistency", hide_attributes)
+    app.connect("doctree-resolved", keep_numbers)
     app.connect("html-page-context", mend_back_links)
     app.connect("build-finished", copy_playground)

@@ -44,7 +44,7 @@ def _count(found):
     ended = sum(entry.reason.startswith("the time limit") for entry in run)
     return (
         f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {named} have a norm; more steps "
-        f"could change {unfinished} of the others. The time limit ended {ended}."
+        f"could change {unfinished} of the others. The time limit ended {ended} of them."
     )
 
 

@@ -76,7 +76,7 @@ def test_the_table_of_extension_points_names_what_exists():
         r"^\| [^|]+ \| `([\w.]+)`[^|]* \| `([\w.]+)` \| `([\w.]+)` \|$", EXTENDING.read_text("utf-8"), re.M
     )
     assert len(rows) == 7
-    for base, registry, group in rows:
+    for base, group, registry in rows:
         if base.startswith("attsvm.torch"):
             pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
         assert isinstance(import_object(":".join(base.rsplit(".", 1))), type)

@@ -3,7 +3,8 @@ The predicted directions differ
 ===============================
 
 ``predict_direction`` returns the Att-SVM that theory predicts for a run, and says whether that is proved, measured or a
-conjecture. Below: the correlation of the predictions for five optimisers on one problem.
+conjecture. Where a condition fails, as for p = 3 here, it says ``none``, and the Att-SVM is for comparison. Below: the
+correlation of the directions for five optimisers on one problem.
 """
 
 import matplotlib.pyplot as plt

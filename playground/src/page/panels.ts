@@ -192,7 +192,8 @@ export function drawEditor(panel: HTMLElement, state: State, token: number | nul
   const chosen = token === null ? undefined : sequence.tokens[token];
   refill(panel, [
     element("h3", {}, "Scene"),
-    row(...scene.sequences.map((_, j) => button(`sequence ${j + 1}`, () => actions.choose(j, null), { "aria-pressed": String(j === i), style: j === i ? "" : `color: var(--s${j % 6})` }))),
+    // the colours alone are too light for letters on a light page
+    row(...scene.sequences.map((_, j) => button(`sequence ${j + 1}`, () => actions.choose(j, null), { "aria-pressed": String(j === i), style: j === i ? "" : `color: color-mix(in srgb, var(--s${j % 6}) 70%, var(--ink))` }))),
     row(
       button(`label ${sequence.label > 0 ? "+1" : "−1"}`, edit(() => { sequence.label = sequence.label > 0 ? -1 : 1; })),
       ...(sequence.tokens.length < MOST_TOKENS ? [button("Add a token", edit(() => addToken(scene, i)))] : []),

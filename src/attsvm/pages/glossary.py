@@ -81,7 +81,8 @@ def with_terms(html: str) -> Markup:
     if not known:
         return Markup(body)
     entries = (
-        f'<dt id="{_id(term)}">{escape(term)}</dt><dd>{escape(_as_text(definitions()[term]))}</dd>'
+        f'<dt id="{_id(term)}">{escape(term[0].upper() + term[1:])}</dt>'
+        f"<dd>{escape(_as_text(definitions()[term]))}</dd>"
         for term in sorted(known, key=str.lower)
     )
     return Markup(f'{body}\n<h2>Terms</h2>\n<dl class="terms">\n{"".join(entries)}\n</dl>\n')

@@ -148,7 +148,7 @@ class Catalogue:
     def extent(self) -> str:
         """How many optimizers have an entry in each setting, in words."""
         counts = Counter(entry.setting for entry in self.entries)
-        listed = ", ".join(f"{number} on {setting}" for setting, number in counts.items())
+        listed = "; ".join(f"{number} on {setting}" for setting, number in counts.items())
         return f"Measured so far: {listed}. What has no entry has not been measured."
 
     def text(self) -> str:

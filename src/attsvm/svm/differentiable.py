@@ -31,7 +31,7 @@ AnyArray = np.ndarray | Array
 Arrays = dict[str, Any]
 
 STATUSES = (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE, Status.DEGENERATE)
-"""The meaning of the numbers in :attr:`DifferentiableSolution.status`."""
+"""The meaning of the numbers in ``DifferentiableSolution.status``."""
 
 OPTIMAL, INACCURATE, INFEASIBLE, DEGENERATE = range(4)
 

@@ -93,8 +93,8 @@ WAYS: dict[str, Way] = {
     "Muon": _muon(False),
     # it converges sooner than spectral descent, and a step takes as long
     "Schatten 1.5": _steepest("schatten1.5", 1.0, part=0.25),
-    "rows, ℓ$_{2,1}$": _steepest("l2,1", 1.0),
-    "rows, ℓ$_{\\infty,2}$": _steepest("linf,2", 1.0),
+    "rows, ℓ2,1": _steepest("l2,1", 1.0),
+    "rows, ℓ∞,2": _steepest("linf,2", 1.0),
     "(K, Q)": Way("nuclear", partial(limit_optimizer, "factored"), attention="factored"),
 }
 """Every optimiser by its name. With default settings Muon's Newton-Schulz iteration stops far from the polar factor."""
