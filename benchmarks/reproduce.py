@@ -122,13 +122,18 @@ def shared_sizes(share: float) -> dict[str, Sizes]:
 
     saturation = {"runs": part(100), "steps": {"W": 2000, "per factor": 2000, "jointly": 2000}}
     candidates = [part(count) for count in full["nonlinear-head"]["candidates"]]
+    shares = {
+        "rank": {"problems": part(100)},
+        "saturation": saturation,
+        "kinds": {"runs": part(500), "wide_dims": [50], "wide_problems": 1},
+        "feasibility": {"problems": part(500)},
+        "nonlinear-head": {"runs": part(500), "candidates": candidates},
+        "bregman": {"seeds": part(100)},
+    }
+    # the second part of some figures, whose query is the first token, is left out on both sides
     return {
-        "rank": full["rank"] | {"problems": part(100)},
-        "saturation": full["saturation"] | saturation,
-        "kinds": full["kinds"] | {"runs": part(500), "wide_dims": [], "wide_problems": 1},
-        "feasibility": full["feasibility"] | {"problems": part(500)},
-        "nonlinear-head": full["nonlinear-head"] | {"runs": part(500), "candidates": candidates},
-        "bregman": full["bregman"] | {"seeds": part(100)},
+        name: full[name] | own | ({"queries": {"cross": {}}} if "queries" in full[name] else {})
+        for name, own in shares.items()
     }
 
 
