@@ -336,9 +336,10 @@ def main():
                 continue
             found = np.array([measure(models(seed)[name], part) for seed, part in zip(seeds, data, strict=True)])
             accuracy, auroc, instance, seconds = found.mean(axis=0)
+            of_instances = "–" if np.isnan(instance) else f"{instance:.3f}"
             least = found[:, 1].min()
             print(
-                f"| {task} | {name} | {accuracy:.3f} | {auroc:.3f} | {least:.3f} | {instance:.3f} | {seconds:.1f} |",
+                f"| {task} | {name} | {accuracy:.3f} | {auroc:.3f} | {least:.3f} | {of_instances} | {seconds:.1f} |",
                 flush=True,
             )
 
