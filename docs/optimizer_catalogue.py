@@ -3,6 +3,7 @@
 import html
 
 from attsvm.profiles import catalogue
+from attsvm.profiles.catalogue import OUT_OF_TIME
 from attsvm.profiles.installed import BEST_KNOWN
 
 PAGE = "guide/optimizer_catalogue"
@@ -41,7 +42,7 @@ def _count(found):
     of_w = [entry for entry in found.entries if entry.setting == "W"]
     run = [entry for entry in of_w if entry.ratio is not None]
     named, unfinished = sum(entry.is_named for entry in run), sum(entry.unfinished for entry in run)
-    ended = sum(entry.reason.startswith("the time limit") for entry in run)
+    ended = sum(entry.reason.startswith(OUT_OF_TIME) for entry in run)
     return (
         f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {named} have a norm; more steps "
         f"could change {unfinished} of the others. The time limit ended {ended} of them."

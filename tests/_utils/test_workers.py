@@ -98,8 +98,10 @@ list(side_by_side(slow.nothing, [(), ()], 2))
 def test_workers_that_are_ended_while_they_import_end_silently(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW_MODULE)
     process = subprocess.Popen([sys.executable, "-c", IMPORTING], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 20
     while not (tmp_path / "begun").exists():
         assert process.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=20)[1] == ""

@@ -43,7 +43,10 @@ SETS = np.eye(3, 4, dtype=bool) | np.eye(3, 4, 1, dtype=bool)
         ({"slack": 0.0}, "slack: expected a positive number C, got 0.0"),
         ({"slack": np.nan}, "slack: expected a positive number C, got nan"),
         ({"slack": "much"}, "slack: expected a positive number C, got 'much'"),
-        ({"slack": 1.0, "norm": "nuclear"}, "slack: expected the Frobenius norm"),
+        (
+            {"slack": 1.0, "norm": "nuclear"},
+            "slack: expected the Frobenius norm, or the l2 norm of a prompt, got nuclear",
+        ),
         ({"slack": 1.0, "relaxed": [True, False, False]}, "slack: expected no relaxed queries"),
         ({"slack": 1.0, "selected": SETS}, "got sets of tokens"),
     ],

@@ -13,6 +13,9 @@ from attsvm.profiles.verdict import written
 
 NOT_RUN = "not run"
 
+OUT_OF_TIME = "the time limit of"
+"""How the reason of an entry begins that the time limit ended."""
+
 
 @dataclass(frozen=True)
 class Entry:

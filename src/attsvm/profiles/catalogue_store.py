@@ -14,7 +14,7 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles.catalogue import NOT_RUN, Catalogue, Entry
+from attsvm.profiles.catalogue import NOT_RUN, OUT_OF_TIME, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
@@ -131,7 +131,7 @@ def _measured(
     return replace(
         unmeasured,
         verdict=profile.verdict,
-        reason=f"the time limit of {time_limit:g} s ended it." if of_time else profile.reason,
+        reason=f"{OUT_OF_TIME} {time_limit:g} s ended it." if of_time else profile.reason,
         norm=profile.norms[top],
         ratio=ratio,
         low=low,

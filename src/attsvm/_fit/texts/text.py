@@ -148,8 +148,8 @@ def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
         reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
-            one = f"; the fields of a line are separated by {delimiter!r}"
-            check_columns(path, header, [text, label], COLUMN_HINT if len(header) > 1 else one)
+            separated = f"; the fields of a line are separated by {delimiter!r}"
+            check_columns(path, header, [text, label], separated if len(header) == 1 else COLUMN_HINT)
             places = header.index(text), header.index(label)
             for fields in reader:
                 if not fields:

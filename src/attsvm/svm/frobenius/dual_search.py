@@ -86,7 +86,7 @@ class DualSearch:
         """Return the multipliers that proximal pivoting reaches, and a ray if one is found."""
         best = self.by_pivoting(start, start > 0 if start.any() else self.products.asked)
         # the optimum comes first: it takes long to see that there is no ray, and a feasible problem has none
-        if self.feasible:
+        if self.feasible or not self.running:
             return best, None
         ray, is_proof = self.ray(np.zeros(start.shape), self.limit, by_pivoting=True)
         return best, ray if is_proof else None
