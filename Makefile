@@ -11,7 +11,7 @@ ONLY ?=
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground test test-fast test-long test-wheel test-oldest soak check schemas api docs site paper demo
+.PHONY: install develop playground check-playground test test-fast test-long test-wheel test-oldest soak check schemas api counts docs site paper demo
 .PHONY: reproduce benchmarks gpu dist clean
 
 install: $(VENV)/installed
@@ -70,6 +70,9 @@ schemas: develop  ## docs/schemas, from the fields in attsvm/pages/schemas
 
 api: develop  ## docs/api/public_api.txt: every public name with its signature
 	PYTHONPATH=tests $(BIN)/python -m structure.public_api
+
+counts: develop  ## tests/structure/counts.toml: the counts of doors, names and lines, where they have fallen
+	PYTHONPATH=tests $(BIN)/python -m structure.counts --write
 
 docs: develop  ## the site; open docs/_build/html/index.html
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html

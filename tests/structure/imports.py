@@ -23,10 +23,14 @@ NAMES_OF_DISTRIBUTIONS = {
 
 @dataclass(frozen=True)
 class Import:
-    """``module`` imports ``target``: a module of the package, or the top-level name of another one."""
+    """``module`` imports ``target``: a module of the package, or the top-level name of another one.
+
+    ``name``: what it takes from the target; "" where it takes the module itself.
+    """
 
     module: str
     target: str
+    name: str
     line: int
     in_function: bool = False
     for_types: bool = False
@@ -68,14 +72,14 @@ def optional_dependencies() -> set[str]:
 
 
 def all_imports() -> list[Import]:
-    """Every import of every module; a lazy package imports what its stub lists."""
+    """Every import of every module, a line for each name; a lazy package imports what its stub lists."""
     known = modules()
     found = []
     for module, path in known.items():
-        found += _imports(module, path, known)
+        found += imports_of(module, path, known)
         stub = path.with_suffix(".pyi")
         if stub.exists():
-            found += _imports(module, stub, known)
+            found += imports_of(module, stub, known)
     return found
 
 
@@ -88,35 +92,49 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def _imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+def imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+    """The imports of one file, which is ``module`` or a stub or a test; ``known``: the modules of the package."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    tree = parsed(path)
     for node, in_function, for_types in _statements(tree, False, False):
-        for target in _targets(node, package, known):
-            yield Import(module, target, node.lineno, in_function, for_types)
+        for target, name in _targets(node, package, known):
+            yield Import(module, target, name, node.lineno, in_function, for_types)
+
+
+def parsed(path: Path) -> ast.Module:
+    """The source of a file as a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly inside one, and the branches that hold others; no expression has statements."""
+    inside = ast.stmt | ast.ExceptHandler | ast.match_case
+    return (child for child in ast.iter_child_nodes(node) if isinstance(child, inside))
 
 
 def _statements(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[tuple[ast.stmt, bool, bool]]:
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, in_function, for_types
-        inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         types = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
         yield from _statements(child, inside, types)
 
 
-def _targets(node: ast.stmt, package: str, known: dict[str, Path]) -> Iterator[str]:
+def _targets(node: ast.stmt, package: str, known: dict[str, Path]) -> Iterator[tuple[str, str]]:
+    """The modules that a statement imports, each with the name that it takes from there."""
     if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
+        pairs = [(alias.name, "") for alias in node.names]
     else:
         assert isinstance(node, ast.ImportFrom)
         parts = package.split(".")
         base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])]) if node.level else ""
         base = base or node.module or ""
         # `from package import name` imports the module of that name where there is one, else the package
-        names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
-    for name in dict.fromkeys(names):
-        yield name if name.split(".")[0] == "attsvm" else name.split(".")[0]
+        inner = {alias.name: f"{base}.{alias.name}" for alias in node.names}
+        pairs = [(whole, "") if whole in known else (base, name) for name, whole in inner.items()]
+    for target, name in dict.fromkeys(pairs):
+        yield (target, name) if target.split(".")[0] == "attsvm" else (target.split(".")[0], "")
 
 
 def _distribution(requirement: str) -> str:

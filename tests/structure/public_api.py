@@ -44,7 +44,7 @@ def public_api() -> str:
             if inspect.isclass(value):
                 homes.setdefault(value, f"{name}.{each}")
     for name, public in sorted(sections.items()):
-        lines += ["", f"# {name}", *_section(name, public, homes)]
+        lines += ["", f"# {_marked(name, importlib.import_module(name))}", *_section(name, public, homes)]
     return "\n".join([*lines[1:], "", "# command line", *_commands(), ""])
 
 
@@ -78,15 +78,16 @@ def _section(module: str, public: dict[str, Any], homes: dict[type, str]) -> Ite
             continue
         if isinstance(value, Registry):
             own = [each for each in value.names() if each in value.later or not _is_foreign(value.find(each))]
-            yield f"{name} of {value.group}: {', '.join(sorted(own))}"
+            marked = [_marked(each, value.find(each)) for each in sorted(own)]
+            yield f"{name} of {value.group}: {', '.join(marked)}"
         elif isinstance(value, dict):
             yield f"{name}: {', '.join(sorted(value))}"
         elif inspect.isclass(value) and homes[value] != f"{module}.{name}":
-            yield f"class {name} = {homes[value]}"
+            yield _marked(f"class {name} = {homes[value]}", value)
         elif inspect.isclass(value):
             yield from _class(name, value, homes)
         elif inspect.isroutine(value) or hasattr(value, "__wrapped__"):
-            yield f"{name}{_signature(value)}"
+            yield _marked(f"{name}{_signature(value)}", value)
         else:
             yield f"{name} = {_text(value)}"
 
@@ -102,7 +103,8 @@ def _class(name: str, value: type, homes: dict[type, str]) -> Iterator[str]:
     bases = [each for each in own[1:] if each in homes]
     errors = [each for each in value.__mro__ if _is_foreign(each) and issubclass(each, Exception)]
     derived = [homes[each] for each in bases] + [each.__name__ for each in errors[:1]]
-    yield f"class {name}{signature}" + (f" is {', '.join(derived)}" if derived else "")
+    bases_listed = f" is {', '.join(derived)}" if derived else ""
+    yield _marked(f"class {name}{signature}{bases_listed}", value)
     members: dict[str, str] = {}
     inherited = {each for base in bases for each in base.__mro__}
     for each in (each for each in reversed(own) if each not in inherited):
@@ -113,7 +115,15 @@ def _class(name: str, value: type, homes: dict[type, str]) -> Iterator[str]:
                 members[key] = _signature(getattr(each, key))
             elif isinstance(member, property | cached_property) or not hasattr(type(member), "__get__"):
                 members[key] = ""
-    yield from (f"    .{key}{text}" for key, text in sorted(members.items()) if not key.startswith("_"))
+    for key, text in sorted(members.items()):
+        if not key.startswith("_"):
+            yield "    " + _marked(f".{key}{text}", inspect.getattr_static(value, key, None))
+
+
+def _marked(text: str, value: object) -> str:
+    """The text, marked if the docstring says that the name may change in a minor version; a class with its members."""
+    own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    return f"provisional {text}" if own and "Provisional" in own else text
 
 
 def _is_foreign(value: object) -> bool:
@@ -163,7 +173,8 @@ def _commands() -> Iterator[str]:
     from attsvm.cli.app import COMMANDS, load_command
 
     for name in COMMANDS:
-        parameters = load_command(name).params
+        command = load_command(name)
+        parameters = command.params
         arguments = [(each.metavar or each.name).upper() for each in parameters if each.param_type_name == "argument"]
         options = sorted(
             name
@@ -171,7 +182,8 @@ def _commands() -> Iterator[str]:
             if each.param_type_name == "option"
             for name in [*each.opts, *each.secondary_opts]
         )
-        yield " ".join(["attsvm", name, *arguments, *options])
+        marker = ["provisional"] if "Provisional" in (command.help or "") else []
+        yield " ".join([*marker, "attsvm", name, *arguments, *options])
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ def test_an_optional_dependency_is_imported_where_it_is_needed():
 def test_the_reader_of_imports(source, expected):
     known = modules()
     nodes = imports._statements(ast.parse(source), False, False)
-    assert {t for node, _, _ in nodes for t in imports._targets(node, "attsvm.svm.variants", known)} == expected
+    found = {target for node, _, _ in nodes for target, _ in imports._targets(node, "attsvm.svm.variants", known)}
+    assert found == expected
 
 
 def test_the_finder_of_cycles():

@@ -1,4 +1,4 @@
-"""One version: that of pyproject.toml is the one to cite, and the newest of the changelog.
+"""One version: that of pyproject.toml is the one to cite, and the newest with a date in the changelog.
 
 The metadata of the installed package are not read: those of an editable install are as old as the installation.
 """
@@ -14,6 +14,6 @@ def test_the_citation_and_the_changelog_have_the_version_of_the_project():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     cited = dict(re.findall(r"^(version|date-released): (\S+)$", citation, re.MULTILINE))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = re.findall(r"^## (\S+)(?: \((\S+)\))?$", changelog, re.MULTILINE)[0]
+    dated = re.findall(r"^## (\S+) \((?!unreleased)(\S+)\)$", changelog, re.MULTILINE)
     assert cited["version"] == project["version"]
-    assert newest == (cited["version"], cited["date-released"])
+    assert dated[0] == (cited["version"], cited["date-released"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HELP = """
 TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows accuracy, the sizes of the weights of keys,
 queries and values, the sparsity of attention and, for reviews, how much attention the words that carry the sentiment
-receive.
+receive. Provisional: the command may change in any minor version.
 
 DATA is a folder with `train.parquet` and `test.parquet` (columns `text` and `label`, or `img` and `label`), or a name
 on the Hugging Face hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or

@@ -13,7 +13,8 @@ RECORD is a file `*.csv` that `attsvm.inspect.AttentionMonitor` wrote, or a fold
 the training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
 largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
 maps of all heads, and a table of their last values, which is printed, too. The effective rank of W says how many of its
-singular values count; the margin ratio is the margin of W over the best margin of its norm.
+singular values count; the margin ratio is the margin of W over the best margin of its norm. Provisional: the command
+may change in any minor version.
 
 Examples:
 

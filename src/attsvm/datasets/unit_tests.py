@@ -53,6 +53,8 @@ def mil_unit_tests(
 ) -> MilUnitTest:
     """Make one of three unit tests for models of multiple-instance learning.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     In all three, a bag is positive if it contains certain tokens, whatever else it contains. Another rule also fits the
     training bags, and is wrong on the test bags. A model that keeps the multiple-instance assumption has test AUROC 1,
     up to the overlap of the distributions; one that learns the other rule has a test AUROC below 0.5.

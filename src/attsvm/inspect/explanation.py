@@ -51,6 +51,8 @@ class MarginTerms(NamedTuple):
 class Explanation:
     """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     layer : int

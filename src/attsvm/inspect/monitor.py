@@ -30,6 +30,8 @@ Rows = list[tuple[int, str, str, float]]
 class AttentionMonitor:
     """Records measures of every attention head while a model is trained.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     In the first forward pass of every so many steps that raises no error it reads the calls of
     ``scaled_dot_product_attention``, or of the attention functions of ``transformers``, as FlashAttention; the model
     computes as it does without the monitor, and the other passes are untouched. Call :meth:`step` after each step of

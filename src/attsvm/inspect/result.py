@@ -216,6 +216,8 @@ class Inspection(Result):
     ) -> Explanation:
         """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
 
+        :ref:`Provisional <provisional>`: it may change in any minor version.
+
         Parameters
         ----------
         layer : int
@@ -394,6 +396,8 @@ class Inspection(Result):
     ) -> Edit:
         """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
 
+        :ref:`Provisional <provisional>`: it may change in any minor version.
+
         Parameters
         ----------
         layer, head : int
@@ -460,6 +464,8 @@ class Inspection(Result):
         leave_one_out: bool = False,
     ) -> Scan:
         """The heads of the model by the norm of their smallest edit for given targets.
+
+        :ref:`Provisional <provisional>`: it may change in any minor version.
 
         Parameters
         ----------

@@ -60,6 +60,8 @@ def two_part_descent(
 ) -> TwoPartRun:
     """Train W on next tokens by gradient descent on the cyclic subspace and by normalized descent off it.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     The finite part of the weights needs short steps, and their direction needs long ones. With normalized steps alone
     both stall on graphs with cycles. Here the gradient of the mean loss −log(attention on the label) is divided into
     its projections on S_cyc (:meth:`attsvm.TokenGraph.cyclic_basis`) and on the complement. The terms of tokens that

@@ -100,6 +100,8 @@ class BilinearSteps(Rule):
 def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | float | Norm = "spectral") -> Optimizer:
     """Steepest descent of W = KQ' in a norm, written in the factors: K and Q change so that W moves by −ηD.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     D is the steepest direction of the gradient of W, U V' in the spectral norm. The gradient of W is computed from
     those of K and Q. Also called compositional Muon.
 

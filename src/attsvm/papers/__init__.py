@@ -1,4 +1,7 @@
-"""Figures and tables of the papers: measured again, and judged by a criterion each."""
+"""Figures and tables of the papers: measured again, and judged by a criterion each.
+
+:ref:`Provisional <provisional>`: it may change in any minor version.
+"""
 
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.papers.figures import FIGURES

@@ -1,4 +1,7 @@
-"""The style of every figure: column width, 8 pt, the Okabe-Ito palette with line styles that differ in grey, too."""
+"""The style of every figure: column width, 8 pt, the Okabe-Ito palette with line styles that differ in grey, too.
+
+:ref:`Provisional <provisional>`: it may change in any minor version.
+"""
 
 import io
 import re

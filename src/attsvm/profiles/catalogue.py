@@ -21,6 +21,8 @@ OUT_OF_TIME = "the time limit of"
 class Entry:
     """What was measured of one optimizer in one setting.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     optimizer, setting : str
@@ -94,6 +96,8 @@ class Entry:
 @dataclass(frozen=True)
 class Catalogue:
     """The entries of a catalogue, and how they were measured.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     It may lack optimizers and settings: what has no entry has not been measured.
 
@@ -177,6 +181,8 @@ class Catalogue:
 
 def catalogue() -> Catalogue:
     """Return the catalogue that comes with the package.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     It has the optimizers and settings that were measured so far. ``attsvm profile --catalogue --out DIR`` measures it
     anew.

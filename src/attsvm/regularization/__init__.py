@@ -10,23 +10,21 @@ ball of a norm by the type of the norm, and ``trust_region`` minimises over it. 
 problem along the radii, under a fixed prediction head or of both.
 """
 
-from attsvm.regularization import barrier_balls as barrier_balls  # registers its balls
-from attsvm.regularization.balls import WeightBall, ball_of
-from attsvm.regularization.margin_losses import HeadFunction
-from attsvm.regularization.path import regularization_path
-from attsvm.regularization.penalties import penalty_path
-from attsvm.regularization.result import PenaltyPath, RegularizationPath
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "HeadFunction",
-    "PenaltyPath",
-    "RegularizationPath",
-    "WeightBall",
-    "ball_of",
-    "penalty_path",
-    "regularization_path",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "Barrier",
+    "Minima",
+    "StackedExcess",
+    "StackedLogSum",
+    "barrier_of",
+    "minimise_over_heads",
+    "minimise_stack",
+    "order_of",
+    "relative_gap",
+    "scalar_of",
+    "start_inside",
+    "tolerance",
+)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -34,6 +34,8 @@ class Found(NamedTuple):
 class WeightBall(ABC):
     """N(W) ≤ radius for matrices of one shape, inside a cone if there is one.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     A subclass provides :meth:`minimise`, and is registered for the type of its norm with ``ball_of.register``. The
     norm has ``steepest``, unless the subclass overrides :meth:`steepest`.
 
@@ -114,6 +116,8 @@ class WeightBall(ABC):
 @singledispatch
 def ball_of(norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None) -> WeightBall:
     """The ball of a norm, found by the type of the norm.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     Parameters
     ----------

@@ -14,7 +14,8 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Spectral
 from attsvm.norms.scaled import Scaled
 from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, LpBall, WeightBall, ball_of, no_ball
+from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
+from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered
 from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values, barrier_of
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap

@@ -23,6 +23,8 @@ from attsvm.regularization.trust_region import Curvature, Expansion
 class HeadFunction:
     """h(o) of single pooled tokens.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     head : Head

@@ -16,7 +16,8 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.balls import WeightBall, ball_of
+from attsvm.regularization.balls import WeightBall
+from attsvm.regularization.barrier_balls import ball_of
 from attsvm.regularization.branches import (
     FIRST_LOGIT,
     Branch,

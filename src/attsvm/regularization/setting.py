@@ -13,7 +13,8 @@ from attsvm.heads import Head, Linear, parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.balls import NuclearBall, WeightBall, ball_of
+from attsvm.regularization.balls import NuclearBall, WeightBall
+from attsvm.regularization.barrier_balls import ball_of
 from attsvm.regularization.branches import Point, Watch
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of

@@ -20,6 +20,8 @@ LARGEST_LOG_SCALE = 230.0
 class Layer(NamedTuple):
     """One layer at the end of a run.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     problem : Problem

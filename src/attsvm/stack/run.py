@@ -16,6 +16,8 @@ from attsvm.results import Result, per_record, per_trial, shared, unsaved
 class StackRun(Result):
     """A training run of several attention layers, or a batch of runs: trials first, then the problem's batch axes.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     status : Status, or str ndarray, shape (*batch_shape,)

@@ -46,6 +46,8 @@ from attsvm.training.stopping import Stopping
 class Stack(Layout):
     """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     A self-attention layer replaces each token x_t by x_t + Σ_h V_h Σ_s softmax(X W_h x_t)_s x_s. The last layer is that
     of :func:`attsvm.train`: f = v'X'softmax(X W z) of the tokens that it sees.
 

@@ -1,5 +1,7 @@
 """The Att-SVM as a differentiable function of its tokens, queries and keys, for JAX.
 
+:ref:`Provisional <provisional>`: it may change in any minor version.
+
 This module imports JAX, so :mod:`attsvm.svm` does not import it.
 """
 

@@ -42,6 +42,8 @@ class Arguments:
 class Block:
     """A batch of trials of one cell. Nothing is trained or solved unless a measure uses it.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Parameters
     ----------
     drawn : Drawn

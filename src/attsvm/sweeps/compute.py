@@ -133,6 +133,8 @@ def one_thread() -> Iterator[None]:
 def measured(definition: Definition, device: str | None = None) -> dict[str, np.ndarray]:
     """Compute a sweep in this process, its cells side by side on all cores. No extra is needed.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Parameters
     ----------
     definition : Definition

@@ -37,6 +37,8 @@ _NOT_SVM = {"problem", "selected", "required", "center", "relaxed", "slack", "wa
 class Definition:
     """A grid of cells, a number of trials in each, and what is measured in a trial.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     The trials of a cell are divided into blocks. A block is always computed as a whole, in one batch of one size, so
     its bits do not depend on where and when it is computed. Trials of the last block beyond ``trials`` are computed and
     dropped.

@@ -26,6 +26,8 @@ YES_NO = ("no", "yes")
 class Output:
     """What one output of a measure is, and how it is stored.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Parameters
     ----------
     long_name : str
@@ -119,6 +121,8 @@ def undeclared(array: np.ndarray) -> Output:
 
 class Measure(ABC):
     """A measurement of the trials of a block. A subclass sets ``name`` and ``outputs``, and provides :meth:`measure`.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     A measure with arguments, as ``margin_ratio=l1,nuclear``, is a frozen dataclass and provides :meth:`from_text`.
 

@@ -23,6 +23,8 @@ from attsvm.problem import Problem
 class Drawn:
     """What a data source draws for a block of trials.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Parameters
     ----------
     problem : Problem

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Lp
-from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Values
+from attsvm.regularization import Barrier, StackedExcess
+from attsvm.regularization.barriers import Gauge, Matrices, Slopes, Values
 from attsvm.regularization.interior_point import line_search, longest_step, newton_move
-from attsvm.regularization.stacked_excess import StackedExcess
 
 MAX_STEPS = 300
 RESIDUAL = 1e-9

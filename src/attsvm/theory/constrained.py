@@ -14,10 +14,17 @@ from attsvm._utils.checks import as_array, check_positive
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem
-from attsvm.regularization.barrier_balls import tolerance
-from attsvm.regularization.barriers import Barrier, barrier_of, order_of
-from attsvm.regularization.interior_point import Minima, minimise_stack, relative_gap
-from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
+from attsvm.regularization import (
+    Barrier,
+    Minima,
+    StackedExcess,
+    StackedLogSum,
+    barrier_of,
+    minimise_stack,
+    order_of,
+    relative_gap,
+    tolerance,
+)
 from attsvm.results import Result, per_trial, plain, plain_status, shared
 from attsvm.theory.conditions import is_feasible
 from attsvm.theory.decay_balls import Setting, setting_of
@@ -33,6 +40,8 @@ WORTH = 1e-3, 0.5
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ConstrainedLimit(Result):
     """A stationary point of min L(W) over N(W) ≤ R, and what is known about it.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     With several attention heads, ``weights``, ``selected``, ``logit_gaps`` and ``closed_form`` have their axis behind
     batch_shape, and so have ``value``, ``ratio`` and ``cap`` if each head has a ball of its own.
@@ -148,6 +157,8 @@ def constrained_limit(
     together: bool = False,
 ) -> ConstrainedLimit:
     """Compute where training with decoupled weight decay ends: a stationary point of min L(W) over N(W) ≤ R.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     Steps of unit length in N with decay λ are those of the Frank-Wolfe method on the ball of radius R = 1/λ. If their
     rates decay and add up to about 10/λ, they were measured to end at stationary points (``docs/notes/weight_decay.md``

@@ -14,6 +14,8 @@ FIRST_GAP = 12.0
 class ContextLimit:
     """The longest context for a weight decay.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     value : float
@@ -56,6 +58,8 @@ class ContextLimit:
 
 def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
     """Compute the longest context in which a head can give its token the probability 1 − ε under a weight decay.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     The weights stay in the ball N(W) ≤ R = 1/λ, where the least gap of logits is at most R/V. If all T − 1 other tokens
     have this gap, the selected one has the probability 1/(1 + (T − 1) exp(−R/V)), so that T ≤ 1 + ε/(1 − ε) exp(R/V).
@@ -100,6 +104,8 @@ def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
 
 def adam_steps(gap: float, *, b2: float = 0.999) -> float:
     """Compute the number of steps that Adam on raw gradients needs at least for a least gap of logits.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     The loss saturates, so that the gradient falls like exp(−gap). Its running root mean square falls by a factor √β₂ a
     step at most, and a step has the size of the gradient over it. So the least gap was measured to grow by ½ log(1/β₂)

@@ -14,12 +14,8 @@ from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
 from attsvm.norms.base import head_axes
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.barrier_balls import start_inside
-from attsvm.regularization.barriers import order_of
-from attsvm.regularization.head_balls import block_diagonal, check_balls, diagonal_blocks, minimise_over_heads
-from attsvm.regularization.interior_point import Minima
-from attsvm.regularization.margin_losses import scalar_of
-from attsvm.regularization.stacked_excess import StackedExcess
+from attsvm.regularization import Minima, StackedExcess, minimise_over_heads, order_of, scalar_of, start_inside
+from attsvm.regularization.head_balls import block_diagonal, check_balls, diagonal_blocks
 from attsvm.results import Result
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm

@@ -13,7 +13,7 @@ from attsvm.optimizers.gradient import gradient_step
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.margin_losses import scalar_of
+from attsvm.regularization import scalar_of
 from attsvm.results import repeated
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm

@@ -34,6 +34,8 @@ def kkt_ratio(
 ) -> np.ndarray | float:
     """The margin of W = KQ' over what the linearised margins would allow: 1 exactly at a KKT point.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     With K and Q scaled to N = 1, it is twice the smallest margin, divided by the largest min_r a_r'(K₂Q' + KQ₂')c_r
     over N(K₂) ≤ 1 and N(Q₂) ≤ 1, where a_r' W c_r are the margins. A KKT point of the largest margin for
     max(N(K), N(Q)) ≤ 1 need not have the best factors, and need not be a local maximum.

@@ -14,7 +14,7 @@ from scipy.special import lambertw
 from attsvm.losses import OutputLoss
 from attsvm.measures import attention_of
 from attsvm.problem import Problem
-from attsvm.regularization.margin_losses import scalar_of
+from attsvm.regularization import scalar_of
 from attsvm.theory.smoothness import Extent
 from attsvm.training.gradient import LossGradient
 

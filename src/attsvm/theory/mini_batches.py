@@ -32,6 +32,8 @@ DEALT = 1e-12
 class MiniBatchDirection(Result):
     """The weights of largest expected margin of a batch, with a certified gap, compared with the Att-SVM.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     status : Status, or ndarray of str
@@ -127,6 +129,8 @@ def mini_batch_direction(
     max_steps: int | None = None,
 ) -> MiniBatchDirection:
     """Find the weights of largest expected margin of a mini-batch, where descent on the log excess of batches leads.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     Maximise E_B[min over i in B of m_i(W)] over N(W) ≤ 1, where B is a batch of b of the n sequences, and m_i the
     margin of a sequence: the smallest of its queries and of their tokens. With the margins in ascending order, the

@@ -10,7 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization.margin_losses import HeadFunction
+from attsvm.regularization import HeadFunction
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.training.attention import parse_attention

@@ -83,6 +83,8 @@ def factor_ratio(
 ) -> np.ndarray | float:
     """The margin of W = KQ' over a bound on the best margin of any factors of the same size.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     The bound is the best margin in the norm M that N induces on the products, M(KQ') ≤ N(K) N(Q); see
     :func:`attsvm.norms.factors.induced_norm`. Where the Att-SVM of M has no exact solution, its lower bound counts.
 

@@ -24,6 +24,8 @@ from attsvm.training.trials import MiniBatches, TrialData
 class LossGradient:
     """The mean loss and its gradient in the parameters of the attention, compiled once.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Parameters
     ----------
     problem : Problem

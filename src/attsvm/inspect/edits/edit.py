@@ -27,6 +27,8 @@ Model = TypeVar("Model", bound=nn.Module)
 class Edit:
     """The smallest change of the weights of one head's keys or queries that satisfies its targets.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     layer, head : int

@@ -19,6 +19,8 @@ from attsvm.inspect.model_calls import call_model, evaluating
 class EditReport:
     """Success and damage of an edit, measured in the running model.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     success_before, success : float or None

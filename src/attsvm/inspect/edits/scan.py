@@ -20,6 +20,8 @@ SHOWN = 10
 class Scan:
     """Heads, ordered by the norm of the smallest edit; infeasible ones are last.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     Attributes
     ----------
     layer, head : int ndarray, shape (heads,)

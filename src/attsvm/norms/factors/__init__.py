@@ -1,5 +1,7 @@
 """Norms of W = KQ' that norms of the factors K and Q induce, and the programs that compute them.
 
+:ref:`Provisional <provisional>`: it may change in any minor version.
+
 Each is loaded when it is named: on import from this package, or by :func:`attsvm.norms.parse_norm`.
 """
 

@@ -15,6 +15,8 @@ from attsvm.norms.factors.fused_bounds import least_dual_bound, least_factors
 class FusedKeysQueries(Norm):
     """The least ‖[K, Q]‖² over W = KQ', in the spectral norm of the d × 2m matrix [K, Q].
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     It is the smallest t for which some A and B have [[A, W], [W', B]] ⪰ 0 and A + B ⪯ t I. Keys and queries have one
     dimension d. It lies between the spectral norm and twice the spectral norm. The value is that of explicit factors,
     so it is a bound from above; its relative error is usually below 1e-6.
@@ -100,6 +102,8 @@ def square(weights: Any, norm: Norm) -> np.ndarray:
 @dataclass(frozen=True)
 class FusedHeads(JointNorm):
     """The least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h', in the spectral norm of the fused matrices.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
 
     It is the smallest t for which some A_h and B_h have [[A_h, W_h], [W_h', B_h]] ⪰ 0, Σ A_h ⪯ t I and Σ B_h ⪯ t I. It
     is also the largest Σ ‖P^½ W_h R^½‖_* over positive semidefinite P and R of trace 1. For one head it is the spectral

@@ -30,6 +30,8 @@ SMALLEST = 1e-13
 class Gamma2(Norm):
     """γ2(W), the least max_i ‖x_i‖ max_j ‖y_j‖ over W = X Y', where x_i and y_j are the rows of X and Y.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     It is the smallest t for which some matrix with W in its corner, [[A, W], [W', B]], is positive semidefinite and has
     a diagonal of at most t. The value is that of explicit factors, so it is a bound from above. Its relative error is
     usually about 1e-12, and up to 1e-5 where a few entries of a badly scaled matrix determine the norm.

@@ -30,6 +30,8 @@ matrices, the proof that it is the least one takes many more."""
 class Nu(Norm):
     """ν(W), the least Σ |c_j| over W = Σ c_j s_j t_j' with vectors of signs s_j and t_j.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     γ2 ≤ ν ≤ K γ2 with Grothendieck's constant K < 1.783. The value is that of an explicit sum, found by cutting planes
     over vectors of signs, so it is a bound from above. Its relative error is about 1e-10. For matrices with more than
     16 rows and columns, or more than 400 entries, the value is the bound 1.783 γ2.

@@ -1,4 +1,7 @@
-"""One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them."""
+"""One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them.
+
+:ref:`Provisional <provisional>`: it may change in any minor version.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +31,8 @@ MEASURED_ROWS = 100
 def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | None = None, **changes: Any) -> Options:
     """The options of a run with a preset.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     ``learning_rate``: by default that of the preset. ``changes``: other attributes of :class:`Options`.
 
     Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimizer.
@@ -48,7 +53,10 @@ def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | Non
 
 @dataclass(frozen=True)
 class Experiment:
-    """A preset of a task with its data."""
+    """A preset of a task with its data.
+
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+    """
 
     task: Task[Any]
     preset_name: str

@@ -1,0 +1,52 @@
+"""Doors between the rooms, and the counts that may only fall."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from structure.counts import LINES, LISTS, limits, measure
+from structure.doors import MOST_DOOR_NAMES, PUBLIC_SUBMODULES, door_names, listed
+from structure.imports import modules
+
+
+@pytest.mark.parametrize("name", [*LISTS, *LINES])
+def test_no_count_rises(name):
+    found, limit = measure(name), limits()[name]
+    assert found <= limit, (
+        f"{name} rose to {found}; see CONTRIBUTING.md, Doors, and `python -m structure.counts {name}`"
+    )
+    if name in LISTS:
+        assert found == limit, f"{name} fell to {found}: run `make counts`, so that it cannot rise again"
+
+
+def test_the_file_has_every_count():
+    assert limits().keys() == LISTS.keys() | LINES.keys()
+
+
+def test_doors_are_narrow_and_are_not_public():
+    for room, names in door_names().items():
+        package = importlib.import_module(f"attsvm.{room}")
+        assert len(names) <= MOST_DOOR_NAMES
+        assert not names & set(package.__all__)
+        assert all(hasattr(package, name) for name in names)
+
+
+def test_public_submodules_are_modules():
+    assert set(modules()) >= PUBLIC_SUBMODULES
+
+
+LAZY = """
+import sys
+from attsvm.regularization import barrier_of
+print(*sorted(each for each in sys.modules if each.startswith("attsvm.regularization.")))
+import attsvm.regularization
+assert attsvm.regularization.ball_of.registry.keys() >= {attsvm.norms.Spectral, attsvm.norms.Nuclear}
+"""
+
+
+def test_a_door_loads_the_module_of_a_name_and_no_other():
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", LAZY], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["attsvm.regularization.barriers"]
+    assert "barrier_of" in listed()["regularization"]
