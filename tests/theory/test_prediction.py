@@ -18,6 +18,7 @@ from attsvm.norms.factors import Gamma2
 from attsvm.optimizers import Decaying, Steps
 from attsvm.optimizers.limit import Limit, limit_of, read_limit, written_limit
 from attsvm.optimizers.steps import converted
+from attsvm.stack.training import Growing
 from attsvm.theory.rates import divergence_of
 from attsvm.theory.standing import known_limits, limit_at, longest_changes
 from oracles.results import assert_survives_a_file
@@ -220,7 +221,7 @@ def test_limits_of_bounded_rank_and_of_several_heads():
 
 
 def test_steps_are_written_and_read():
-    for schedule in (0.1, Decaying(0.02, 100, 0.6), attsvm.stack.training.Growing(), None):
+    for schedule in (0.1, Decaying(0.02, 100, 0.6), Growing(), None):
         steps = Steps("steepest", OnColumns(Lp(np.inf)), "step", 0.9, "kq", "short", True, schedule, True)
         limit = Limit(Gamma2(), steps, 2)
         assert read_limit(json.loads(json.dumps(written_limit(limit)))) == limit
