@@ -22,6 +22,7 @@ import attsvm
 from attsvm.datasets import random_problem
 from attsvm.optimizers import (
     Decaying,
+    Steps,
     gradient_descent,
     log_gradient_descent,
     momentum,
@@ -29,11 +30,10 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.optimizers.limit import MOMENTUM
 from attsvm.papers.pieces import Store
 from attsvm.theory import mini_batch_direction
 from cases import markdown
-from standings import ENOUGH, is_rising, write_rows
+from standings import ENOUGH, columns_of, is_rising, write_rows
 
 COMMAND = "python benchmarks/mini_batch_limits.py"
 FEW = 1e-3
@@ -222,25 +222,26 @@ def lagging_of(store: Store, norm: str, decay: float, size: int) -> dict[str, np
     return store(f"momentum-{norm}-{decay:g}-{size}", lagging, norm, decay, size)
 
 
-def result_of(steps: str, half: float, end: float) -> str:
+def result_of(steps: Steps, half: float, end: float) -> str:
     return "measured" if min(half, end) >= ENOUGH else "rising" if is_rising(steps, half, end) else "none"
 
 
 def momentum_standings(store: Store) -> Iterator[dict[str, Any]]:
     """The rows on steps along decaying sums."""
     for norm in ("linf", "spectral"):
+        steps = steepest_descent(norm=norm).limit("combined").steps
         for decay in (0.5, 0.9, 0.99):
             for size in (1, 2, 3, 6):
                 found = lagging_of(store, norm, decay, size)
                 half, end = found["ratio_at_half"], found["ratio"][0]
                 yield {
                     "command": COMMAND,
-                    "steps": "steepest descent",
+                    "steps": columns_of(steps),
                     "attention": "combined",
                     "norm": norm,
                     "momentum": [decay, decay],
                     **({"batch": [size], "sequences": 6} if size < 6 else {}),
-                    "found": result_of("steepest descent", half.mean(), end.mean()),
+                    "found": result_of(steps, half.mean(), end.mean()),
                     "measure": "margin ratio",
                     "first": [float(half.mean()), float(half.min())],
                     "last": [float(end.mean()), float(end.min())],
@@ -257,7 +258,7 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
             for name, names in (STANDINGS | (OF_MANY if of.planted else {})).items():
                 if size == of.n and of.planted:
                     continue
-                steps = OPTIMIZERS[name](size, of.n).limit("combined").steps.removesuffix(MOMENTUM)
+                steps = OPTIMIZERS[name](size, of.n).limit("combined").steps
                 parts = [measured(store, which, one, size) for one in names]
                 full, by_batch = size == of.n, name == "log GD" and size < of.n
                 ratios = [(1 - part["to_batch"] if by_batch else part["ratio"])[:, part["right"]] for part in parts]
@@ -265,7 +266,7 @@ def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
                 means = [min(one[::2]) for one in (half, end)]
                 yield {
                     "command": COMMAND,
-                    "steps": steps,
+                    "steps": columns_of(steps),
                     "attention": "combined",
                     "norm": "frobenius",
                     **({} if full else {"batch": [size], "sequences": of.n}),

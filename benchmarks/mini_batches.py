@@ -28,13 +28,13 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.optimizers.limit import MOMENTUM, UNNAMED
+from attsvm.optimizers.steps import UNKNOWN
 from attsvm.papers.figures.factored_optimizers import WAYS as OF_FACTORS
 from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
 from attsvm.papers.pieces import Store
 from attsvm.theory.standing import limit_at
 from cases import markdown
-from standings import ENOUGH, is_rising, write_rows
+from standings import ENOUGH, columns_of, is_rising, write_rows
 
 SHAPE = (6, 8, 10)
 STEPS = 100_000
@@ -167,13 +167,13 @@ def standing_row(row: dict[str, Any]) -> dict[str, Any] | None:
     """The row of the table of standings; None for full batches, and for steps that it does not name."""
     limit = getattr(CASES[row["optimizer"]].optimizer, "limit", lambda _: Limit(None))(row["attention"])
     steps = limit_at(limit, row["logit_change"][1]).steps
-    if row["batch"] == "full" or steps == UNNAMED or steps.endswith(MOMENTUM):  # those are of mini_batch_limits.py
+    if row["batch"] == "full" or steps.kind == UNKNOWN or steps.momentum:  # those are of mini_batch_limits.py
         return None
     high = min(row["ratio_mean_half"], row["ratio_mean"]) >= ENOUGH
     return {
         "command": "python benchmarks/mini_batches.py",
         **{name: row[name] for name in ("attention", "norm", "logit_change")},
-        "steps": steps,
+        "steps": columns_of(steps),
         "batch": [SIZES[row["batch"]]],
         "sequences": row["n"],
         "found": "measured"

@@ -43,13 +43,12 @@ from attsvm.datasets import random_problem
 from attsvm.measures import token_logits
 from attsvm.norms import Lp
 from attsvm.optimizers import Decaying, chain, normalized_gradient_descent, spectral_descent
-from attsvm.optimizers.limit import limits_of
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import subtree
 from attsvm.optimizers.transformations import LearningRate, Normalize
-from attsvm.stack.prediction import known_limit, model_of
-from attsvm.theory.standing import longest_change
-from standings import ENOUGH, write_rows
+from attsvm.stack.prediction import model_of
+from attsvm.theory.standing import known_limits, longest_changes
+from standings import ENOUGH, columns_of, write_rows
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "L2": {"layers": 2},
@@ -125,7 +124,7 @@ class Fading(Rule):
 def optimizer_of(family: dict[str, Any]) -> Any:
     if family.get("fading"):
         rate = LearningRate(lambda k: jnp.minimum(0.03 * (1.0 + k / 1000), 1.0))
-        return chain(Normalize("all"), rate, Fading(), name="fading", limits=limits_of(Lp(2.0)))
+        return chain(Normalize("all"), rate, Fading(), name="fading", norm=Lp(2.0))
     if family.get("muon"):
         return spectral_descent(Decaying(family["muon"], 100, 0.5))
     if "scope" in family:
@@ -224,11 +223,11 @@ def standing_row(stack: attsvm.Stack, run: attsvm.StackRun) -> dict[str, Any]:
     ratios = [of_layers.min(axis=0)[saturated] for of_layers, saturated in found]
     enough_from = [i for i in range(len(counts)) if min(np.mean(x) for x in ratios[i:]) >= ENOUGH]
     begins = enough_from[0] if enough_from else 0
-    model, known = model_of(stack, run), known_limit(stack, run)
-    changes = [longest_change(one[i]) for one in runs[begins:] for i in range(len(run))]
+    model, (known, *_) = model_of(stack, run), known_limits(run, stack.num_positions)
+    changes = np.concatenate([longest_changes(one) for one in runs[begins:]])
     return {
         "command": COMMAND,
-        "steps": known.steps,
+        "steps": columns_of(known.steps),
         "attention": model.attention,
         "norm": known.norm.name,
         "model": model.name,
@@ -240,7 +239,7 @@ def standing_row(stack: attsvm.Stack, run: attsvm.StackRun) -> dict[str, Any]:
         "first": [float(np.mean(ratios[begins])), float(np.min(ratios[begins]))],
         "last": [float(np.mean(ratios[-1])), float(np.min(ratios[-1]))],
         "num_steps": [counts[begins], counts[-1]],
-        "logit_change": [min(changes), max(changes)],
+        "logit_change": [float(changes.min()), float(changes.max())],
     }
 
 

@@ -29,9 +29,12 @@ import numpy as np
 import attsvm
 from attsvm import optimizers as o
 from attsvm.datasets import random_problem
-from attsvm.optimizers import Decaying
+from attsvm.optimizers import Decaying, Steps
+from attsvm.optimizers.steps import read_steps, written_steps
 from attsvm.papers.token_instances import graph_instances
 from attsvm.theory.measured import enough
+from attsvm.theory.standing import limit_at
+from attsvm.training.attention import ATTENTIONS
 
 COMMAND = "python benchmarks/standings.py"
 KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch"
@@ -51,7 +54,7 @@ def growing(step: Any) -> Any:
 class Kind:
     """Steps of one kind: the key of a row, and the optimisers that were run, each with its largest number of steps."""
 
-    steps: str
+    steps: str  # in words, for the names of what is stored; the row has the record of the steps
     norm: str
     runs: tuple[tuple[Callable[[], Any], int], ...]
     attention: str = "combined"
@@ -340,7 +343,11 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
         found = [stored[name] for kind in kinds for name in _names(kind) if name in stored]
         if len(found) < sum(len(kind.runs) for kind in kinds):
             continue
-        kind, ends = kinds[0], min(one["counts"][-1] for one in found)
+        kind, steps, ends = (
+            kinds[0],
+            steps_of(kinds[0], max(one["largest_changes"][-1] for one in found)),
+            min(one["counts"][-1] for one in found),
+        )
         common = [count for count in found[0]["counts"] if all(count in one["counts"] for one in found)]
         means = [min(np.mean(one["ratios"][one["counts"].index(c)]) for one in found) for c in common]
         enough = [i for i in range(len(common)) if min(means[i:]) >= ENOUGH]
@@ -352,7 +359,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
         spans = [[i for i, c in enumerate(one["counts"]) if begins <= c <= ends] for one in found]
         yield {
             "command": COMMAND,
-            "steps": kind.steps,
+            "steps": columns_of(steps),
             "attention": kind.attention,
             "norm": kind.norm,
             "model": kind.model,
@@ -360,7 +367,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "columns": kind.columns,
             "decay": kind.decay,
             "momentum": list(kind.momentum),
-            "found": "measured" if enough else "rising" if is_rising(kind.steps, means[-2], means[-1]) else "none",
+            "found": "measured" if enough else "rising" if is_rising(steps, means[-2], means[-1]) else "none",
             "measure": "margin ratio" if kind.model == "fixed head" and kind.columns == "all" else "correlation",
             "first": [at(begins, np.mean), at(begins, np.min)],
             "last": [at(ends, np.mean), at(ends, np.min)],
@@ -372,9 +379,23 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def is_rising(steps: str, half: float, end: float) -> bool:
+def steps_of(kind: Kind, change: float) -> Steps:
+    """The steps of a kind that change a logit by this much."""
+    problem, optimizer = problems_of(kind), kind.runs[0][0]()
+    layer = ATTENTIONS[kind.attention].of(problem, kind.options.get("rank"))
+    limit = layer.limit((optimizer or layer.default_optimizer()).steps, problem)
+    return limit_at(limit, change).steps.family
+
+
+def columns_of(steps: Steps) -> dict[str, Any]:
+    """The columns of the table for steps, with the norm by its name."""
+    named = {} if steps.norm is None else {"norm": steps.norm.name}
+    return written_steps(steps.family) | named
+
+
+def is_rising(steps: Steps, half: float, end: float) -> bool:
     """Whether the last doubling of the steps shows growth; without normalization weights grow like their logarithm."""
-    slow = steps in ("gradient descent", "mirror descent")
+    slow = steps.kind in ("gradient", "mirror") and steps.normalised == "no"
     return end > half if slow else 1 - end < 0.9 * (1 - half)
 
 
@@ -418,11 +439,14 @@ def write_rows(found: list[dict[str, Any]], command: str, *, all_of_command: boo
     def key(row: dict[str, Any]) -> list[Any]:
         return [row[name] for name in KEY if name in row]
 
+    def place(row: dict[str, Any]) -> list[str]:
+        return [str(read_steps(row["steps"])), *(str(row.get(name, "")) for name in KEY[1:])]
+
     text, keys = TABLE.read_text(), [key(row) for row in found]
     table = tomllib.loads(text).get("row", [])
     replaced = [row["command"].startswith(command) and (all_of_command or key(row) in keys) for row in table]
     others = [row for row, is_replaced in zip(table, replaced, strict=True) if not is_replaced]
-    all_rows = sorted([*found, *others], key=lambda row: [str(row.get(name, "")) for name in KEY])
+    all_rows = sorted([*found, *others], key=place)
     blocks = ["[[row]]\n" + "\n".join(f"{key} = {_toml(x)}" for key, x in row.items()) for row in all_rows]
     TABLE.write_text("\n\n".join([text.split("[[row]]")[0].rstrip(), *blocks]) + "\n")
     shown = tomllib.loads(TABLE.read_text())["row"]  # with the digits of the table
@@ -443,7 +467,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         # where steps with momentum were measured alone
         trained += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
         cells = [
-            row["steps"],
+            str(read_steps(row["steps"])),
             ", ".join(trained).replace("several", heads).replace("few", "2 columns"),
             row["norm"],
         ]
@@ -453,9 +477,14 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _number_of_heads(row: dict[str, Any]) -> str:
     """How many attention heads the runs of a row on several of them had, such as "2, 4 heads"."""
-    names = "steps", "attention", "norm", "model", "heads", "columns", "decay"
+    names = "attention", "norm", "model", "heads", "columns", "decay"
     same = [kind for kind in KINDS if all(row.get(name) == getattr(kind, name) for name in names)]
-    numbers = {4 if kind.groups else kind.num_heads for kind in same if row["command"] == COMMAND}
+    own = read_steps(row["steps"])
+    numbers = {
+        4 if kind.groups else kind.num_heads
+        for kind in same
+        if row["command"] == COMMAND and replace(steps_of(kind, 0.0), factors=own.factors) == own
+    }
     return f"{', '.join(map(str, sorted(numbers or {2})))} heads"
 
 
@@ -464,6 +493,8 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):
         return f"{value:.4g}" if any(c in f"{value:.4g}" for c in ".einf") else f"{value:.1f}"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(x)}' for key, x in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -22,7 +22,6 @@ from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.rule import WeightDecay
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.theory import constrained_limit
-from attsvm.theory.standing import EACH, TOGETHER
 from cases import markdown
 from standings import ENOUGH, write_rows
 
@@ -196,7 +195,7 @@ def runs_of(problems, name, attention, norm, gamma, make, one_ball):
     first, last = ([float(f(correlations[i])) for f in (np.mean, np.min)] for i in (0, -1))
     return rows, {
         "command": COMMAND,
-        "steps": TOGETHER if one_ball else EACH,
+        "steps": {"kind": "unit", **({} if one_ball else {"scope": "each"})},
         "attention": attention,
         "norm": norm,
         "heads": "several" if heads else "one",

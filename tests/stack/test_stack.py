@@ -16,8 +16,9 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Nuclear
 from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
-from attsvm.stack.prediction import known_limit, model_of
+from attsvm.stack.prediction import model_of
 from attsvm.theory.measured import table
+from attsvm.theory.standing import known_limits
 
 N, T, D = 2, 4, 5
 
@@ -277,5 +278,5 @@ def test_what_is_not_known_of_steps_is_not_recorded_as_known():
     long_steps = attsvm.optimizers.spectral_descent(5.0)
     run = stack.train(steps=100, attention="factored", rank=2, optimizer=long_steps)
     # compared with the nuclear norm, still of two columns
-    known = known_limit(stack, run)
+    (known,) = known_limits(run, stack.num_positions)
     assert (known.norm, known.rank) == (Nuclear(), 2)

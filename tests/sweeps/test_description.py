@@ -101,5 +101,5 @@ def test_the_order_of_fixed_arguments_changes_nothing_and_the_block_is_kept():
 def test_an_optimizer_comes_back_from_a_worker():
     sent = steepest_descent(norm=Nuclear(), learning_rate=0.3)
     back = cloudpickle.loads(cloudpickle.dumps(sent))
-    kept = ("name", "norm", "rule", "numbers", "arguments", "limits")
+    kept = ("name", "norm", "rule", "numbers", "arguments", "steps")
     assert [getattr(back, name) for name in kept] == [getattr(sent, name) for name in kept]

@@ -74,8 +74,10 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     # a run of another problem, and one from a file that lacks what a prediction depends on
     other = attsvm.predict_direction(replace_head(problem), run)
     assert other.standing is not Standing.PROVED
-    for name in ("batch_size", "penalty", "loss_name", "learning_rate", "schedule", "weight_decay", "data_hash"):
+    for name in ("batch_size", "penalty", "loss_name", "weight_decay", "data_hash"):
         assert attsvm.predict_direction(problem, replace(run, **{name: NOT_RECORDED})).standing is not Standing.PROVED
+    unknown = replace(run.limit, steps=replace(run.limit.steps, schedule=None))
+    assert attsvm.predict_direction(problem, replace(run, limit=unknown)).standing is not Standing.PROVED
 
 
 def replace_head(problem):
@@ -105,7 +107,7 @@ def test_nothing_is_predicted_where_runs_go_elsewhere(name, options):
 def test_hypotheses_on_functions_of_the_user_are_not_checked():
     problem = random_problem(6, 5, 8, 0)
     run = attsvm.train(problem, loss=lambda m: (m - 1) ** 2, optimizer=gradient_descent(lambda k: 0.3), steps=200)
-    assert (run.loss_name, run.schedule, run.learning_rate) == ("custom", "custom", None)
+    assert (run.loss_name, run.limit.steps.schedule) == ("custom", None)
     loss = named(attsvm.predict_direction(problem, run))["decreasing_loss"]
     assert loss.holds is None
     # samples show that it decreases over the scores, which are below 1, with this least slope
@@ -118,9 +120,9 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     run = attsvm.train(problem)
     found = attsvm.predict_direction(problem, run)
     assert found.standing is Standing.MEASURED
-    assert (run.batch_size, run.penalty, run.loss_name, run.learning_rate) == (None, 0.0, "logistic", 0.1)
-    assert (run.schedule, run.weight_decay, run.start, run.dtype) == ("constant", 0.0, "zeros", "float64")
-    key = ("normalized gradient descent", "combined", "frobenius", "fixed head", "one", "all")
+    assert (run.batch_size, run.penalty, run.loss_name, run.limit.steps.constant) == (None, 0.0, "logistic", 0.1)
+    assert (run.weight_decay, run.start, run.dtype) == (0.0, "zeros", "float64")
+    key = (run.limit.steps.family, "combined", "frobenius", "fixed head", "one", "all")
     row = next(row for row in table() if row.key == key and not row.batch and not row.momentum[1])
     few, (least, largest) = row.num_steps[0], row.logit_change
     changed = run.history | {"logit_change": np.full_like(run.history["logit_change"], 2 * largest)}
@@ -220,11 +222,12 @@ def test_plain_gradient_descent_on_graphs_without_cycles_is_proved():
 def test_a_file_of_version_0_2_is_never_proved(in_a_cone, tmp_path):
     problem, start, rate = in_a_cone
     attsvm.train(problem, init=start, optimizer=gradient_descent(rate), steps=20).save(tmp_path / "run.npz")
-    new = ("batch_size", "penalty", "loss_name", "learning_rate", "schedule", "weight_decay", "start", "dtype")
+    new = ("batch_size", "penalty", "loss_name", "weight_decay", "start", "dtype")
     arrays = dict(np.load(tmp_path / "run.npz"))
     meta = json.loads(arrays["__meta__"].tobytes())
     for name in (*new, "data_hash"):
         del meta[name]
+    meta["limit"]["steps"] = "gradient descent"
     arrays["__meta__"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     np.savez(tmp_path / "old.npz", **arrays)
     run = attsvm.Run.load(tmp_path / "old.npz")
@@ -253,4 +256,4 @@ def test_the_note_shows_the_table():
     for line, row in zip(lines, rows, strict=True):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         last, steps = "{:.3f} / {:.3f}".format(*row.last), f"{row.num_steps[-1]:,}"
-        assert [cells[0], *cells[2:]] == [row.steps, row.norm, str(row.found), last, steps]
+        assert [cells[0], *cells[2:]] == [str(row.steps), row.norm, str(row.found), last, steps]

@@ -12,7 +12,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.splits import sequences
 from attsvm.estimator import AttentionClassifier
 from attsvm.estimator.settings import LEARNING_RATES
-from attsvm.optimizers import Limit, normalized_gradient_descent
+from attsvm.optimizers import Limit, Steps, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.training import Run, train
 
@@ -159,12 +159,10 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
         head="linear",
         optimizer=classifier.optimizer,
         norm=None,
-        limit=Limit(None),
+        limit=Limit(None, Steps(schedule=float(plan.learning_rate))),
         seed=seed,
         batch_size=classifier.batch_size,
         loss_name="logistic",
-        learning_rate=plan.learning_rate,
-        schedule="constant",
         start="zeros",
         dtype="float64",
         data_hash=part.data_hash,

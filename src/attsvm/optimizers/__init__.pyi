@@ -17,6 +17,7 @@ from .registry import OPTIMIZERS as OPTIMIZERS
 from .registry import optimizer_options as optimizer_options
 from .registry import parse_optimizer as parse_optimizer
 from .steepest import steepest_descent as steepest_descent
+from .steps import Steps as Steps
 from .transformations import Decaying as Decaying
 from .wrapped import adam as adam
 from .wrapped import momentum as momentum

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import contract, over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
-from attsvm.optimizers.limit import Limit, limits_of
 from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
@@ -18,6 +17,7 @@ from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
 
@@ -142,7 +142,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
         rule,
         name="bilinear_descent",
         arguments={"learning_rate": learning_rate, "norm": rule.of},
-        limits={**limits_of(rule.of), "factored": Limit(rule.of, "bilinear descent")},
+        steps=Steps("bilinear", rule.of, "step"),
     )
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
-from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Chain, Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 
@@ -110,7 +110,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
         Descent(),
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
-        limits=euclidean("gradient descent"),
+        steps=Steps("gradient", Lp(2.0)),
     )
 
 
@@ -170,7 +170,7 @@ def normalized_gradient_descent(
         Descent(),
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
-        limits=euclidean(f"normalized gradient descent{', running average' if average else ''}", scope),
+        steps=Steps("gradient", Lp(2.0), "average" if average else "step", scope=scope),
     )
 
 

@@ -5,7 +5,7 @@ max(N(K), N(Q))² over W = KQ'. What was measured, of long steps too, is in the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,40 +23,37 @@ from attsvm.norms import (
     read_norm,
     written_norm,
 )
+from attsvm.optimizers.steps import Steps, read_steps, written_steps
 
 # of weights of bounded rank, the heads are solved one by one
 _OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHeads(Nuclear()): Nuclear()}
 
-UNNAMED = "unnamed"
-"""The kind of steps about which nothing is known."""
-
-MOMENTUM = ", momentum"
-"""How the kinds of steps end that follow a decaying sum of gradients."""
-
-ON_FACTORS = " on factors"
-"""How the kinds of steps end whose limit depends on how far a step changes the logits."""
-
-SHARED_KEYS = ", shared keys"
-"""How the kinds of steps end where attention heads share keys."""
+# by N, the least max(N(K), N(Q))² over W = KQ' as a norm of W, without the factor 1/m
+_INDUCED: Mapping[Norm | None, Norm] = {
+    norm: factors.induced_norm(norm, num_columns=1)
+    for norm in (Spectral(), Lp(np.inf), OnRows(Lp(np.inf)), OnColumns(Lp(np.inf)))
+}
+# by N and scope, what N of fused factors induces, where it is known: of several heads side by side, or of K and Q
+_FUSED: Mapping[tuple[Norm | None, str, bool], Norm] = {
+    (Spectral(), "fused", True): factors.FusedHeads(),
+    (Spectral(), "kq", False): factors.FusedKeysQueries(),
+}
 
 
 @dataclass(frozen=True)
 class Limit:
     """The Att-SVM whose direction the weights of an optimizer are expected to take.
 
-    How well that is known is in the table of standings of :mod:`attsvm.theory`, which lists kinds of steps by name.
+    How well that is known is in the table of standings of :mod:`attsvm.theory`, by the steps.
 
     Attributes
     ----------
     norm : Norm or None
         The norm that the Att-SVM minimises, for steps on factors that of short ones; None if it is not known.
-    steps : str
-        The kind of steps, by its name in the table of standings. The table has several names for a kind that ends with
-        "on factors", by how far a step changes the logits.
+    steps : Steps
+        The steps on these parameters.
     rank : int or None
         The largest rank that the weights can have, where the attention restricts it.
-    several : Limit or None
-        The limit of several attention heads together; by default each is as a single one.
 
     See Also
     --------
@@ -66,136 +63,102 @@ class Limit:
     --------
     >>> from attsvm.optimizers import mirror_descent
     >>> limit = mirror_descent(p=1.75).limit("combined")
-    >>> limit.norm.name, limit.steps
-    ('l1.75', 'normalized mirror descent')
+    >>> limit.norm.name, limit.steps.kind
+    ('l1.75', 'mirror')
     """
 
     norm: Norm | None
-    steps: str = UNNAMED
+    steps: Steps = field(default_factory=Steps)
     rank: int | None = None
-    several: "Limit | None" = None
 
-    def of_heads(self, number: int | None, key_groups: int | None = None) -> "Limit":
-        """The limit of this number of attention heads together, None for a problem without their axis.
 
-        ``key_groups``: g, where the heads of a group share K.
-        """
-        known = self if number is None or self.several is None else self.several
-        return known if key_groups is None else known._of_groups(key_groups)
+def limit_of(
+    steps: Steps,
+    attention: str,
+    heads: int | None = None,
+    key_groups: int | None = None,
+    *,
+    rank: int | None = None,
+    queries: int = 0,
+    layers: bool = False,
+) -> Limit:
+    """The limit of steps on the parameters of an attention.
 
-    def _of_groups(self, number: int) -> "Limit":
-        """That of heads in groups which share K, from that of heads with a K for each.
+    ``heads``: None for a problem without their axis. ``key_groups``: g, where the heads of a group share K. ``rank``:
+    that of the weights, if the attention restricts it, with the number of ``queries``. ``layers``: whether there are
+    several.
+    """
+    several, shared, scope = heads is not None, key_groups not in (None, heads), steps.scope
+    if scope in ("fused", "kq") and not several and (scope == "fused" or attention != "factored"):
+        scope = "heads"  # it is one matrix
+    if scope == "each" and attention != "factored" and not layers:
+        scope = "all"  # it is one parameter
+    steps = replace(steps, scope=scope, shared_keys=shared)
+    norm, by_length = _norm_of(steps, attention, several)
+    norm, rank = bounded(norm, rank, queries)
+    if shared:
+        return Limit(None if rank is not None else _of_groups(norm, key_groups), steps, rank)
+    return Limit(norm, replace(steps, factors="any" if by_length else "no"), rank)
 
-        The product of K and of all Q_h below each other is [W_1 … W_G]. The largest row or entry of all Q_h, and their
-        sum of squares, are those of this one factor, so [W_1 … W_G] takes the place of W. The least maximum of the
-        spectral norms of K and of each Q_h is still the largest ‖W_h‖, because K = I has the norm 1.
-        """
-        if self.steps == UNNAMED:
-            return Limit(None)
-        momentum = MOMENTUM if self.steps.endswith(MOMENTUM) else ""
-        steps = f"{self.steps.removesuffix(momentum).removesuffix(ON_FACTORS)}{SHARED_KEYS}{momentum}"
-        if self.rank is not None or not isinstance(self.norm, SumOfHeads | MaxOfHeads):
-            return Limit(None, steps)
-        if self.norm == MaxOfHeads(Spectral()):
-            return Limit(self.norm, steps)
-        grouped = self.norm in (SumOfHeads(Nuclear()), MaxOfHeads(factors.Gamma2()), MaxOfHeads(factors.Nu()))
-        return Limit(replace(self.norm, num_groups=number) if grouped else None, steps)
 
-    def of_rank(self, rank: int | None, queries: int) -> "Limit":
-        """The same for weights of at most this rank, of one or several heads.
+def _norm_of(steps: Steps, attention: str, several: bool) -> tuple[Norm | None, bool]:
+    """The norm of the Att-SVM of W, p, KQ' or Wp, and whether it is that of short steps only.
 
-        A norm with N(WV) = N(W) for orthogonal V has a solution whose rank is at most the number of queries: its rows
-        can be projected onto their span.
-        """
-        of_each = replace(self, several=None if self.several is None else self.several.of_rank(rank, queries))
-        if rank is None or (self.norm is not None and self.norm.right_invariant and rank >= queries):
-            return of_each
-        norm = None if self.norm is None else _OF_EACH_HEAD.get(self.norm, self.norm)
-        return replace(of_each, norm=norm, rank=rank)
+    In a product of parameters, half the sum of their squared norms is at least the nuclear norm of KQ', and the ℓ2 norm
+    of Wp; for other norms than the Euclidean one nothing is known of plain sums.
+    """
+    euclidean = steps.norm == Lp(2.0)
+    if attention in ("combined", "prompt"):
+        # no norm of the heads side by side is among those of an Att-SVM
+        return (None if steps.scope in ("fused", "kq") else steps.norm), False
+    if attention == "key_prompt":
+        return (Lp(2.0) if euclidean else None), False
+    if attention != "factored" or steps.kind == "muon":
+        return None, False
+    if steps.kind == "bilinear":
+        return steps.norm, False
+    if steps.scope in ("fused", "kq"):
+        of_fused = _FUSED.get((steps.norm, steps.scope, several))
+        return of_fused, of_fused is not None
+    of_each = _INDUCED.get(steps.norm) if steps.kind in ("adam", "steepest") else None
+    if of_each is not None:
+        return (MaxOfHeads(of_each) if several else of_each), True
+    together = several and steps.kind in ("gradient", "log gradient") and steps.scope == "all"
+    return (SumOfHeads(Nuclear()) if together else Nuclear()) if euclidean else None, False
+
+
+def _of_groups(norm: Norm | None, number: int | None) -> Norm | None:
+    """The norm of heads in groups which share K, from that of heads with a K for each; None if it is not known.
+
+    The product of K and of all Q_h below each other is [W_1 … W_G]. The largest row or entry of all Q_h, and their sum
+    of squares, are those of this one factor, so [W_1 … W_G] takes the place of W. The least maximum of the spectral
+    norms of K and of each Q_h is still the largest ‖W_h‖, because K = I has the norm 1.
+    """
+    if norm == MaxOfHeads(Spectral()):
+        return norm
+    if norm in (SumOfHeads(Nuclear()), MaxOfHeads(factors.Gamma2()), MaxOfHeads(factors.Nu())):
+        return replace(norm, num_groups=number)
+    return None
+
+
+def bounded(norm: Norm | None, rank: int | None, queries: int) -> tuple[Norm | None, int | None]:
+    """The norm and the rank of the Att-SVM for weights of at most this rank.
+
+    A norm with N(WV) = N(W) for orthogonal V has a solution whose rank is at most the number of queries: its rows can
+    be projected onto their span.
+    """
+    if rank is None or (norm is not None and norm.right_invariant and rank >= queries):
+        return norm, None
+    return (None if norm is None else _OF_EACH_HEAD.get(norm, norm)), rank
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:
     """A limit as JSON-able data."""
-    return {
-        "norm": None if limit.norm is None else written_norm(limit.norm),
-        "steps": limit.steps,
-        "rank": limit.rank,
-        "several": None if limit.several is None else written_limit(limit.several),
-    }
+    norm = None if limit.norm is None else written_norm(limit.norm)
+    return {"norm": norm, "steps": written_steps(limit.steps), "rank": limit.rank}
 
 
 def read_limit(written: dict[str, Any]) -> Limit:
-    """The limit that :func:`written_limit` wrote, and those of version 0.2.
-
-    Those had limits of longer steps in them, and named the kind of steps by its length, or not at all.
-    """
-    norm, several = written["norm"], written.get("several")
-    read = None if norm is None else read_norm(norm)
-    steps = written.get("steps", UNNAMED)
-    if read is not None and written.get("beyond") is not None:
-        steps = f"{steps if steps == 'adam' else read.name}{ON_FACTORS}"
-    return Limit(read, steps, written.get("rank"), None if several is None else read_limit(several))
-
-
-Limits = Mapping[str, Limit]
-"""The limit for each attention: "combined", "prompt", "factored", "key_prompt"."""
-
-
-def limits_of(norm: Norm | None, steps: str = UNNAMED) -> Limits:
-    """The limits of steps in a norm.
-
-    In a product of parameters, half the sum of their squared norms is at least the nuclear norm of KQ', and the ℓ2 norm
-    of Wp; for other norms than the Euclidean one, nothing is known.
-    """
-    of_matrix, of_vector = (Nuclear(), Lp(2.0)) if norm == Lp(2.0) else (None, None)
-    return {
-        "combined": Limit(norm, steps),
-        "prompt": Limit(norm, steps),
-        "factored": Limit(of_matrix, steps),
-        "key_prompt": Limit(of_vector, steps),
-    }
-
-
-def with_momentum(limits: Limits) -> Limits:
-    """The same limits, of steps along a decaying sum of gradients; nothing is known of kinds without a name."""
-
-    def named(limit: Limit) -> Limit:
-        steps = limit.steps if limit.steps == UNNAMED else f"{limit.steps}{MOMENTUM}"
-        return replace(limit, steps=steps, several=None if limit.several is None else named(limit.several))
-
-    return {attention: named(limit) for attention, limit in limits.items()}
-
-
-def euclidean(steps: str, scope: str = "all") -> Limits:
-    """The limits of gradient descent, whose gradients are normalized over this scope, if at all."""
-    limits = limits_of(Lp(2.0), steps)
-    if scope == "each":
-        return {**limits, "factored": Limit(Nuclear(), f"{steps}, each factor")}
-    return {**limits, "factored": Limit(Nuclear(), steps, several=Limit(SumOfHeads(Nuclear()), steps))}
-
-
-_OF_FACTORS = Spectral(), Lp(np.inf), OnRows(Lp(np.inf)), OnColumns(Lp(np.inf))
-
-
-def induced(norm: Norm) -> Norm | None:
-    """The least max(N(K), N(Q))² over W = KQ', as a norm of W without the factor 1/m; None if it is not known."""
-    return factors.induced_norm(norm, num_columns=1) if norm in _OF_FACTORS else None
-
-
-AS_SHIPPED = Limit(None, "muon as shipped")
-"""Muon whose polar factor does not converge."""
-
-
-def on_factors(norm: Norm | None, of_heads: Norm | None = None) -> Limit:
-    """The limit of steps on factors.
-
-    ``norm``: the norm of W that short steps induce; None if it is not known. ``of_heads``: that of the weights of
-    several heads together.
-    """
-    several = Limit(None) if of_heads is None else Limit(of_heads, f"{of_heads.name}{ON_FACTORS}")
-    return Limit(None, several=several) if norm is None else Limit(norm, f"{norm.name}{ON_FACTORS}", several=several)
-
-
-def of_each_head(norm: Norm | None) -> Limit:
-    """The limit of steps on each factor of each head by itself."""
-    return on_factors(norm, None if norm is None else MaxOfHeads(norm))
+    """The limit that :func:`written_limit` wrote."""
+    norm = None if written["norm"] is None else read_norm(written["norm"])
+    return Limit(norm, read_steps(written["steps"]), written.get("rank"))

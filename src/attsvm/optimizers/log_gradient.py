@@ -8,17 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.errors import ProblemError
+from attsvm.norms import Lp
 from attsvm.optimizers.gradient import Descent
-from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import LOG_EXCESS, Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
-
-STEPS = "log gradient descent"
-"""The kind of its steps, in the table of standings."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
         Descent(),
         name="log_gradient_descent",
         arguments={"learning_rate": learning_rate},
-        limits=euclidean(STEPS),
+        steps=Steps("log gradient", Lp(2.0)),
     )
 
 

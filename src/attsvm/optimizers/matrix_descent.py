@@ -1,13 +1,9 @@
 """Descent along a direction of matrices: spectral steps, among them Muon, and steps that normalise rows or columns."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from attsvm._utils.checks import check_number
-from attsvm.norms import Norm, Spectral
-from attsvm.norms.factors import FusedHeads, FusedKeysQueries
-from attsvm.optimizers.limit import AS_SHIPPED, Limit, Limits, induced, limits_of, of_each_head, on_factors
 from attsvm.optimizers.matrix_directions import (
     Direction,
     MatrixScope,
@@ -21,7 +17,8 @@ from attsvm.optimizers.matrix_directions import (
 from attsvm.optimizers.matrix_steps import ByLogit, MatrixSteps
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule, Transformation, WeightDecay
+from attsvm.optimizers.rule import Transformation, WeightDecay
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import (
     Decaying,
     DecayingSum,
@@ -34,29 +31,10 @@ SHORT_STEPS = Decaying(0.05, 100, 0.5)
 """The default rate of steps on factors: 0.05/√(1 + k/100)."""
 
 
-FUSED: Mapping[Norm, tuple[Norm, Norm]] = {Spectral(): (FusedHeads(), FusedKeysQueries())}
-"""By N, the norms of W that N of fused factors induces, where they are known: fused heads, and fused K and Q."""
-
-
-def matrix_limits(direction: Direction, scope: MatrixScope) -> Limits:
-    """The Att-SVMs of steps along a direction: of K and Q in the norm of W that their matrices induce.
-
-    It is the least max(N(K), N(Q))² over W = KQ', of fused heads with [K_1, …, K_H] and [Q_1, …, Q_H] in place of K and
-    Q, and of fused keys and queries N([K, Q])².
-    """
-    of_each = limits_of(direction.norm, "steepest descent" if direction.exact else AS_SHIPPED.steps)
-    if scope != "heads" and not direction.separate_columns:
-        # no norm of the heads side by side is among those of an Att-SVM
-        of_each = {name: replace(limit, several=Limit(None)) for name, limit in of_each.items()}
-    else:
-        scope = "heads"
-    of_heads, of_keys_and_queries = FUSED.get(direction.norm, (None, None))
-    of_factors = {
-        "heads": of_each_head(induced(direction.norm)),
-        "fused": on_factors(induced(direction.norm), of_heads),
-        "kq": on_factors(of_keys_and_queries),
-    }
-    return {**of_each, "factored": of_factors[scope] if direction.exact else AS_SHIPPED}
+def matrix_steps(direction: Direction, scope: MatrixScope) -> Steps:
+    """Steps along a direction; matrices side by side step as each does where the columns of a step are separate."""
+    kind = "steepest" if direction.exact else "muon"
+    return Steps(kind, direction.norm, "step", scope="heads" if direction.separate_columns else scope)
 
 
 def matrix_descent(
@@ -74,7 +52,7 @@ def matrix_descent(
     """An optimizer whose steps follow a direction; the public factories document its options."""
     momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
-    rule: Rule = MatrixSteps(direction, read_matrix_scope(scope))
+    rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
     if momentum:
         parts += [Normalize(), DecayingSum(momentum, nesterov)]
@@ -88,7 +66,7 @@ def matrix_descent(
         WeightDecay(rule, decay) if decay else rule,
         name=name,
         arguments=own | dict(arguments),
-        limits=matrix_limits(direction, read_matrix_scope(scope)),
+        steps=matrix_steps(direction, rule.scope),
     )
 
 

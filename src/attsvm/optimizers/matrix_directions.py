@@ -15,8 +15,8 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
-from attsvm.optimizers.registry import ARGUMENTS
 from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
+from attsvm.optimizers.steps import ARGUMENTS
 
 Array = jax.Array
 MatrixScope = Literal["heads", "fused", "kq"]

@@ -9,13 +9,13 @@ import jax
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.potential import Potential, Power, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
 from attsvm.optimizers.sizes import dual_in_jax, over_trials
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import Schedule
 
@@ -150,8 +150,6 @@ def mirror_descent(
         raise ProblemError("p: expected a value for mirror_descent, got none")
     of = Power(p)
     rule = Mirror(of)
-    kind = "gradient descent" if of.p == 2 else "mirror descent"
-    steps = f"normalized {kind}" if normalize else kind
     return chain(
         *([Normalize(scope, rule.gradient_norm)] if normalize else []),
         # the step on ∇ψ(θ) is relative to its own size, ‖∇ψ(θ)‖_q = ‖θ‖_p^(p−1)
@@ -166,7 +164,7 @@ def mirror_descent(
             "scope": read_scope(scope),
             "relative": relative,
         },
-        limits=euclidean(steps, scope) if of.p == 2 else limits_of(of.norm, steps),
+        steps=Steps("gradient" if of.p == 2 else "mirror", of.norm, "step" if normalize else "no", scope=scope),
     )
 
 

@@ -8,6 +8,7 @@ exact where the gradient itself underflows. Any other optax optimizer gets gradi
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,11 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.limit import Limit, Limits, limits_of
-from attsvm.optimizers.rule import Chain, Foreign, Rule, Transformation
+from attsvm.optimizers.limit import Limit, limit_of
+from attsvm.optimizers.rule import Chain, Foreign, Rule, SizeOfWeights, Transformation
 from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
+from attsvm.optimizers.steps import ARGUMENTS, Steps
+from attsvm.optimizers.transformations import DecayingSum, LearningRate
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -41,8 +44,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         Learning rate and the like. They can change without compiling anything anew.
     arguments : dict
         The arguments of its factory.
-    limits : dict of str to Limit
-        The Att-SVM that it is compared with, for each attention.
+    steps : Steps
+        What its steps are; the Att-SVM that it is compared with follows from them.
 
     See Also
     --------
@@ -61,7 +64,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     rule: Rule
     numbers: Mapping[str, float]
     arguments: Mapping[str, Any] | None
-    limits: Limits
+    steps: Steps
 
     def __new__(
         cls,
@@ -70,12 +73,12 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         *,
         norm: Norm | None = None,
         arguments: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
+        steps: Steps | None = None,
     ) -> "Optimizer":
         """Wrap a rule.
 
-        ``arguments``: None if the optimizer was not made by a factory; it is then not written to files. ``limits``: of
-        steps of unknown kind in the given norm by default.
+        ``arguments``: None if the optimizer was not made by a factory; it is then not written to files. ``steps``:
+        without momentum and schedule, which the arguments and the parts of the rule say; of unknown kind by default.
         """
         numbers = dict(rule.numbers)
 
@@ -102,29 +105,33 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
         optimizer.arguments = arguments
-        optimizer.limits = limits_of(norm) if limits is None else limits
+        optimizer.steps = _with_parts(Steps(norm=norm) if steps is None else steps, rule, arguments or {})
         return optimizer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(Optimizer, norm=self.norm, arguments=self.arguments, limits=self.limits)
+        made = partial(Optimizer, norm=self.norm, arguments=self.arguments, steps=self.steps)
         return made, (self.rule, self.name)
 
-    def limit(self, attention: str) -> Limit:
+    def limit(self, attention: str, heads: int | None = None, key_groups: int | None = None) -> Limit:
         """The Att-SVM that it is expected to converge to.
 
         Parameters
         ----------
         attention : {"combined", "prompt", "factored", "key_prompt"}
             The parametrization that is trained.
+        heads : int, optional
+            The number of attention heads, for problems with their axis.
+        key_groups : int, optional
+            The number of groups of heads that share K.
 
         Examples
         --------
         >>> from attsvm.optimizers import normalized_gradient_descent
         >>> limit = normalized_gradient_descent(0.1).limit("factored")
-        >>> limit.norm, limit.steps
+        >>> limit.norm, str(limit.steps)
         (Nuclear(), 'normalized gradient descent')
         """
-        return self.limits.get(attention, Limit(None))
+        return limit_of(self.steps, attention, heads, key_groups)
 
     def __repr__(self) -> str:
         shown = (
@@ -139,7 +146,7 @@ def chain(
     name: str | None = None,
     arguments: Mapping[str, Any] | None = None,
     norm: Norm | None = None,
-    limits: Limits | None = None,
+    steps: Steps | None = None,
 ) -> Optimizer:
     """Chain transformations of the gradient and a rule, in this order, into an optimizer.
 
@@ -155,8 +162,8 @@ def chain(
         The arguments of that factory.
     norm : Norm, optional
         The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
-    limits : dict of str to Limit, optional
-        The Att-SVM that it is compared with, for each attention; by default that of steps of unknown kind.
+    steps : Steps, optional
+        What its steps are, without momentum and schedule, which the parts say; by default of unknown kind.
 
     Raises
     ------
@@ -194,7 +201,21 @@ def chain(
             raise ProblemError(f"{number}: expected once in a chain, got {names.count(number)}")
     known = norm if norm is not None else getattr(last, "norm", None)
     made = Chain(tuple(before), rule)
-    return Optimizer(made, name or type(rule).__name__, norm=known, arguments=arguments, limits=limits)
+    return Optimizer(made, name or type(rule).__name__, norm=known, arguments=arguments, steps=steps)
+
+
+def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps:
+    """The steps with what the parts of a rule say of their momentum and schedule."""
+    parts = rule.parts if isinstance(rule, Chain) else ()
+    in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), steps.schedule)
+    rate = arguments.get("learning_rate", in_chain)
+    is_known = rate is not None and (not callable(rate) or isinstance(rate, tuple(ARGUMENTS.values())))
+    return replace(
+        steps,
+        schedule=None if not is_known else rate if callable(rate) else float(rate),
+        momentum=max((part.decay for part in parts if isinstance(part, DecayingSum)), default=steps.momentum),
+        relative=steps.relative or any(isinstance(part, SizeOfWeights) for part in parts),
+    )
 
 
 def rule_of(optimizer: object) -> Rule:

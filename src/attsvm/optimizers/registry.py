@@ -10,14 +10,10 @@ import optax
 from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer, rule_of
-from attsvm.optimizers.rule import SizeOfWeights
-from attsvm.optimizers.transformations import Decaying, LearningRate
+from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer
+from attsvm.optimizers.steps import ARGUMENTS
 
 Factory = Callable[..., optax.GradientTransformation]
-
-ARGUMENTS: dict[str, Any] = {"decaying": Decaying}
-"""Dataclasses among the arguments of optimizers, by the key that their fields are written under."""
 
 
 def _factory(found: object) -> Factory | optax.GradientTransformation:
@@ -135,24 +131,9 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
             name,
             norm=made.norm,
             arguments=options,
-            limits=made.limits,
+            steps=made.steps,
         )
     return made
-
-
-def learning_rate_of(optimizer: Any) -> tuple[float | None, str]:
-    """The first learning rate and its schedule: "constant", the text of a :class:`Decaying`, or "custom".
-
-    "relative" follows where the weights multiply or divide it. None where the rate is not known.
-    """
-    arguments = getattr(optimizer, "arguments", None) or {}
-    parts = getattr(rule_of(optimizer), "parts", ())
-    in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), None)
-    rate = arguments.get("learning_rate", in_chain)
-    relative = ", relative" if any(isinstance(part, SizeOfWeights) for part in parts) else ""
-    if isinstance(rate, Decaying):
-        return rate.rate, repr(rate) + relative
-    return (None, "custom") if rate is None or callable(rate) else (float(rate), "constant" + relative)
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:

@@ -11,12 +11,12 @@ from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.check import checked
-from attsvm.optimizers.limit import induced, limits_of, of_each_head
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 
@@ -142,8 +142,6 @@ def steepest_descent(
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     if decay and relative:
         raise ProblemError("weight_decay: expected 0 with steps relative to the weights, got a positive number")
-    of_product = induced(rule.norm)
-    of_factors = {} if of_product is None else {"factored": of_each_head(of_product)}
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),
@@ -157,7 +155,7 @@ def steepest_descent(
             "relative": relative,
             "weight_decay": decay,
         },
-        limits={**limits_of(rule.norm, "steepest descent"), **of_factors},
+        steps=Steps("steepest", rule.norm, "step" if normalize else "no", scope="heads"),
     )
 
 

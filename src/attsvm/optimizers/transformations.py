@@ -24,6 +24,7 @@ from attsvm.optimizers.scales import (
     subtree,
 )
 from attsvm.optimizers.sizes import norm_of, over_trials, power
+from attsvm.optimizers.steps import ARGUMENTS
 from attsvm.optimizers.unit_steps import GradientLength, Schedule
 
 Array = jax.Array
@@ -73,6 +74,9 @@ class Decaying:
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
         return self.rate / (1.0 + step / self.steps) ** self.power
+
+
+ARGUMENTS["decaying"] = Decaying
 
 
 class Taken(NamedTuple):

@@ -6,12 +6,11 @@ from typing import Literal
 import numpy as np
 import optax
 
-from attsvm.norms import Lp, MaxOfHeads, Norm, Spectral, parse_norm
-from attsvm.norms.factors import Nu
-from attsvm.optimizers.limit import AS_SHIPPED, ON_FACTORS, Limit, limits_of, with_momentum
+from attsvm.norms import Lp, Norm, Spectral, parse_norm
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize
 from attsvm.optimizers.unit_steps import Schedule
 
@@ -52,8 +51,8 @@ def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nestero
     """
     part = DecayingSum(decay, nesterov)
     arguments = {"inner": inner, "decay": part.decay, "nesterov": nesterov}
-    limits = with_momentum(inner.limits) if isinstance(inner, Optimizer) else None
-    return chain(part, inner, name="momentum", arguments=arguments, limits=limits)
+    steps = inner.steps if isinstance(inner, Optimizer) else None
+    return chain(part, inner, name="momentum", arguments=arguments, steps=steps)
 
 
 OPTIMIZERS.register("momentum", momentum)
@@ -112,22 +111,18 @@ def of_optax(
     name: str,
     make: Callable[[float | Schedule], optax.GradientTransformation],
     learning_rate: float | Schedule,
-    norm: Norm,
-    steps: str,
-    of_factors: Limit,
+    steps: Steps,
 ) -> Optimizer:
     """An optimizer of optax on the gradient divided by its ℓ2 norm.
 
-    ``name``: its name in ``OPTIMIZERS``. ``make``: from the learning rate to the optimizer. ``learning_rate``: a
-    positive number, or a schedule. ``norm``: the norm whose Att-SVM it is compared with. ``steps``: the kind of its
-    steps in the table of standings. ``of_factors``: the limit of its steps on keys and queries.
+    ``name``: its name in ``OPTIMIZERS``. ``make``: from the learning rate to the optimizer.
+    ``learning_rate``: a positive number, or a schedule. ``steps``: without the schedule.
 
     Raises ProblemError if the learning rate is not a positive number.
     """
     rate = LearningRate(learning_rate).rate
-    limits = {**limits_of(norm, steps), "factored": of_factors}
-    parts = Normalize(), make(rate)
-    return chain(*parts, name=name, arguments={"learning_rate": rate}, norm=norm, limits=limits)
+    arguments = {"learning_rate": rate}
+    return chain(Normalize(), make(rate), name=name, arguments=arguments, norm=steps.norm, steps=steps)
 
 
 def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
@@ -156,9 +151,7 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    kind = f"adam{ON_FACTORS}"
-    of_factors = Limit(Nu(), kind, several=Limit(MaxOfHeads(Nu()), kind))
-    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), "adam", of_factors)
+    return of_optax("adam", optax.adam, learning_rate, Steps("adam", Lp(np.inf), "step"))
 
 
 OPTIMIZERS.register("adam", adam)
@@ -194,7 +187,7 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "spectral") < 0.9)
     True
     """
-    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral(), AS_SHIPPED.steps, AS_SHIPPED)
+    return of_optax("muon", optax.contrib.muon, learning_rate, Steps("muon", Spectral(), "step", scope="heads"))
 
 
 OPTIMIZERS.register("muon", muon)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from attsvm._utils.extensions import import_object
+from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import named_runs, one_axes
 from attsvm.problem import Problem
@@ -60,7 +61,12 @@ def compare(
     history: Any = import_object("attsvm.plot.run:history")
     draw: Any = import_object("attsvm.plot.run:draw")
     target = problem if target is None else target
-    values = [history(run, quantity, target) for run in named.values()]
+    values = []
+    for name, run in named.items():
+        try:
+            values.append(history(run, quantity, target))
+        except ProblemError as error:
+            raise ProblemError(f"runs[{name!r}]: {error}" if name else str(error)) from None
     axis = one_axes(ax)
     for number, (name, run) in enumerate(named.items()):
         draw(axis, run, quantity, values[number], number, name)

@@ -86,7 +86,7 @@ class Problem(Displayed):
     key_groups : int, optional
         g, a divisor of H: the keys K of W_h = K Q_h' are shared by the H/g consecutive heads of a group, as in grouped
         and, for g = 1, in multi-query attention. Training then has parameters K (*batch, g, d_k, m) and Q (*batch, H,
-        d_q, m). None is one K for each head.
+        d_q, m). None is one K for each head, and so is g = H.
 
     Raises
     ------
@@ -192,7 +192,8 @@ class Problem(Displayed):
             check_labels(labels[active], head.shape[-2] if has_classes else None)
 
         if key_groups is not None:
-            key_groups = check_key_groups(key_groups, heads, has_queries=queries is not None)
+            groups = check_key_groups(key_groups, heads, has_queries=queries is not None)
+            key_groups = None if heads == (groups,) else groups
 
         object.__setattr__(self, "num_heads", heads[0] if heads else None)
         object.__setattr__(self, "key_groups", key_groups)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attsvm.norms import Lp, Norm
+from attsvm.norms.factors import Gamma2
 from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
 from attsvm.theory.measured import Found, Row, table
 from attsvm.training.attention import ATTENTIONS
@@ -14,11 +15,16 @@ def _mirror_descent(norm: Norm, attention: str) -> Optimizer:
     return mirror_descent(p=norm.p)
 
 
+def _steepest_descent(norm: Norm, attention: str) -> Optimizer:
+    if attention == "factored":
+        return row_descent(Decaying(0.02, 100, 0.5))
+    return steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5))
+
+
 _MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
-    "normalized gradient descent": lambda norm, attention: ATTENTIONS[attention].of_rank(1).default_optimizer(),
-    "normalized mirror descent": _mirror_descent,
-    "steepest descent": lambda norm, attention: steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)),
-    "gamma2, short": lambda norm, attention: row_descent(Decaying(0.02, 100, 0.5)),
+    "gradient": lambda norm, attention: ATTENTIONS[attention].of_rank(1).default_optimizer(),
+    "mirror": _mirror_descent,
+    "steepest": _steepest_descent,
 }
 """Kinds of steps in the table of standings, and an optimizer that was measured with such steps for a norm."""
 
@@ -46,9 +52,9 @@ def trained_by(norm: Norm, has_queries: bool) -> Training:
     rows = [row for row in table() if _fits(row, norm, has_queries)]
     if not rows:
         attention = "combined" if has_queries else "prompt"
-        return Training(attention, _MAKERS["steepest descent"](norm, attention))
+        return Training(attention, _steepest_descent(norm, attention))
     best = max(rows, key=lambda row: row.last)
-    return Training(best.attention, _MAKERS[best.steps](norm, best.attention), best.text())
+    return Training(best.attention, _MAKERS[best.steps.kind](norm, best.attention), best.text())
 
 
 def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:
@@ -56,5 +62,8 @@ def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:
     plain = (row.model, row.heads, row.columns) == ("fixed head", "one", "all")
     plain = plain and (row.decay, row.batch, row.momentum, row.radius) == (0.0, (), (0.0, 0.0), ())
     layers = ("combined", "factored") if has_queries else ("prompt",)
-    known = row.found == Found.MEASURED and row.steps in _MAKERS
+    usual = (row.steps.normalised, row.steps.scope) in (("step", "all"), ("step", "heads"))
+    known = row.found == Found.MEASURED and row.steps.kind in _MAKERS and usual
+    # of the steps on factors one is taken
+    known = known and (row.steps.factors == "no" or (row.norm == Gamma2().name and row.steps.factors == "short"))
     return plain and known and row.attention in layers and row.norm == norm.name

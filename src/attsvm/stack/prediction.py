@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.optimizers.limit import Limit
 from attsvm.stack.layout import Layout
 from attsvm.stack.path import Layer
 from attsvm.stack.run import StackRun
@@ -13,15 +12,10 @@ from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
 from attsvm.theory.prediction import Prediction
-from attsvm.theory.standing import Model, judge, limit_at, longest_change
+from attsvm.theory.standing import Model, judge, known_limits
 
 SATURATED = 0.99
 """A softmax whose largest probability is above this has selected."""
-
-
-def known_limit(stack: Layout, run: Any) -> Limit:
-    """The limit of a run with steps of its length."""
-    return limit_at(run.limit, longest_change(run), stack.num_positions)
 
 
 def predictions(
@@ -30,13 +24,9 @@ def predictions(
     """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
     # the functions on one layer read fields that both kinds of runs have
     of_one_layer: Any = run
-    known, used = known_limit(stack, run), solutions[0].norm
-    endless = run.schedule.startswith("Growing")
+    known, used = known_limits(of_one_layer, stack.num_positions), solutions[0].norm
     rows = [
-        replace(one, holds=True) if endless and one.name == "endless_steps" else one
-        for one in of_training(of_one_layer, known, used)
-    ]
-    rows += [
+        *of_training(of_one_layer, known, used),
         Hypothesis("decreasing_loss", "the loss decreases", True if run.loss_name in BUILT_IN else None),
         at_worst(
             "saturated",

@@ -1,7 +1,8 @@
 """The result of training a stack."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit
 from attsvm.optimizers.limit import read_limit, written_limit
+from attsvm.optimizers.steps import converted
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 
@@ -45,14 +47,14 @@ class StackRun(Result):
     norm : Norm or None
         The norm of the optimizer; None if it is not known.
     limit : Limit
-        The Att-SVM that each layer is expected to converge to.
+        The Att-SVM that each layer is expected to converge to, and what is known of the steps.
     seed : int
         The seed of the initial weights.
     dtype : str
     data_hash : str
         That of the stack: of its problem, and of how its layers are connected.
-    optimizer_state, optimizer_config, batch_size, loss_name, learning_rate, schedule, weight_decay, live_optimizer
-        As for :class:`attsvm.Run`; the schedule of the default steps is "Growing(...)".
+    optimizer_state, optimizer_config, batch_size, loss_name, weight_decay, live_optimizer
+        As for :class:`attsvm.Run`.
 
     See Also
     --------
@@ -87,13 +89,15 @@ class StackRun(Result):
     optimizer_config: dict[str, Any] | None = shared()
     batch_size: int | str | None = shared()
     loss_name: str = shared()
-    learning_rate: float | str | None = shared()
-    schedule: str = shared()
     weight_decay: float | str | None = shared()
     live_optimizer: Any = unsaved()
 
     penalty: ClassVar[float] = 0.0
     hidden: ClassVar[tuple[str, ...]] = ("optimizer_state",)
+
+    @classmethod
+    def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
+        return super()._read(arrays, converted(meta))
 
     @property
     def steps(self) -> int:

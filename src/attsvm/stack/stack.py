@@ -18,7 +18,7 @@ from attsvm.results import plain
 from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES
 from attsvm.stack.path import Layer, layers_of, smallest_margin
-from attsvm.stack.prediction import known_limit, predictions
+from attsvm.stack.prediction import predictions
 from attsvm.stack.run import StackRun
 from attsvm.stack.training import (
     AllLayers,
@@ -30,6 +30,7 @@ from attsvm.stack.training import (
 )
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import Prediction
+from attsvm.theory.standing import norm_for
 from attsvm.training.run import optimizer_of
 from attsvm.training.setup import (
     Setup,
@@ -346,9 +347,8 @@ class Stack(Layout):
         ['optimal', 'optimal']
         """
         layers, _ = self._layers(run)
-        used = known_limit(self, run).norm if norm is None else norm
-        if used is None:
-            raise ProblemError(f"norm: expected one, because the limit of {run.optimizer} is not known, got None")
+        of_one_layer: Any = run  # with the fields that both kinds of runs have
+        used = norm_for(of_one_layer, norm, self.num_positions)
         return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)
 
     def predict(self, run: StackRun) -> tuple[Prediction, ...]:

@@ -1,7 +1,7 @@
 """Training of a stack by the loop that trains one layer."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -10,9 +10,9 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import OutputLoss
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
-from attsvm.optimizers.limit import UNNAMED
 from attsvm.optimizers.optimizer import rule_of
-from attsvm.optimizers.registry import ARGUMENTS, configuration, learning_rate_of
+from attsvm.optimizers.registry import configuration
+from attsvm.optimizers.steps import ARGUMENTS
 from attsvm.problem import Problem
 from attsvm.results import plain, plain_status
 from attsvm.stack.layout import Layout
@@ -21,7 +21,7 @@ from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
 from attsvm.training.attention import Attention, Data, Factored, Shaped, parse_attention
 from attsvm.training.attention_heads import AttentionHeads
-from attsvm.training.collect import joined_settings, logit_changes, statuses, weight_decay_of
+from attsvm.training.collect import joined_limit, joined_settings, logit_changes, statuses, weight_decay_of
 from attsvm.training.range import Range, range_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
@@ -37,6 +37,7 @@ class Growing:
 
     rate: float = 0.03
     steps: float = 1000.0
+    power: ClassVar[float] = -1.0  # that of the decay
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
@@ -163,13 +164,10 @@ def collect_stack(
     if np.isnan(history["loss"][-1]).any():
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
-    limit, (rate, schedule) = _limit(stack, objective, optimizer), learning_rate_of(optimizer)
-    growing = (getattr(optimizer, "arguments", None) or {}).get("learning_rate")
+    limit = _limit(stack, objective, optimizer)
     settings = {
         "batch_size": None if setup.batches is None else setup.batches.size,
         "loss_name": setup.loss_name,
-        "learning_rate": growing.rate if isinstance(growing, Growing) else rate,
-        "schedule": repr(growing) if isinstance(growing, Growing) else schedule,
         "weight_decay": weight_decay_of(optimizer, limit),
     }
     run = StackRun(
@@ -184,7 +182,7 @@ def collect_stack(
         attention=layer.name,
         optimizer=getattr(optimizer, "name", "optax"),
         norm=getattr(optimizer, "norm", None),
-        limit=limit,
+        limit=joined_limit(resumed, limit),
         seed=setup.seed,
         dtype=setup.dtype.name,
         data_hash=stack.data_hash,
@@ -205,12 +203,7 @@ def collect_stack(
 
 
 def _limit(stack: Layout, objective: StackObjective, optimizer: Any) -> Limit:
-    """The limit of the steps in each layer; those with a norm for each layer have a name of their own."""
+    """The limit of the steps in each layer."""
     if not isinstance(optimizer, Optimizer):
         return Limit(None)
-    layer, problem = objective.attention, stack.problem
-    known = layer.limit(optimizer.limits).of_rank(layer.largest_rank(problem), stack.num_positions)
-    own_norms = (optimizer.arguments or {}).get("scope") == "each" and not layer.takes_rank
-    if own_norms and known.steps != UNNAMED:
-        known = replace(known, steps=f"{known.steps}, each layer")
-    return known.of_heads(problem.num_heads)
+    return objective.attention.limit(optimizer.steps, stack.problem, stack.num_positions, layers=True)

@@ -64,7 +64,7 @@ class Loss(Measure):
         return {"loss": np.asarray(block.run.loss)}
 
 
-class Steps(Measure):
+class NumSteps(Measure):
     """The steps made, and the first recorded step from which on every softmax is saturated; missing if undecided."""
 
     name = "decision_step"
@@ -268,7 +268,7 @@ MEASURES: dict[str, type[Measure]] = {
         MarginRatio,
         NoiseSelected,
         Rank,
-        Steps,
+        NumSteps,
         SupportCount,
     )
 }

@@ -17,7 +17,7 @@ from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
 from attsvm.theory.hypotheses import of_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
-from attsvm.theory.standing import Judgement, Standing, measured_point, momentum_of
+from attsvm.theory.standing import Judgement, Standing, measured_point
 from attsvm.theory.trained import Trained
 from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
 
@@ -96,7 +96,7 @@ def _judged(
     together = steps.together and (heads == "several" or run.attention == "factored")
     # such runs were measured with a K for each head
     row = measured_point(run.attention, limit.norm, heads, together=together) if problem.key_groups is None else None
-    radius, beta = np.max(limit.radius), momentum_of(run)
+    radius, beta = np.max(limit.radius), run.limit.steps.momentum
     measured = row is not None and row.radius[0] <= radius <= row.radius[-1]
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),

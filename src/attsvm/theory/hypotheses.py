@@ -4,20 +4,21 @@ Theorems are known for gradient descent on W or p with a small constant learning
 and for gradient descent on W with the token loss. Of keys and queries a theorem is known for gradient flow alone.
 """
 
-import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.optimizers.limit import Limit
+from attsvm.optimizers.steps import Steps
 from attsvm.problem import Problem
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
 from attsvm.theory.local_conditions import local_convergence_conditions
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
-from attsvm.training.run import NOT_RECORDED, Run
+from attsvm.training.run import Run
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
@@ -45,27 +46,26 @@ class Theorem(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-def of_training(run: Run, known: Limit, used: Norm) -> list[Hypothesis]:
-    """What every prediction assumes of the training."""
-    least = int(np.min(run.step))
-    own = None if known.norm is None else bool(used == known.norm)
+def of_training(run: Run, known: Collection[Limit], used: Norm) -> list[Hypothesis]:
+    """What every prediction assumes of the training. ``known``: the limits of the trials."""
+    least, norms = int(np.min(run.step)), {limit.norm for limit in known}
+    own = None if None in norms else norms == {used}
     return [
         Hypothesis("moved", "the run made at least 2 steps", least >= 2, float(least), "steps"),
         _zero("no_penalty", "no penalty is added to the loss", run.penalty),
         Hypothesis("same_norm", "the Att-SVM is in the norm of the steps", own),
         _zero("no_decay", "the weights do not decay", run.weight_decay),
         _full_batch(run),
-        of_schedule(run),
+        of_schedule(run.limit.steps),
     ]
 
 
-def of_schedule(run: Run) -> Hypothesis:
-    """That the steps do not end: for constant ones, and for :class:`attsvm.optimizers.Decaying` by its power."""
-    key, statement = "endless_steps", "the learning rates add up to infinity"
-    decaying = re.match(r"Decaying\(.*power=([^,)]+)\)", run.schedule)
-    if decaying:
-        return Hypothesis(key, statement, float(decaying[1]) <= 1, float(decaying[1]), "is the power of the decay")
-    return Hypothesis(key, statement, True if run.schedule.startswith("constant") else None)
+def of_schedule(steps: Steps) -> Hypothesis:
+    """That the steps do not end, by the power of their decay."""
+    key, statement, power = "endless_steps", "the learning rates add up to infinity", steps.power
+    if not power:  # constant or unknown
+        return Hypothesis(key, statement, None if power is None else True)
+    return Hypothesis(key, statement, power <= 1, power, "is the power of the decay")
 
 
 def _zero(name: str, statement: str, found: float | str | None) -> Hypothesis:
@@ -120,14 +120,14 @@ def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> 
     return [*rows, at_worst(key, statement, worse == 0, worse, "better support tokens", least=False)]
 
 
-def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
+def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
     """Local convergence of W or p, with the cone of :func:`attsvm.theory.local_convergence_conditions`.
 
     The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
     """
     paper = TRANSFORMERS if problem.has_queries else TOKEN_SELECTION
     source = f"{paper}: local convergence of gradient descent; local_convergence_conditions has the constants"
-    plain = constant_rate(run, "gradient descent", known)
+    plain = constant_rate(run, "gradient")
     # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
     change = run.history.get("logit_change", np.zeros(1))[-1]
     moves = at_worst(
@@ -139,7 +139,7 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     if not (one_head and all(one.holds for one in (*so_far, plain, same, moves))):
         unchecked = {"rate_of_loss": RATE_OF_LOSS, "rate_of_cone": RATE_OF_CONE, "in_cone": IN_CONE}
         return Theorem(source, (plain, same, moves, *(Hypothesis(*one, None) for one in unchecked.items())))
-    rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
+    rate = run.limit.steps.constant or 0.0
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
     core = 2 if problem.has_queries else 1
@@ -174,12 +174,12 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     )
 
 
-def mirror_descent(run: Run, known: Limit) -> Theorem:
+def mirror_descent(run: Run) -> Theorem:
     """Convergence of ℓp mirror descent, whose paper states that a cone and a learning rate exist."""
     return Theorem(
         f"{MIRROR_DESCENT}: local convergence in direction",
         (
-            constant_rate(run, "mirror descent", known),
+            constant_rate(run, "mirror"),
             Hypothesis("small_rate", "the learning rate is small enough (the paper states no number)", None),
             Hypothesis(
                 "in_cone", "the weights are in a cone of the Bregman divergence (the paper states no size)", None
@@ -199,9 +199,9 @@ def gradient_flow() -> Theorem:
     )
 
 
-def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
+def next_tokens(problem: Problem, run: Run, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
     """Global convergence with the token loss on graphs without cycles, where the loss is convex in W."""
-    plain = constant_rate(run, "gradient descent", known)
+    plain = constant_rate(run, "gradient")
     rows = [
         plain,
         of_problem(problem, run),
@@ -214,17 +214,17 @@ def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesi
     weight = np.where(canonical.active, diameters(problem) ** 2 / 4, 0.0)
     weight /= canonical.active.sum(axis=(-2, -1), keepdims=True)
     matrix = np.einsum("...nq,...nqe,...nqf->...ef", weight, canonical.queries, canonical.queries)
-    smooth = float(run.learning_rate) * np.linalg.eigvalsh(matrix)[..., -1]  # type: ignore[arg-type]
+    smooth = (run.limit.steps.constant or 0.0) * np.linalg.eigvalsh(matrix)[..., -1]
     return Theorem(
         f"{NEXT_TOKEN}: global convergence",
         (*rows, at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False)),
     )
 
 
-def constant_rate(run: Run, steps: str, known: Limit) -> Hypothesis:
-    """That the steps are of a kind whose theorem is known, all of one length."""
-    key, statement = "constant_rate", f"the steps are those of {steps} with a constant learning rate, not normalized"
-    if NOT_RECORDED in (run.schedule, run.learning_rate):
-        return Hypothesis(key, statement, None)
-    rate = run.learning_rate if isinstance(run.learning_rate, float) else None
-    return Hypothesis(key, statement, known.steps == steps and run.schedule == "constant", rate, "learning rate")
+def constant_rate(run: Run, kind: str) -> Hypothesis:
+    """That the steps are those of gradient or mirror descent, with one learning rate for all."""
+    steps = run.limit.steps
+    plain = (steps.kind, steps.normalised, steps.momentum) == (kind, "no", 0)
+    constant = None if steps.schedule is None else steps.constant is not None
+    statement = f"the steps are those of {kind} descent with a constant learning rate, not normalized"
+    return Hypothesis("constant_rate", statement, constant if plain else False, steps.learning_rate, "learning rate")

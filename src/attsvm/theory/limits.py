@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 from attsvm.measures import attention_of
 from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm
-from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.svm import Solution, solve_head, solve_svm
@@ -147,7 +146,7 @@ class Minimiser(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser | None:
+def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     """The minimum of L + λ‖θ‖² that descent from the parameters of the run reaches.
 
     None for models whose objective is more than the loss of a fixed linear head (trained heads, several attention
@@ -179,7 +178,7 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
     ]
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
-        rate = run.learning_rate if isinstance(run.learning_rate, float) else None
+        rate = run.limit.steps.learning_rate
         rows += [
             at_worst(
                 "one_minimiser",
@@ -189,7 +188,7 @@ def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser |
                 "is L/2λ",
                 least=False,
             ),
-            constant_rate(run, "gradient descent", known),
+            constant_rate(run, "gradient"),
         ]
         if rate is not None:
             together = rate * (smooth + 2 * run.penalty)

@@ -1,7 +1,7 @@
 """The table of what was measured of the limits of training, ``standings.toml``.
 
-Its rows name the kind of steps (:attr:`attsvm.optimizers.Limit.steps`), what they train, the norm of the Att-SVM, the
-range of numbers of steps and of changes of a logit that was measured, and the command.
+Its rows have the fields of the steps (:class:`attsvm.optimizers.Steps`) that are not those by default, what they train,
+the norm of the Att-SVM, the range of numbers of steps and of changes of a logit that was measured, and the command.
 """
 
 import tomllib
@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from attsvm.optimizers.steps import Steps, matches, read_steps
 
 
 class Found(StrEnum):
@@ -29,8 +31,8 @@ class Found(StrEnum):
 class Row:
     """One row of the table: what was trained, the Att-SVM, and what was measured."""
 
-    steps: str  # steps, attention, norm: the kind of steps, the parametrization and the norm of the Att-SVM
-    attention: str
+    steps: Steps
+    attention: str  # attention, norm: the parametrization and the norm of the Att-SVM
     norm: str
     found: Found
     measure: str  # "margin ratio" or "correlation"
@@ -52,7 +54,7 @@ class Row:
     sequences: int = 0  # n, for mini-batches
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def key(self) -> tuple[Any, ...]:
         """What a run has to share with the row besides decay and batch."""
         return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
 
@@ -71,7 +73,7 @@ def table() -> tuple[Row, ...]:
     rows = []
     for written in contents()["row"]:
         fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in written.items()}
-        rows.append(Row(**(fields | {"found": Found(written["found"])})))
+        rows.append(Row(**(fields | {"steps": read_steps(written["steps"]), "found": Found(written["found"])})))
     return tuple(rows)
 
 
@@ -80,9 +82,11 @@ def enough() -> float:
     return float(contents()["enough"])
 
 
-def notes(steps: str, attention: str) -> list[str]:
-    """What else is to be said of steps of this kind: why they have no limit, and what to use instead."""
-    return [note["text"] for note in contents()["note"] if note["steps"] == steps and attention in note["attention"]]
+def notes(steps: Steps, attention: str) -> list[str]:
+    """What else is to be said of such steps: why they have no limit, and what to use instead."""
+    return [
+        note["text"] for note in contents()["note"] if matches(steps, note["steps"]) and attention in note["attention"]
+    ]
 
 
 @cache

@@ -11,8 +11,6 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm, read_norm, written_norm
 from attsvm.norms.base import head_axes
 from attsvm.norms.owl import DualOwl
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.log_gradient import STEPS
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Result, Status, per_trial, plain, plain_status, shared
 from attsvm.selection import optimal_tokens, selection_sets
@@ -249,14 +247,14 @@ def _direction(
 
 
 def limit_of_batches(
-    part: Trained, run: Run, known: Limit, norm: Norm, att_svm: Solution
+    part: Trained, run: Run, norm: Norm, att_svm: Solution
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 
     No direction for other steps and models, for all sequences in a step, and where b does not divide n.
     """
-    size, problem = run.batch_size, part.problem
-    if known.steps != STEPS:
+    size, problem, steps = run.batch_size, part.problem, run.limit.steps
+    if steps.kind != "log gradient" or steps.momentum != 0:
         return None, []
     # with other tokens the excess does not vanish, and the steps become those of plain gradient descent
     best = run.selected == optimal_tokens(problem)

@@ -11,7 +11,6 @@ from attsvm._utils.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, Nuclear, read_norm, written_norm
-from attsvm.optimizers.limit import Limit
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
@@ -30,7 +29,7 @@ from attsvm.theory.hypotheses import (
 )
 from attsvm.theory.limits import joint_direction, judge_penalised, kept_sets, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
-from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limit, norm_for, rank_for
+from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training.run import NOT_RECORDED, Run
 
@@ -181,7 +180,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
       steps. The Att-SVM is returned for comparison.
 
     Steps on factors are short if they change no logit by more than about 1. ``run.history["logit_change"]`` of the
-    later half of each trial decides, in the median trial. Few columns are fewer than the rank that the solution may
+    later half of each trial decides. Few columns are fewer than the rank that the solution may
     need: for norms that do not change under rotations of the queries, the number of queries.
 
     With several attention heads, the joint norm of gradient descent is a sum over them (of the nuclear norms for
@@ -216,8 +215,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     Raises
     ------
     ProblemError
-        If the norm of the limit is not known and none is given, the run did not train its attention, or it does not fit
-        the problem. For the token loss, if equal tokens have different keys, or a context lacks its label.
+        If the norm of the limit is not known and none is given, or it is not the same for all trials, whose numbers are
+        named; the run did not train its attention, or it does not fit the problem. For the token loss, if equal tokens
+        have different keys, or a context lacks its label.
 
     See Also
     --------
@@ -249,9 +249,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     penalised = run.penalty not in (0, NOT_RECORDED)
+    known = known_limits(run)
     # the minimiser of loss plus penalty needs no norm
-    known = known_limit(run)
-    used = norm_for(run, EUCLIDEAN if penalised and norm is None and known.norm is None else norm)
+    unknown = any(limit.norm is None for limit in known)
+    used = norm_for(run, EUCLIDEAN if penalised and norm is None and unknown else norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
     selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
     rows = [*of_training(run, known, used), of_loss(problem, run)]
@@ -261,7 +262,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows.append(separable(solution))
         model = "tokens, cyclic" if cyclic else "tokens, acyclic"
         if part.attention == "combined" and used == EUCLIDEAN:
-            theorem = next_tokens(part.problem, run, known, rows, cyclic=cyclic)
+            theorem = next_tokens(part.problem, run, rows, cyclic=cyclic)
     elif run.head != "linear":
         selected, model = kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
@@ -272,11 +273,11 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     else:
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows += of_selection(part.problem, selected, solution)
-        of_batches, more = limit_of_batches(part, run, known, used, solution)
+        of_batches, more = limit_of_batches(part, run, used, solution)
         # the batches are part of their limit
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
-        theorem = _theorem(part, run, known, solution, rows)
+        theorem = _theorem(part, run, solution, rows)
     decayed = decayed_limit(problem, run, part, of_training(run, known, used))
     if decayed is not None:
         return Prediction(
@@ -297,7 +298,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         found = judge(run, known, used, trained, rows, theorem)
         found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
-    limit = penalised_minimiser(problem, run, known)
+    limit = penalised_minimiser(problem, run)
     found = judge_penalised(limit, of_training(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
     return Prediction(
@@ -305,10 +306,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     )
 
 
-def _theorem(part: Trained, run: Run, known: Limit, solution: Solution, rows: list[Hypothesis]) -> Theorem | None:
+def _theorem(part: Trained, run: Run, solution: Solution, rows: list[Hypothesis]) -> Theorem | None:
     """The theorem on these steps with a fixed linear head; None if there is none."""
+    steps = run.limit.steps
     if part.attention == "factored":
-        return gradient_flow() if known.norm == Nuclear() else None
-    if known.steps in ("gradient descent", "normalized gradient descent") and part.attention in ("combined", "prompt"):
-        return gradient_descent(part.problem, run, known, solution, rows)
-    return mirror_descent(run, known) if known.steps.endswith("mirror descent") else None
+        return gradient_flow() if run.limit.norm == Nuclear() else None
+    if steps.momentum != 0 or steps.normalised == "average":
+        return None
+    if steps.kind == "gradient" and part.attention in ("combined", "prompt"):
+        return gradient_descent(part.problem, run, solution, rows)
+    return mirror_descent(run) if steps.kind == "mirror" else None

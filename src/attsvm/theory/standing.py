@@ -1,21 +1,22 @@
 """How well a predicted limit is known."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
-from attsvm.optimizers.limit import MOMENTUM, ON_FACTORS, Limit
-from attsvm.optimizers.rule import Chain
-from attsvm.optimizers.transformations import DecayingSum
+from attsvm.optimizers.limit import Limit, bounded
+from attsvm.optimizers.steps import Steps, matches
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.theory.measured import Found, Row, contents, enough, notes, table
-from attsvm.training.run import Run, optimizer_of
+from attsvm.training.run import Run
 
 
 class Standing(StrEnum):
@@ -40,50 +41,53 @@ class Standing(StrEnum):
 
 
 EUCLIDEAN = Lp(2.0)
-EACH, TOGETHER = "unit steps of each parameter", "unit steps of all parameters"
-"""The kinds of steps in the rows on stationary points."""
 
 
-def longest_change(run: Run) -> float | None:
-    """The largest change of a logit in a recorded step of the later half of a trial, in the median trial.
+TrialLimits = Mapping[Limit, np.ndarray]
+"""The limits of the trials of a run with steps of their length, each with the numbers of its trials."""
 
-    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known:
-    step 0 and records after the last step of a trial have none.
+
+def longest_changes(run: Run) -> Float[np.ndarray, " trials"]:
+    """The largest change of a logit in a recorded step of the later half of each trial.
+
+    Earlier steps do not matter for the direction of factors that have grown since. NaN if no change is known: step 0
+    and records after the last step of a trial have none.
     """
-    steps, ends = run.history["steps"], np.ravel(run.step)
-    changes = run.history["logit_change"].reshape(len(steps), -1)
-    known = [(steps > 0) & (steps <= end) for end in ends]
-    late = [made & (2 * steps >= steps[made].max(initial=0)) for made in known]
-    largest = [changes[rows, trial].max() for trial, rows in enumerate(late) if rows.any()]
-    return float(np.median(largest)) if largest else None
+    steps, ends = run.history["steps"][:, None], np.ravel(run.step)
+    known = (steps > 0) & (steps <= ends)
+    late = known & (2 * steps >= np.where(known, steps, 0).max(axis=0))
+    changes = np.where(late, run.history["logit_change"].reshape(late.shape), -np.inf).max(axis=0)
+    return np.where(late.any(axis=0), changes, np.nan)
 
 
-def known_limit(run: Run) -> Limit:
-    """The limit of a run with steps of its length."""
+def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
+    """The limit of each trial with steps of its length. ``queries``: their number, by default that of the run."""
     # the rank matters for factors, whose weights have two axes besides those of batch and attention heads
-    return limit_at(run.limit, longest_change(run), math.prod(run.selected.shape[run.weights.ndim - 2 :]))
+    number = math.prod(run.selected.shape[run.weights.ndim - 2 :]) if queries is None else queries
+    limits = [limit_at(run.limit, change, number) for change in longest_changes(run)]
+    return {limit: np.flatnonzero([one == limit for one in limits]) for limit in dict.fromkeys(limits)}
 
 
-def limit_at(limit: Limit, logit_change: float | None, queries: int = 0) -> Limit:
-    """The limit of steps that change a logit by this much, or, for None, by an unknown number, which counts as small.
+def limit_at(limit: Limit, logit_change: float, queries: int = 0) -> Limit:
+    """The limit of steps that change a logit by this much, or, for NaN, by an unknown number, which counts as small.
 
     ``queries``: the number of queries, for a limit of bounded rank.
 
     Steps on factors that change logits by much more than 1 serve one support token each, whose gradient has rank one:
     they are compared with the nuclear norm, unless they were measured not to converge to its Att-SVM.
     """
-    kind, on_factors, _ = limit.steps.partition(ON_FACTORS)
-    if not on_factors:
+    if limit.steps.factors != "any":
         return limit
-    of_kind = next(one for one in contents()["on_factors"] if kind in one["kinds"] or not one["kinds"])
-    place = 0 if logit_change is None else int(np.searchsorted(of_kind["up_to"], logit_change))
-    steps = of_kind["names"][place].format(kind=kind)
-    if place < len(of_kind["up_to"]):
+    lengths = next(one for one in contents()["lengths"] if matches(limit.steps, one["steps"]))
+    place = int(np.searchsorted(lengths["up_to"], 0.0 if math.isnan(logit_change) else logit_change))
+    steps = replace(limit.steps, factors=lengths["names"][place])
+    if place < len(lengths["up_to"]):
         return replace(limit, steps=steps)
-    if not of_kind["nuclear"]:
+    if not lengths["nuclear"]:
         return replace(limit, steps=steps, norm=None)
     nuclear = SumOfHeads(Nuclear()) if isinstance(limit.norm, JointNorm) else Nuclear()
-    return Limit(nuclear, steps).of_rank(limit.rank, queries)
+    norm, rank = bounded(nuclear, limit.rank, queries)
+    return Limit(norm, steps, rank)
 
 
 def norms_at_any_length(limit: Limit) -> set[Norm | None]:
@@ -91,21 +95,34 @@ def norms_at_any_length(limit: Limit) -> set[Norm | None]:
     return {limit_at(limit, change).norm for change in (0.0, math.inf)}
 
 
-def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
-    """The norm that is given, otherwise that of the limit of the optimizer.
+def norm_for(run: Run, norm: str | float | Norm | None, queries: int | None = None) -> Norm:
+    """The norm that is given, otherwise that of the limits of all trials. ``queries``: as for :func:`known_limits`.
 
-    Raises ProblemError if none is given and the norm of the limit is not known.
+    Raises ProblemError if none is given, and the norm of a limit is not known or not that of the others.
     """
     if norm is not None:
         return parse_norm(norm)
-    limit = known_limit(run)
-    if limit.norm is None:
+    limits = known_limits(run, queries)
+    by_norm = {limit.norm: [k for one, of in limits.items() if one.norm == limit.norm for k in of] for limit in limits}
+    (first, *others) = by_norm
+    if first is not None and not others:
+        return first
+    expected = "norm: expected the norm of the Att-SVM to compare with, got None; "
+    if not others:
         reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
-        more = "".join(f"; {note}" for note in notes(limit.steps, run.attention))
-        raise ProblemError(
-            f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one{more}"
-        )
-    return limit.norm
+        more = "".join(f"; {note}" for note in notes(next(iter(limits)).steps, run.attention))
+        raise ProblemError(f"{expected}{reason} no known one{more}")
+    named = [f"{'unknown' if one is None else one.name} for trials {listed(sorted(of))}" for one, of in by_norm.items()]
+    raise ProblemError(
+        f"{expected}by the length of the steps of {run.optimizer} it is {', '.join(named)}; give one, or predict "
+        "these trials by themselves"
+    )
+
+
+def listed(numbers: Sequence[int], most: int = 6) -> str:
+    """Numbers in a row, of many the first ones."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return ", ".join(map(str, numbers[:most])) + more
 
 
 def rank_for(run: Run, used: Norm) -> int | None:
@@ -131,22 +148,36 @@ class Model(NamedTuple):
 
 
 def judge(
-    run: Run, known: Limit, used: Norm, model: Model, rows: list[Hypothesis], theorem: Theorem | None
+    run: Run, known: TrialLimits, used: Norm, model: Model, rows: list[Hypothesis], theorem: Theorem | None
 ) -> Judgement:
-    """Look for a theorem, then for a measurement.
+    """Look for a theorem, then for a measurement; of trials whose steps have several lengths, the least known counts.
 
-    ``known``: the limit of steps of its length. ``used``: the norm of the Att-SVM. ``rows``: what any prediction
-    assumes. The rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay.
+    ``known``: the limits of the trials. ``used``: the norm of the Att-SVM. ``rows``: what any prediction assumes. The
+    rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay.
     """
-    of_theorem = theorem.hypotheses if theorem else ()
-    hypotheses = (*rows, *of_theorem)
+    hypotheses = (*rows, *(theorem.hypotheses if theorem else ()))
     if theorem and all(one.holds for one in hypotheses):
         return Judgement(Standing.PROVED, theorem.source, hypotheses)
-    others = [one for one in rows if one.name not in ("full_batch", "no_decay")]
-    if any(one.holds is False for one in others):
+    if any(one.holds is False for one in rows if one.name not in ("full_batch", "no_decay")):
         return Judgement(Standing.NONE, "nothing is predicted; the Att-SVM is for comparison", hypotheses)
+    found = [_measured(run, limit, trials, used, model, rows, theorem) for limit, trials in known.items()]
+    return max(found, key=lambda one: [*Standing].index(one.standing))
+
+
+def _measured(
+    run: Run,
+    known: Limit,
+    trials: np.ndarray,
+    used: Norm,
+    model: Model,
+    rows: list[Hypothesis],
+    theorem: Theorem | None,
+) -> Judgement:
+    """What was measured of the trials with this limit."""
+    of_theorem = theorem.hypotheses if theorem else ()
+    hypotheses = (*rows, *of_theorem)
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
-    found = _measured(run, known, used, model)
+    found = _row(run, known, used, model)
     if found is None:
         if any(one.holds is False for one in rows):
             return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
@@ -154,26 +185,17 @@ def judge(
     if found.found is Found.NONE:
         source = f"such steps were measured to stay below {enough():g}: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
-    within = _within(run, found)
+    within = _within(run, trials, found)
     replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
-    hypotheses = (*(one for one in rows if not replaced.get(one.name)), *within, *of_theorem)
+    kept = [one for one in rows if not replaced.get(one.name)]
+    hypotheses = (*kept, *within, *of_theorem)
     if found.found is Found.RISING:
         return Judgement(Standing.CONJECTURE, f"below {enough():g} and still rising: {found.text()}{more}", hypotheses)
+    others = [one for one in rows if one.name not in replaced]
     if all(one.holds for one in (*others, *within)):
         return Judgement(Standing.MEASURED, found.text(), hypotheses)
-    return Judgement(
-        Standing.CONJECTURE, f"outside of what was measured: {found.text()}{_advice(run, found)}", hypotheses
-    )
-
-
-def momentum_of(run: Run) -> float | None:
-    """β of the decaying sum of gradients that the steps follow, 0 without one; None if the chain is not known."""
-    try:
-        rule = optimizer_of(run).rule
-    except (ProblemError, AttributeError):
-        return None
-    parts = rule.parts if isinstance(rule, Chain) else ()
-    return max((part.decay for part in parts if isinstance(part, DecayingSum)), default=0.0)
+    source = f"outside of what was measured: {found.text()}{_advice(run, trials, found)}"
+    return Judgement(Standing.CONJECTURE, source, hypotheses)
 
 
 def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) -> Row | None:
@@ -181,25 +203,20 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
 
     None if there is no such row, or its runs do not end at these points.
     """
-    steps = TOGETHER if together else EACH
-    key = (steps, attention, norm.name, "fixed head", heads, "all")
+    key = (Steps("unit", scope="all" if together else "each"), attention, norm.name, "fixed head", heads, "all")
     rows = (row for row in table() if row.radius and row.found is Found.MEASURED)
     return next((row for row in rows if row.key == key), None)
 
 
-def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
+def _row(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
     """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
-    key = (known.steps.removesuffix(MOMENTUM), model.attention, used.name, model.name, model.heads, columns)
-    beta = momentum_of(run)
+    key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns)
+    beta = known.steps.momentum
     for row in sorted(table(), key=lambda row: row.decay):
         low, high = row.momentum
-        if beta is None:
-            # β is not known; the schedule is not either, so that nothing counts as measured
-            same_momentum = high > 0 if known.steps.endswith(MOMENTUM) else low == 0
-        else:
-            same_momentum = low <= beta <= high
-        if row.radius or not same_momentum:
+        # steps along sums with an unknown β are not those without a sum
+        if row.radius or not (high > 0 if beta is None else low <= beta <= high):
             continue
         same_batch = not isinstance(run.batch_size, str) and (
             not row.batch
@@ -217,10 +234,11 @@ def _measured(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
     return None
 
 
-def _within(run: Run, row: Row) -> list[Hypothesis]:
-    """That the run is within the range of a row."""
-    change, (fewest, most), (least, largest) = longest_change(run), row.num_steps, row.logit_change
-    made = np.ravel(run.step)
+def _within(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
+    """That these trials of the run are within the range of a row."""
+    (fewest, most), (least, largest) = row.num_steps, row.logit_change
+    made, changes = np.ravel(run.step)[trials], longest_changes(run)[trials]
+    change = _outermost(changes, row)
     enough = bool((made >= fewest).all())
     measured_with = []
     if row.batch:
@@ -243,27 +261,34 @@ def _within(run: Run, row: Row) -> list[Hypothesis]:
         Hypothesis(
             "measured_change",
             f"a step changes a logit by {least:.2g} to {largest:.2g}, as measured",
-            None if change is None else least <= change <= largest,
+            None if change is None else bool(((least <= changes) & (changes <= largest)).all()),
             change,
         ),
     ]
 
 
-def _advice(run: Run, row: Row) -> str:
+def _outermost(changes: np.ndarray, row: Row) -> float | None:
+    """The change that decides whether all are in the range of a row; None if one is not known."""
+    if np.isnan(changes).any():
+        return None
+    return float(changes.max() if changes.max() > row.logit_change[1] else changes.min())
+
+
+def _advice(run: Run, trials: np.ndarray, row: Row) -> str:
     """Which steps to take to be within the range of a row."""
-    change, steps = longest_change(run), int(np.min(run.step))
+    change, steps = _outermost(longest_changes(run)[trials], row), int(np.min(np.ravel(run.step)[trials]))
     advice = [f"take at least {row.num_steps[0]:,} steps"] if steps < row.num_steps[0] else []
-    least, largest = row.logit_change
-    if change is not None and change > 0 and not least <= change <= largest and isinstance(run.learning_rate, float):
+    (least, largest), rate = row.logit_change, run.limit.steps.learning_rate
+    if change is not None and change > 0 and not least <= change <= largest and rate is not None:
         too_long = change > largest
-        was = f"(it was {run.learning_rate:g})"
-        if "relative" in run.schedule:
+        was = f"(it was {rate:g})"
+        if run.limit.steps.relative:
             # the weights grow by a factor with each step, so that more steps also make them longer
             if too_long or not advice:
                 advice.append(f"use a {'smaller' if too_long else 'larger'} learning rate {was}")
         else:
             factor = (largest if too_long else least) / change
             # the factors grow with the steps, so the change of a logit grows like the square of the rate
-            rate = run.learning_rate * (math.sqrt(factor) if run.attention == "factored" else factor)
-            advice.append(f"use a learning rate of about {rate:.2g} {was}")
+            better = rate * (math.sqrt(factor) if run.attention == "factored" else factor)
+            advice.append(f"use a learning rate of about {better:.2g} {was}")
     return f"; {' and '.join(advice)}" if advice else ""

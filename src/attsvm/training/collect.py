@@ -1,6 +1,7 @@
 """Collect the run of a session, and how far its steps changed the logits."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,9 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.limit import UNNAMED, Limit
+from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.registry import configuration, learning_rate_of
+from attsvm.optimizers.registry import configuration
+from attsvm.optimizers.steps import UNKNOWN
 from attsvm.problem import Problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.training.run import NOT_RECORDED, Run
@@ -67,15 +69,12 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         for name, x in session.of_head.items()
     }
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
-    optimizer = setup.optimizer
-    rate, schedule = learning_rate_of(optimizer)
+    optimizer, limit = setup.optimizer, _limit(setup)
     settings = {
         "batch_size": None if setup.batches is None else setup.batches.size,
         "penalty": setup.penalty,
         "loss_name": setup.loss_name,
-        "learning_rate": rate,
-        "schedule": schedule,
-        "weight_decay": weight_decay_of(setup.optimizer, _limit(setup)),
+        "weight_decay": weight_decay_of(optimizer, limit),
     }
     return Run(
         status=plain_status(statuses(interrupted)[session.first(state.status)]),
@@ -92,7 +91,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         head=setup.objective.head.name,
         optimizer=getattr(optimizer, "name", "optax"),
         norm=getattr(optimizer, "norm", None),
-        limit=_limit(setup),
+        limit=joined_limit(resumed, limit),
         seed=setup.seed,
         fixed=setup.fixed_names,
         **joined_settings(resumed, settings),
@@ -112,19 +111,25 @@ def _limit(setup: Setup) -> Limit:
     optimizer, reduced = setup.optimizer, setup.reduced
     if reduced is None or not isinstance(optimizer, Optimizer):
         return Limit(None)
-    known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
     queries = math.prod(reduced.problem.canonical.active.shape[-2:])
-    heads, groups = setup.problem.num_heads, reduced.problem.key_groups
+    heads, groups = reduced.problem.num_heads, reduced.problem.key_groups
     if heads is not None and groups is not None:
         # those of all heads of a group
         queries *= heads // groups
-    return known.of_rank(rank, queries).of_heads(heads, groups)
+    return reduced.attention.limit(optimizer.steps, reduced.problem, queries)
 
 
 def weight_decay_of(optimizer: Any, limit: Limit) -> float | None:
     """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
     decay: float | None = dict(getattr(optimizer, "numbers", {})).get("weight_decay")
-    return 0.0 if decay is None and limit.steps != UNNAMED else decay
+    return 0.0 if decay is None and limit.steps.kind != UNKNOWN else decay
+
+
+def joined_limit(resumed: Any, limit: Limit) -> Limit:
+    """The limit of a run; where its parts made other steps, they have no schedule in common."""
+    if resumed is None or resumed.steps == 0 or resumed.limit.steps == limit.steps:
+        return limit
+    return replace(limit, steps=replace(limit.steps, schedule=None))
 
 
 def joined_settings(resumed: Any, settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The result of training."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from attsvm.losses.base import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.limit import Limit, read_limit, written_limit
 from attsvm.optimizers.registry import from_configuration
+from attsvm.optimizers.steps import converted
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
 
@@ -63,8 +65,8 @@ class Run(Result):
     norm : Norm or None
         The norm of the optimizer; None if it is not known.
     limit : Limit
-        The Att-SVM that the optimizer is expected to converge to under this attention, and how well that is known. If
-        parameters are fixed, its norm is that of the others.
+        The Att-SVM that the optimizer is expected to converge to under this attention, and ``limit.steps``, what is
+        known of the steps. If parameters are fixed, its norm is that of the others.
     seed : int
         The seed of the initial weights and of the mini-batches.
     optimizer_state : dict of str to ndarray
@@ -86,11 +88,6 @@ class Run(Result):
         The factor of ‖θ‖² that was added to the loss.
     loss_name : str
         "custom" for a function or an object.
-    learning_rate : float or None
-        That of the first step; None if it is not known, as for a custom schedule.
-    schedule : str
-        "constant", the text of a :class:`attsvm.optimizers.Decaying`, or "custom"; ", relative" follows if the weights
-        multiply or divide the steps.
     weight_decay : float or None
         Of decoupled weight decay; None if it is not known, as for an optimizer of optax.
     start : str
@@ -145,8 +142,6 @@ class Run(Result):
     batch_size: int | str | None = shared(NOT_RECORDED)
     penalty: float | str = shared(NOT_RECORDED)
     loss_name: str = shared(NOT_RECORDED)
-    learning_rate: float | str | None = shared(NOT_RECORDED)
-    schedule: str = shared(NOT_RECORDED)
     weight_decay: float | str | None = shared(NOT_RECORDED)
     start: str = shared(NOT_RECORDED)
     dtype: str = shared(NOT_RECORDED)
@@ -162,6 +157,10 @@ class Run(Result):
             object.__setattr__(self, "log_scale", np.full(np.shape(self.loss), self.log_scale))
         if "log_scale" not in self.history:
             object.__setattr__(self, "history", {**self.history, "log_scale": np.zeros(np.shape(self.history["loss"]))})
+
+    @classmethod
+    def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
+        return super()._read(arrays, converted(meta))
 
     @property
     def steps(self) -> int:

@@ -12,7 +12,8 @@ from attsvm.errors import ProblemError
 from attsvm.heads.base import Head
 from attsvm.losses.base import OutputLoss
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers.limit import limits_of
+from attsvm.optimizers.limit import limit_of
+from attsvm.optimizers.steps import Steps
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced, Shaped
 from attsvm.training.objective import Objective
@@ -205,7 +206,8 @@ def margin_plateau(
     if reduced is None:
         raise ProblemError("margin_tol: expected an attention that is trained, got one whose parameters are fixed")
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    return MarginPlateau(reduced.problem, reduced.attention.limit(limits_of(norm)).norm or norm, stop.margin_tol)
+    limit = limit_of(Steps(norm=norm), reduced.attention.name)
+    return MarginPlateau(reduced.problem, limit.norm or norm, stop.margin_tol)
 
 
 def starting_point(

@@ -10,8 +10,9 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.optimizers.gradient import normalized_gradient_descent
-from attsvm.optimizers.limit import Limit, Limits
+from attsvm.optimizers.limit import Limit, limit_of
 from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.steps import Steps
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
@@ -124,9 +125,13 @@ class Attention(Shaped):
         assert not fixed, f"{self.name} has one parameter, which is trained"
         return Reduced(self, problem, self.weights, lambda weights: weights)
 
-    def limit(self, limits: Limits) -> Limit:
-        """The limit of the weights, from the limits of an optimizer."""
-        return limits.get(self.name, Limit(None))
+    def limit(self, steps: Steps, problem: Problem, queries: int = 0, *, layers: bool = False) -> Limit:
+        """The limit of the weights after such steps, of all heads together.
+
+        ``queries``: their number, for weights of bounded rank. ``layers``: whether there are several.
+        """
+        heads, groups, rank = problem.num_heads, problem.key_groups, self.largest_rank(problem)
+        return limit_of(steps, self.name, heads, groups, rank=rank, queries=queries, layers=layers)
 
     def largest_rank(self, problem: Problem) -> int | None:
         """The largest rank that the weights can have, if that is less than their shape allows."""

@@ -1,0 +1,189 @@
+"""The steps of an optimizer as a record, which runs save and the table of standings has as columns."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral, parse_norm, read_norm, written_norm
+
+UNKNOWN = "unknown"
+"""The kind of steps about which nothing is known."""
+
+ARGUMENTS: dict[str, Any] = {}
+"""Dataclasses among the arguments of optimizers, schedules too, by the key that their fields are written under."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of an optimizer, as far as the limit of a run depends on them.
+
+    Attributes
+    ----------
+    kind : str
+        "gradient", "log gradient", "mirror", "steepest", "bilinear", "adam", "muon" (with coefficients that do not
+        converge), "unit" (in the table only: steps of length one with weight decay) or "unknown".
+    norm : Norm or None
+        The norm in which they descend in each parameter, or, if the scope says so, in several together.
+    normalised : str
+        What the gradient is divided by: "step", its norm; "average", the running average of its norms; "no", nothing.
+    momentum : float or None
+        β of the decaying sum of gradients that the steps follow; None if it is not known.
+    scope : str
+        Of one norm: "all" parameters, "each" parameter; for steepest descent each matrix ("heads"), the matrices of all
+        attention heads side by side ("fused"), or those of K and Q, too ("kq").
+    factors : str
+        "any" if the limit depends on how far a step on K and Q changes the logits, and of steps whose changes are
+        known, "short", "between" or "long"; else "no".
+    shared_keys : bool
+        Whether several attention heads share K.
+    schedule : float, Decaying or None
+        The learning rate, or its schedule; None for another function of the number of steps.
+    relative : bool
+        Whether the weights multiply or divide the steps.
+
+    See Also
+    --------
+    attsvm.optimizers.Limit
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Decaying, mirror_descent
+    >>> steps = mirror_descent(p=1.75, learning_rate=Decaying(0.1, 100)).steps
+    >>> str(steps), steps.kind, steps.normalised, steps.learning_rate
+    ('normalized mirror descent', 'mirror', 'step', 0.1)
+    """
+
+    kind: str = UNKNOWN
+    norm: Norm | None = None
+    normalised: str = "no"
+    momentum: float | None = 0.0
+    scope: str = "all"
+    factors: str = "no"
+    shared_keys: bool = False
+    schedule: Any = None
+    relative: bool = False
+
+    @property
+    def learning_rate(self) -> float | None:
+        """That of the first step; None if it is not known."""
+        rate: float | None = getattr(self.schedule, "rate", self.schedule)
+        return rate
+
+    @property
+    def constant(self) -> float | None:
+        """The learning rate of steps that all have the same, not multiplied by the size of the weights; else None."""
+        return self.schedule if isinstance(self.schedule, float) and not self.relative else None
+
+    @property
+    def power(self) -> float | None:
+        """The power of the number of steps like which the learning rates decay; None if it is not known."""
+        power: float | None = getattr(self.schedule, "power", None if self.schedule is None else 0.0)
+        return power
+
+    @property
+    def family(self) -> "Steps":
+        """What a row of the table of standings is about: all but momentum, of which it has a range, and schedule."""
+        return replace(self, momentum=0.0, schedule=None, relative=False)
+
+    def __str__(self) -> str:
+        words = {"muon": "muon as shipped", "adam": "adam", "unit": "unit steps"}.get(self.kind, f"{self.kind} descent")
+        words = f"normalized {words}" if self.normalised != "no" and self.kind in ("gradient", "mirror") else words
+        scopes = {"each": "of each parameter", "fused": "of heads side by side", "kq": "of K and Q together"}
+        words += f" in {self.norm.name}" if self.norm and self.kind in ("steepest", "bilinear") else ""
+        words += f" {scope}" if (scope := scopes.get(self.scope, "of all" if self.kind == "unit" else "")) else ""
+        words += ", running average" if self.normalised == "average" else ""
+        words += f", {self.factors}" if self.factors not in ("no", "any") else ""
+        return words + (", shared keys" if self.shared_keys else "")
+
+
+def matches(steps: Steps, given: Mapping[str, Any]) -> bool:
+    """Whether steps have these fields."""
+    return all(getattr(steps, name) == value for name, value in read_fields(given).items())
+
+
+def written_steps(steps: Steps) -> dict[str, Any]:
+    """The fields of steps that are not those by default, as JSON-able data."""
+    found = {one.name: getattr(steps, one.name) for one in fields(Steps) if getattr(steps, one.name) != one.default}
+    key = next((key for key, kind in ARGUMENTS.items() if isinstance(steps.schedule, kind)), None)
+    norm = {} if steps.norm is None else {"norm": written_norm(steps.norm)}
+    return found | norm | ({} if key is None else {"schedule": {key: asdict(steps.schedule)}})
+
+
+def read_steps(written: Mapping[str, Any]) -> Steps:
+    """The steps that :func:`written_steps` wrote, or that a row of the table has, where norms are names."""
+    return Steps(**read_fields(written))
+
+
+def read_fields(written: Mapping[str, Any]) -> dict[str, Any]:
+    read = dict(written)
+    if "norm" in read:
+        read["norm"] = parse_norm(read["norm"]) if isinstance(read["norm"], str) else read_norm(read["norm"])
+    if isinstance(schedule := read.get("schedule"), Mapping):
+        read["schedule"] = next(ARGUMENTS[key](**value) for key, value in schedule.items())
+    return read
+
+
+# --- files of versions 0.2 and 1.0, which had a name for each kind of steps
+
+_EUCLIDEAN, _SIGNS = Lp(2.0), Lp(np.inf)
+_NAMES = {
+    "gradient descent": Steps("gradient", _EUCLIDEAN),
+    "normalized gradient descent": Steps("gradient", _EUCLIDEAN, "step"),
+    "log gradient descent": Steps("log gradient", _EUCLIDEAN),
+    "mirror descent": Steps("mirror"),
+    "normalized mirror descent": Steps("mirror", normalised="step"),
+    "steepest descent": Steps("steepest", normalised="step", scope="heads"),
+    "bilinear descent": Steps("bilinear", normalised="step"),
+    "adam": Steps("adam", _SIGNS, "step"),
+    "muon as shipped": Steps("muon", Spectral(), "step", scope="heads"),
+}
+_ON_FACTORS = {
+    **{
+        name: Steps("steepest", norm, "step", scope="heads", factors="any")
+        for name, norm in {
+            "spectral": Spectral(),
+            "gamma2": OnRows(_SIGNS),
+            "nuclear": OnColumns(_SIGNS),
+            "nu": _SIGNS,
+        }.items()
+    },
+    "fused_kq": Steps("steepest", Spectral(), "step", scope="kq", factors="any"),
+    "fused_heads": Steps("steepest", Spectral(), "step", scope="fused", factors="any"),
+    "adam": Steps("adam", _SIGNS, "step", factors="any"),
+}
+
+
+def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a file has of a run, with the record of its steps in place of their name, schedule and learning rate.
+
+    Version 0.2 named the kind of steps on factors by its length, or not at all, and had limits of longer steps.
+    """
+    limit = meta.get("limit")
+    if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
+        return meta
+    norm = None if limit["norm"] is None else read_norm(limit["norm"])
+    first, *others = str(limit.get("steps", "")).split(", ")
+    name = first.removesuffix(" on factors")
+    on_factors = name != first or limit.get("beyond") is not None
+    if on_factors and norm is not None and name != "adam":
+        name = norm.name
+    by_norm = _ON_FACTORS if on_factors or "shared keys" in others else {}
+    known = by_norm.get(name.removeprefix("max over heads of "), _NAMES.get(name, Steps()))
+    schedule, rate = str(meta.get("schedule", "")), meta.get("learning_rate")
+    text = re.match(r"(\w+)\((.*?)\)", schedule)
+    numbers = {} if text is None else {key: float(x) for key, x in re.findall(r"(\w+)=([^,]+)", text[2])}
+    steps = replace(
+        known,
+        norm=norm if known.norm is None and meta.get("attention") != "factored" else known.norm,
+        normalised="average" if "running average" in others else known.normalised,
+        momentum=None if "momentum" in others else 0.0,
+        scope="each" if {"each factor", "each layer"} & {*others} else known.scope,
+        factors="no" if "shared keys" in others else known.factors,
+        shared_keys="shared keys" in others,
+        schedule=ARGUMENTS[text[1].lower()](**numbers) if text else rate if schedule.startswith("constant") else None,
+        relative=schedule.endswith("relative"),
+    )
+    return {**meta, "limit": {**limit, "steps": written_steps(steps)}}
