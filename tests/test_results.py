@@ -1,11 +1,13 @@
 """Saving, loading, indexing and printing, for any result; two results are defined here with every kind of field."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+import attsvm
 from attsvm import ProblemError, Status
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
@@ -175,6 +177,20 @@ def test_a_file_without_a_field_takes_its_default_or_is_refused(tmp_path):
     Older(status=Status.OPTIMAL).save(path)
     with pytest.raises(ProblemError, match=r"not a complete inner.*gap"):
         Inner.load(path)
+
+
+def test_a_run_whose_file_lacks_an_array_names_it(tmp_path):
+    path = tmp_path / "run.npz"
+    attsvm.train(attsvm.datasets.random_problem(3, 4, 5, seed=0), steps=2).save(path)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    named = {name: name.split("/") for name in arrays if name not in ("__meta__", "log_scale")}
+    assert {"weights", "parameters/W", "history/weights"} < set(named)
+    for name, (field, *entry) in named.items():
+        np.savez(path, **{other: array for other, array in arrays.items() if other != name})
+        said = f"{path}: not a complete run ({field}: expected an array{''.join(f' {x!r}' for x in entry)}, got none)"
+        with pytest.raises(ProblemError, match=re.escape(said)):
+            attsvm.Run.load(path)
 
 
 def test_an_unknown_status_in_a_file_is_refused(tmp_path):

@@ -393,7 +393,7 @@ class Batched(Displayed):
                 inner, meta[entry.name] = value._written()
                 arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
             elif isinstance(value, Mapping):
-                meta[entry.name] = {}  # a mapping can be empty
+                meta[entry.name] = dict.fromkeys(value)  # a mapping can be empty
                 arrays |= {f"{entry.name}/{name}": np.asarray(array) for name, array in value.items()}
             else:
                 arrays[entry.name] = np.asarray(value)
@@ -410,7 +410,7 @@ class Batched(Displayed):
                 given[name] = _single(arrays[name], words_of(entry.type))
             elif meta.get(name, MISSING) is MISSING:
                 if entry.default is MISSING and entry.default_factory is MISSING:
-                    raise KeyError(name)
+                    raise ProblemError(f"{name}: expected an array, got none")
             elif meta[name] is None:
                 given[name] = None
             elif role == "shared":
@@ -422,6 +422,9 @@ class Batched(Displayed):
                 start = f"{name}/"
                 inside = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
                 held = _result_of(entry.type)
+                missing = [] if held else [key for key in meta[name] if key not in inside]
+                if missing:
+                    raise ProblemError(f"{name}: expected an array {missing[0]!r}, got none")
                 given[name] = (
                     held._read(inside, meta[name]) if held else {key: plain(array) for key, array in inside.items()}
                 )

@@ -7,6 +7,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from attsvm._utils.checks import check_number
+from attsvm.errors import ProblemError
 
 LEVEL = 0.95
 """The confidence level of intervals."""
@@ -85,6 +86,11 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
     seed : int
         Seed of the resamples. An interval does not depend on the other cells.
 
+    Raises
+    ------
+    ProblemError
+        If there is no trial, or the level is out of range.
+
     References
     ----------
     B. Efron and R. J. Tibshirani (1993), *An Introduction to the Bootstrap*, chapter 13.
@@ -99,6 +105,8 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
     """
     _check_level(level)
     values = np.asarray(values, dtype=float)
+    if not values.ndim or not values.shape[-1]:
+        raise ProblemError(f"values: expected shape (..., trials) with at least one trial, got {values.shape}")
     cells = values.reshape(-1, values.shape[-1])
     # finite values first, so that the cells with equally many form one array
     cells = np.take_along_axis(cells, np.argsort(~np.isfinite(cells), axis=-1, kind="stable"), axis=-1)

@@ -67,6 +67,8 @@ BAD = {
     "g.csv": (b"text,label\na,1\nb,1\n", "expected at least two labels, got only '1'"),
     "h.csv": (b"text,label\n", "got no text"),
     "i.csv": (b"", "expected a column 'text', got none"),
+    "twice.csv": (b"text,label,text\na,1,b\nc,0,d\n", "expected one column 'text', got 2"),
+    "twice.jsonl": (b'{"text": "a", "text": "b", "label": 1}\n', "an object has several values of one name"),
     "j.csv": (b'text,label\n"a,1\n', "line 2 cannot be read"),
     "k.jsonl": (b'{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON"),
     "l.jsonl": (b'["a", 1]\n', "line 1: expected an object, got list"),

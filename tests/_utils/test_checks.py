@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+import warnings
 from functools import partial
 from importlib import import_module
 
@@ -11,7 +12,7 @@ import optax
 import pytest
 
 import attsvm
-from attsvm import ProblemError, fit
+from attsvm import ProblemError, fit, statistics
 from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm.cli.main import main
@@ -142,6 +143,86 @@ def test_a_value_that_does_not_fit_is_named_with_what_was_expected(function, nam
     for value in values:
         with pytest.raises(ProblemError, match=rf"^{name}: expected .*got |^{name}: expected (finite|arrays)"):
             function(**{name: value})
+
+
+NO_RUN = attsvm.train(attsvm.datasets.random_problem(6, 4, 3, seed=0, batch=(2,)), steps=2)[[]]
+NONE = {
+    "selected": np.zeros((0, 6), int),
+    "weights": np.zeros((2, 0, 3, 3)),
+    "a": [],
+    "init": np.zeros((0, 3, 3)),
+    "run": NO_RUN,
+    "steps": [],
+    "values": np.zeros((0,)),
+    "tokens": np.zeros((0, 6, 4, 3)),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (partial(attsvm.solve_svm, PROBLEM), "selected"),
+        (partial(attsvm.solve_head, PROBLEM), "selected"),
+        (partial(attsvm.feasibility, PROBLEM), "selected"),
+        (partial(attsvm.margin_ratio, PROBLEM, np.eye(3)), "selected"),
+        (partial(attsvm.finite_part, PROBLEM, np.eye(3)), "selected"),
+        (partial(attsvm.plot.margins, PROBLEM, np.eye(3)), "selected"),
+        (partial(attsvm.margin, PROBLEM, selected=SELECTED), "weights"),
+        (partial(attsvm.classify, PROBLEM), "weights"),
+        (partial(attsvm.direction_error, b=[]), "a"),
+        (partial(attsvm.correlation, b=[]), "a"),
+        (partial(attsvm.measures.in_cone, direction=[], epsilon=0.1), "weights"),
+        (partial(attsvm.train, PROBLEM, steps=2), "init"),
+        (partial(attsvm.predict_direction, PROBLEM), "run"),
+        (partial(attsvm.theory.convergence_rate, errors=[]), "steps"),
+        (statistics.mean, "values"),
+        (attsvm.Problem, "tokens"),
+    ],
+)
+def test_an_empty_array_is_named_in_one_line(function, name):
+    with pytest.raises(ProblemError, match=rf"^{name}[:,].* expected .*got .*0"):
+        function(**{name: NONE[name]})
+
+
+BEYOND = 2**53 + 1
+TABLE = {"bag": [0, 0], "big": [BEYOND, 1], "small": [0.5, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda x: attsvm.Problem([x, x]), "tokens"),
+        (lambda x: attsvm.Problem.from_sequences([x, x]), "tokens"),
+        (lambda x: attsvm.direction_error(x, np.eye(2)), "a"),
+        (lambda x: Sequences.from_arrays([x]), "tokens"),
+        (lambda x: Sequences.from_padded([x]), "tokens"),
+        (lambda x: attsvm.AttentionClassifier(max_steps=1).fit(np.array(x), [0, 1]), "X"),
+    ],
+)
+def test_integers_that_float64_rounds_are_said_once(make, name):
+    def warnings_of(number):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            make([[number, 1], [2, 3]])
+        return [str(one.message) for one in caught if "2^53" in str(one.message)]
+
+    assert warnings_of(BEYOND - 1) == []  # 2^53 is exact
+    assert warnings_of(2**54 + 4) == []  # so are multiples of 4 from 2^54 on
+    (said,) = warnings_of(BEYOND)
+    assert re.match(rf"{name}: integers beyond 2\^53 are rounded to float64", said)
+
+
+def test_a_column_of_integers_that_a_column_beside_it_rounds_is_named():
+    pandas = pytest.importorskip("pandas")
+    with pytest.warns(RuntimeWarning, match="column 'big': integers beyond"):
+        Sequences.from_table(pandas.DataFrame(TABLE), bag="bag")
+
+
+@pytest.mark.parametrize("value", ["two", "0", "-1", "1.5"])
+def test_the_variable_for_threads_is_a_positive_integer(value, monkeypatch):
+    monkeypatch.setenv("ATTSVM_THREADS", value)
+    with pytest.raises(ProblemError, match=rf"^ATTSVM_THREADS: expected an integer >= 1, got '{re.escape(value)}'$"):
+        attsvm.train(PROBLEM, steps=2)
 
 
 def test_numbers_of_numpy_are_numbers():

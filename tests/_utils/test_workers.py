@@ -11,7 +11,7 @@ import pytest
 
 from attsvm import ProblemError
 from attsvm._utils.checks import check_integer
-from attsvm._utils.workers import side_by_side
+from attsvm._utils.workers import _IDLE_TOO_LONG, _Worker, side_by_side
 
 
 def test_results_are_in_the_order_of_the_calls():
@@ -47,6 +47,31 @@ def test_an_error_of_a_call_is_raised_and_the_next_calls_are_made():
 def test_a_worker_that_dies_is_an_error():
     with pytest.raises(RuntimeError, match="a worker process ended with status 7"):
         list(side_by_side(os._exit, [(7,)], 2))
+
+
+IDLE = "from attsvm._utils import workers; workers.SECONDS_IDLE = -1.0"
+
+
+def test_a_worker_without_calls_ends_with_a_status_of_its_own():
+    worker = _Worker()
+    worker.send(exec, (IDLE,))
+    worker.receive()
+    assert worker.process.wait(timeout=60) == _IDLE_TOO_LONG
+
+
+@pytest.mark.parametrize("read", [0, 1], ids=["before the call is written", "before the call is read"])
+def test_a_worker_that_ends_while_a_call_is_sent_is_replaced(read, monkeypatch):
+    worker = _Worker()
+    worker.process.kill()
+    code = f"import sys; sys.stdin.buffer.read({read}); sys.exit({_IDLE_TOO_LONG})"
+    idle = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if not read:
+        idle.wait()
+    monkeypatch.setattr(idle, "poll", lambda: None)  # it is running when it is looked at
+    worker.process = idle
+    worker.send(math.sqrt, (4.0,))
+    assert worker.receive() == 2.0
+    worker.process.kill()
 
 
 WAITING = """

@@ -16,7 +16,9 @@ from attsvm._fit.texts.figures import draw_text_figures
 from attsvm._fit.texts.fit_text import fit_text
 from attsvm._fit.texts.page import text_page
 from attsvm._fit.texts.text import Texts
-from attsvm.pages.words import number
+from attsvm._utils.displays import summary_of
+from attsvm.pages.words import number, short
+from attsvm.theory import Hypothesis
 
 GENERATOR = np.random.default_rng(5)
 LABELS = np.where(np.arange(8) % 2, 1.0, -1.0)
@@ -135,3 +137,11 @@ def test_words_without_attention_are_drawn(attention):
         text_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).files()["index.html"].decode()
     )
     assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]
+
+
+def test_no_number_is_written_as_minus_zero():
+    logits, share = Hypothesis("name", "a step", True, -0.0, "logits"), Hypothesis("name", "a share", True, -0.0)
+    texts = [number(-0.0), short(-0.0), summary_of(np.array(-0.0), ()), summary_of(np.array([-0.0, -0.0]), (2,))]
+    texts += [str(logits), str(share)]
+    assert [text for text in texts if re.search(r"-0(?![.\d]*[1-9])", text)] == []
+    assert str(logits) == "a step: holds (0 logits)"

@@ -14,6 +14,11 @@ pytestmark = pytest.mark.slow
 Planted = Callable[[Arrays], None]
 
 
+def test_whatever_is_drawn_at_random_has_a_seed_among_its_sizes():
+    numbers = {"seeds", "problems", "runs", "starts"}
+    assert [figure.name for figure in FIGURES if numbers & set(figure.full) and "seed" not in figure.full] == []
+
+
 def _set(name: str, value: float) -> Planted:
     return _changed(name, lambda array: np.full_like(array, value))
 

@@ -1,6 +1,8 @@
 """Plots draw the numbers of results, on given axes; tables hold them; summaries in notebooks stay short."""
 
+import io
 import json
+import re
 
 import matplotlib as mpl
 
@@ -13,6 +15,7 @@ import attsvm
 from attsvm import plot
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
+from attsvm.plot import style
 
 pd, xr = pytest.importorskip("pandas"), pytest.importorskip("xarray")
 
@@ -82,6 +85,44 @@ def test_every_plot_takes_axes_and_draws_on_them_alone(problem, run, batch):
         solution.plot(ax=plt.subplots(1, 2)[1])
     with pytest.raises(ProblemError, match=r"plot: expected one of .*, got 'classification'"):
         attsvm.classify(problem, run.weights).plot()
+
+
+def test_what_the_user_has_set_wins_over_the_style(problem, run):
+    ours = {"font.size": 8, "axes.labelsize": 8.0, "xtick.labelsize": 7.0}
+    theirs = {
+        "font.size": 16,
+        "figure.dpi": 77,
+        "figure.figsize": (5.0, 4.0),
+        "axes.prop_cycle": mpl.cycler(color=["#112233", "#445566"]),
+        "axes.linewidth": 2.0,
+        "ytick.labelsize": 5.0,
+    }
+    with mpl.rc_context():
+        before = dict(mpl.rcParams)
+        axis = run.plot(quantities=["loss"])
+        assert dict(mpl.rcParams) == before
+        found = (axis.yaxis.label.get_fontsize(), axis.get_xticklabels()[0].get_fontsize())
+        assert found == (ours["axes.labelsize"], ours["xtick.labelsize"])
+        assert axis.lines[0].get_color() == "#0072B2"
+        summary, first = problem._repr_html_(), axis.figure
+        # a notebook saves the figure when the style is no longer set
+        outside, inside = io.BytesIO(), io.BytesIO()
+        first.savefig(outside)
+        with style.applied():
+            first.savefig(inside)
+        assert outside.getvalue() == inside.getvalue()
+        mpl.rcParams.update(theirs)
+        axis = plot.compare(problem, {"a": run, "b": run})
+        assert [line.get_color() for line in axis.lines] == ["#112233", "#445566"]
+        figure = axis.figure
+        assert (figure.dpi, tuple(figure.get_size_inches())) == (77, (5.0, 4.0))
+        assert axis.spines["left"].get_linewidth() == 2.0
+        assert not axis.spines["right"].get_visible()
+        assert axis.yaxis.label.get_fontsize() == 2 * ours["axes.labelsize"]  # relative to the user's size
+        assert axis.get_xticklabels()[0].get_fontsize() == 2 * ours["xtick.labelsize"]
+        assert axis.get_yticklabels()[0].get_fontsize() == 5.0
+        # a summary and a page keep their style
+        assert re.sub("attsvm-[0-9a-f]+", "", problem._repr_html_()) == re.sub("attsvm-[0-9a-f]+", "", summary)
 
 
 def test_margins_attention_selection_and_paths_show_the_numbers(problem, run):

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,6 +106,24 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
     return array
 
 
+def as_floats(name: str, value: Any, expected: str = "real numbers") -> np.ndarray:
+    """The value as an array of float64; raises ProblemError if it is no array of numbers."""
+    return in_float64(name, as_array(name, value, expected))
+
+
+def in_float64(name: str, array: np.ndarray) -> np.ndarray:
+    """The array in float64; warns if that rounds some of its integers, which are then beyond 2^53."""
+    floats = np.asarray(array, dtype=np.float64)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and np.any(np.abs(floats) >= 2.0**53):
+        with np.errstate(invalid="ignore"):  # 2^63 is no int64
+            rounded = floats.astype(array.dtype) != array
+        if rounded.any():
+            # of the whole argument and without a number of it, as a warning of the same words is shown once
+            said = "integers beyond 2^53 are rounded to float64; subtract an offset to keep their differences"
+            warnings.warn(f"{name.partition('[')[0]}: {said}", RuntimeWarning, stacklevel=4)
+    return floats
+
+
 def weights_of(
     given: Any, name: str = "weights", expected: str = "an array of numbers, a Run or a Solution"
 ) -> np.ndarray:
@@ -114,7 +133,7 @@ def weights_of(
     """
     found = (getattr(given, attribute, None) for attribute in ("weights", "direction"))
     array = next((own for own in found if own is not None), given)
-    return np.asarray(as_array(name, array, expected), dtype=np.float64)
+    return _not_empty(name, as_floats(name, array, expected))
 
 
 def selection_of(given: Any, weights: Any = None) -> np.ndarray:
@@ -124,7 +143,13 @@ def selection_of(given: Any, weights: Any = None) -> np.ndarray:
     """
     given = getattr(weights, "selected", None) if given is None else given
     expected = "integers or booleans, or a Run or Solution that has them"
-    return as_array("selected", getattr(given, "selected", given), expected, "biu")
+    return _not_empty("selected", as_array("selected", getattr(given, "selected", given), expected, "biu"))
+
+
+def _not_empty(name: str, array: np.ndarray) -> np.ndarray:
+    if not array.size:
+        raise ProblemError(f"{name}: expected at least one entry, got an empty array of shape {array.shape}")
+    return array
 
 
 def parameters_of(given: Any, name: str = "parameters") -> Mapping[str, Any]:

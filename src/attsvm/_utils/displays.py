@@ -34,12 +34,17 @@ class Displayed:
         return cls.kind
 
     def plot(self, *args: Any, ax: Any = None, **options: Any) -> Any:
-        """Draw it with Matplotlib. The function of this kind in :mod:`attsvm.plot` lists the options.
+        """Draw it with Matplotlib.
+
+        Sizes, lines and colours are those of attsvm, except where your ``rcParams`` differ from Matplotlib's defaults.
 
         Parameters
         ----------
         *args, **options
-            Of the function in :mod:`attsvm.plot`.
+            Of a run: ``target``, a problem, a result or an array that the direction error is measured to, and
+            ``quantities``, some of "loss", "dropped probability" and "direction error". Of a run of a stack: the
+            ``stack``, and ``trial`` and ``sequences``, the numbers of what is drawn. Of an inspection: ``measure``, a
+            name of ``inspection.numbers`` or ``inspection.margins``. The others have none.
         ax : Axes or sequence of Axes, optional
             What to draw on; by default a new figure.
 
@@ -50,7 +55,7 @@ class Displayed:
         Raises
         ------
         ProblemError
-            If there is no plot of this kind.
+            If there is no plot of this kind, or an option does not fit.
 
         See Also
         --------
@@ -102,9 +107,9 @@ def summary_of(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
     if value.dtype.kind == "b":
         return f"{value.mean():.0%}" if batch_shape else ("yes" if value else "no")
     if not batch_shape:
-        return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():.6g}"
+        return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():z.6g}"
     known = value[np.isfinite(value)]
     if not known.size:
         return "none"
-    said = f"median {np.median(known):.6g} ({known.min():.6g} to {known.max():.6g})"
+    said = f"median {np.median(known):z.6g} ({known.min():z.6g} to {known.max():z.6g})"
     return said if known.size == value.size else f"{said}; {value.size - known.size} without"

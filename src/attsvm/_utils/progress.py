@@ -73,7 +73,7 @@ class Progress:
         ['loss 0.25']
         """
         numbers = {"loss": self.loss, "gap": self.gap}
-        return [f"{name} {x:.4g}" for name, x in numbers.items() if x is not None and math.isfinite(x)]
+        return [f"{name} {x:z.4g}" for name, x in numbers.items() if x is not None and math.isfinite(x)]
 
 
 Callback = Callable[[Progress], object]

@@ -32,6 +32,7 @@ SECONDS_TO_END = 1.0
 """The time that a worker has to remove what is unfinished."""
 
 _SECONDS_A_LOOK = 0.5
+_IDLE_TOO_LONG = 75  # the status of a worker that ended because it had no calls
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 _idle: "list[_Worker]" = []
@@ -103,9 +104,11 @@ class _Worker:
         """Send a call, to a new process if this one has ended because it had no calls for a long time."""
         if self.process.poll() is not None:
             self.process = _started()
+        self._call = function, arguments
         assert self.process.stdin is not None
-        pickle.dump((function, arguments), self.process.stdin)
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended just now, which receive() notices
+            pickle.dump(self._call, self.process.stdin)
+            self.process.stdin.flush()
 
     def receive(self) -> Any:
         """Wait for the result of the call, and return it or raise its error."""
@@ -113,7 +116,13 @@ class _Worker:
         try:
             result, error, where = pickle.load(self.process.stdout)
         except EOFError:
-            raise RuntimeError(f"a worker process ended with status {self.process.wait()}") from None
+            status = self.process.wait()
+            if status == _IDLE_TOO_LONG:  # it did so while the call was sent, and has not begun it
+                self.process = _started()
+                self.send(*self._call)
+                return self.receive()
+            raise RuntimeError(f"a worker process ended with status {status}") from None
+        del self._call
         if error is not None:
             raise error from RuntimeError(f"in a worker process:\n{where}")
         return result
@@ -156,7 +165,7 @@ def serve(parent: int) -> None:
         if ending:  # what is lost in a callback of JAX is raised again; no signal is handled inside a builtin
             sys.unraisablehook = id
         if ending or time.monotonic() - idle_since > SECONDS_IDLE:
-            raise SystemExit(int(ending))
+            raise SystemExit(1 if ending else _IDLE_TOO_LONG)
 
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, look)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_not_masked
+from attsvm._utils.checks import check_not_masked, in_float64
 from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
@@ -272,7 +272,7 @@ def _real(given: Any) -> np.ndarray:
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
     if table.dtype not in (np.float32, np.float64):
         try:
-            table = table.astype(np.float64)
+            table = in_float64("tokens", table)
         except (TypeError, ValueError):
             raise ProblemError(f"table: expected real numbers, got {table.dtype}") from None
     if table.ndim != 2:

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.dependencies import is_into_dataframe, is_pandas_series
 
+from attsvm._utils.checks import in_float64
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
@@ -119,7 +120,11 @@ def numbers(frame: Any, names: Any) -> np.ndarray:
         kind = frame.schema[name]
         if not (kind.is_numeric() or kind == nw.Boolean):
             raise ProblemError(f"X: expected numbers in column {name!r}, got {kind}")
-    return np.asarray(frame.select(names).to_numpy())
+        column = frame[name].to_numpy()
+        if column.dtype.kind in "iu":  # which a column of float64 beside it turns into float64
+            in_float64(f"X: column {name!r}", column)
+    array = np.asarray(frame.select(names).to_numpy())
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
 def shown(names: Any) -> str:
@@ -167,7 +172,8 @@ class StoredTable:
             block = self._read(used)[of_used, places]
         else:
             block = self._read(distinct)
-        return np.asarray(block[inverse], dtype=self.dtype)
+        found: np.ndarray = block[inverse]
+        return found if found.dtype == self.dtype else in_float64("tokens", found)
 
     def _read(self, entries: np.ndarray) -> np.ndarray:
         if not len(entries):
@@ -226,9 +232,11 @@ def check_columns(source: object, found: Sequence[str], columns: Sequence[str], 
     ``source``: what the table is called in the error message. ``found``: names of the table's columns. ``columns``:
     names of the columns that are needed. ``hint``: end of the error message.
 
-    Raises ProblemError if a column is missing.
+    Raises ProblemError if a column is missing, or several have its name.
     """
     for name in columns:
         if name not in found:
             shown = ", ".join(map(repr, found[:SHOWN_COLUMNS])) + (", …" if len(found) > SHOWN_COLUMNS else "")
             raise ProblemError(f"{source}: expected a column {name!r}, got {shown or 'none'}{hint}")
+        if (number := found.count(name)) > 1:
+            raise ProblemError(f"{source}: expected one column {name!r}, got {number}")

@@ -8,7 +8,7 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm._utils.checks import check_not_masked
+from attsvm._utils.checks import check_not_masked, in_float64
 from attsvm.datasets.sequences import Sequences, map_vectors
 from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
 from attsvm.errors import ProblemError
@@ -184,6 +184,8 @@ def _rows(estimator: Any, X: Any, reset: bool) -> Given:
     Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
     """
     try:
+        if isinstance(X, np.ndarray) and X.dtype.kind in "iu":
+            in_float64("X", X)
         rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
     except ValueError:
         for name, kind in frame_of(X).schema.items() if is_table(X) else ():

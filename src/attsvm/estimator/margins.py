@@ -97,7 +97,7 @@ class MarginReport(Batched):
         kind = "separable" if self.separable else "not separable"
         return (
             f"{self.num_sequences} sequences, {self.num_constraints} constraints, {kind}, "
-            f"correlation {self.correlation:.4f}, margin ratio {self.margin_ratio:.4g} ({self.advice}), "
+            f"correlation {self.correlation:z.4f}, margin ratio {self.margin_ratio:z.4g} ({self.advice}), "
             f"{self.solution!r}"
         )
 

@@ -98,9 +98,10 @@ class CausalTest:
 
     def __str__(self) -> str:
         return (
-            f"queries from {', '.join(self.query)}, keys from {', '.join(self.key)}: sufficiency {self.sufficiency:.2f}"
-            f" (controls at most {self.control_sufficiency.max():.2f}), necessity {self.necessity:.2f} (controls at"
-            f" most {self.control_necessity.max():.2f}): {'passed' if self.passed else 'failed'}"
+            f"queries from {', '.join(self.query)}, keys from {', '.join(self.key)}: sufficiency"
+            f" {self.sufficiency:z.2f} (controls at most {self.control_sufficiency.max():z.2f}), necessity"
+            f" {self.necessity:z.2f} (controls at most {self.control_necessity.max():z.2f}):"
+            f" {'passed' if self.passed else 'failed'}"
         )
 
 
@@ -129,7 +130,7 @@ class Running:
         if not score - resampled >= LEAST_CHANGE * abs(score):
             raise ProblemError(
                 f"explanation: expected attention that depends on what queries and keys are made from, but the score is"
-                f" {score:.3g}, and {resampled:.3g} with those of random tokens; attention that is nearly even, or by"
+                f" {score:z.3g}, and {resampled:z.3g} with those of random tokens; attention that is nearly even, or by"
                 " rotary positions alone, has no reason to test"
             )
         return replace(running, score=score, resampled=resampled)

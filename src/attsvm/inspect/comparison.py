@@ -74,7 +74,7 @@ class Comparison:
             line = f"head {one.layer}.{one.head}: {one.changed:.1%} of the selections changed"
             if one.margin is not None:
                 (low, high), (other_low, other_high) = one.margin
-                line += f"; margin ratio {low:.3g} to {high:.3g}, then {other_low:.3g} to {other_high:.3g}"
+                line += f"; margin ratio {low:z.3g} to {high:z.3g}, then {other_low:z.3g} to {other_high:z.3g}"
             if one.weights is not None:
                 line += f"; ‖ΔW‖/‖W‖ = {one.weights.product:.3g}"
             lines.append(line)

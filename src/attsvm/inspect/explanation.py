@@ -32,7 +32,7 @@ class OriginPair(NamedTuple):
     share: float  # of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
 
     def __str__(self) -> str:
-        return f"queries from {self.query}, keys from {self.key}: {self.share:+.3f} of the margin"
+        return f"queries from {self.query}, keys from {self.key}: {self.share:+z.3f} of the margin"
 
 
 class MarginTerms(NamedTuple):
@@ -121,9 +121,9 @@ class Explanation:
 
     def __repr__(self) -> str:
         heads = ", ".join(f"{self.layer}.{head}" for head in self.heads)
-        terms = ", ".join(f"{name} {share:+.3f}" for name, share in self.terms()._asdict().items())
+        terms = ", ".join(f"{name} {share:+z.3f}" for name, share in self.terms()._asdict().items())
         lines = [
-            f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:.3g}; {terms})",
+            f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:z.3g}; {terms})",
             *(f"  {pair}" for pair in self.pairs(5)),
         ]
         return "\n".join(lines)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attsvm._utils.checks import as_array, check_integer
+from attsvm._utils.checks import as_floats, check_integer
 from attsvm._utils.files import cannot_be_written, file_to_write
 from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
@@ -203,7 +203,7 @@ class AttentionMonitor:
         table = np.stack([columns.get(head, unread) for head in self.heads], axis=1)
         record = dict(zip(names, table, strict=True))
         for name, values in more.items():
-            record[name] = as_array(f"measures[{name!r}]", values).astype(np.float64)
+            record[name] = as_floats(f"measures[{name!r}]", values)
             if record[name].shape != (len(self.heads),):
                 raise ProblemError(
                     f"measures[{name!r}]: expected {len(self.heads)} values, one for each head, got shape"

@@ -51,7 +51,7 @@ class Reasons:
     change: SmallestChange
 
     def __repr__(self) -> str:
-        return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"
+        return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:z.3f})"
 
 
 def reasons_of(problem: HeadProblem, allowed: Mask, selected: Selected, multipliers: Scores) -> Reasons | None:

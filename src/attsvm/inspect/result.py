@@ -536,5 +536,5 @@ class Inspection(Result):
 def _range(values: Float[np.ndarray, " heads"]) -> str:
     known = values[np.isfinite(values)]
     if len(known) < 2:
-        return f"{known[0]:.3g}" if len(known) else "not defined"
-    return f"median {np.median(known):.3g} ({known.min():.3g} to {known.max():.3g})"
+        return f"{known[0]:z.3g}" if len(known) else "not defined"
+    return f"median {np.median(known):z.3g} ({known.min():z.3g} to {known.max():z.3g})"

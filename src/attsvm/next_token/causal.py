@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.checks import as_floats
 from attsvm.errors import ProblemError
 from attsvm.next_token.contexts import padded, parse_sequences
 from attsvm.problem import Problem
@@ -54,7 +55,7 @@ def causal_problem(sequences: Any, vocabulary: Any) -> Problem:
     <Status.FINISHED: 'finished'>
     """
     ids, offsets = parse_sequences(sequences)
-    vectors = np.asarray(vocabulary, dtype=np.float64)
+    vectors = as_floats("vocabulary", vocabulary)
     if vectors.ndim != 2 or len(vectors) <= ids.max():
         raise ProblemError(f"vocabulary: expected shape (K, d) with K > {ids.max()}, got {vectors.shape}")
     lengths, rows = np.diff(offsets), padded(ids, offsets)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float, Int
 
-from attsvm._utils.checks import check_integer
+from attsvm._utils.checks import as_floats, check_integer
 from attsvm.errors import ProblemError
 from attsvm.next_token.contexts import Contexts, Edges, of_documents, padded, parse_contexts, parse_sequences
 from attsvm.next_token.finite import FiniteMinimiser, Groups, least_loss, outer_rows
@@ -409,7 +409,7 @@ class TokenGraph:
         ProblemError
             If there are fewer vectors than tokens, or one is not finite.
         """
-        array = np.asarray(vocabulary, dtype=np.float64)
+        array = as_floats("vocabulary", vocabulary)
         if array.ndim != 2 or len(array) < self.num_tokens or not array.shape[1]:
             raise ProblemError(f"vocabulary: expected shape ({self.num_tokens}, d), got {array.shape}")
         if not np.isfinite(array).all():

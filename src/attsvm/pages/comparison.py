@@ -260,7 +260,7 @@ def notes(series: "Series") -> list[str]:
 
 def interval(ends: tuple[float, float]) -> str:
     """The two ends of a margin ratio."""
-    return f"{ends[0]:.3g} to {ends[1]:.3g}"
+    return f"{ends[0]:z.3g} to {ends[1]:z.3g}"
 
 
 def change_rows(series: "Series") -> Table:

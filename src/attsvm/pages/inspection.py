@@ -307,4 +307,4 @@ def spread(values: np.ndarray) -> str:
 
 def _shorter(value: float) -> str:
     """One or two digits."""
-    return f"{value:.0e}" if 0 < abs(value) < 1e-2 else f"{value:.2g}"
+    return f"{value:.0e}" if 0 < abs(value) < 1e-2 else f"{value:z.2g}"

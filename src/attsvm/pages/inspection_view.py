@@ -80,7 +80,7 @@ def detail(
             "W_svm is the smallest matrix with the selection of this head. It is a sum over triples of a query, the "
             "token it selects and a token it drops, with their positions in parentheses. The share of a triple is "
             "its part of ‖W_svm‖². These are reasons of the Att-SVM, not of W: the cosine of W and W_svm is "
-            f"{view.reasons.cosine:.2f}."
+            f"{view.reasons.cosine:z.2f}."
         )
         parts: list[AnyPart] = [Text(said, ""), triples, Text(change_words(view, texts), "")]
         yield Details("Reasons of the Att-SVM", parts, open=view.reasons.cosine >= 0.5)
@@ -124,7 +124,7 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
     yield _term_table(explanation)
     yield Text(
         'Each origin is centred: its mean over all queries, or over all keys, is in "constant". All parts together '
-        f"agree with the logits to {explanation.error:.0e}; the mean margin is {explanation.margin:.3g}. "
+        f"agree with the logits to {explanation.error:.0e}; the mean margin is {explanation.margin:z.3g}. "
         f"{_members(explanation.groups)}",
         "",
     )
@@ -152,13 +152,13 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
 def _term_table(explanation: "Explanation") -> Table:
     """What varies, and the share of the margin, for each term."""
     shares = explanation.terms()._asdict()
-    rows = [(TERMS[name], f"{share:+.3f}") for name, share in shares.items() if abs(share) >= LEAST]
+    rows = [(TERMS[name], f"{share:+z.3f}") for name, share in shares.items() if abs(share) >= LEAST]
     return Table(rows, ["what varies", "share"], kind="terms")
 
 
 def _pair_table(explanation: "Explanation") -> Table:
     """The pairs of groups with the largest shares: origin of the queries, origin of the keys, share."""
-    rows = [(pair.query, pair.key, f"{pair.share:+.3f}") for pair in explanation.pairs(MOST)]
+    rows = [(pair.query, pair.key, f"{pair.share:+z.3f}") for pair in explanation.pairs(MOST)]
     return Table(rows, ["queries from", "keys from", "share"], kind="origins", words=2)
 
 
@@ -177,11 +177,11 @@ def _test_table(tests: "tuple[TestedReason, ...]") -> Table:
     for pair, test, _ in tests:
         if test is not None:
             scores = (test.alone, test.without_query, test.without_key)
-            changed = ", ".join("-" if np.isnan(score) else f"{score:.2f}" for score in scores)
+            changed = ", ".join("-" if np.isnan(score) else f"{score:z.2f}" for score in scores)
             effects = (test.sufficiency, test.control_sufficiency), (test.necessity, test.control_necessity)
-            cells = (f"{effect:.2f} ({controls.max():.2f})" for effect, controls in effects)
+            cells = (f"{effect:z.2f} ({controls.max():z.2f})" for effect, controls in effects)
             passed = "passed" if test.passed else "failed"
-            lines.append((pair.query, pair.key, f"{test.score:.2f} → {changed}", *cells, passed))
+            lines.append((pair.query, pair.key, f"{test.score:z.2f} → {changed}", *cells, passed))
     return Table(lines, TEST_COLUMNS, kind="origins", words=len(TEST_COLUMNS))
 
 
@@ -200,7 +200,7 @@ def _members(groups: dict[str, list[str]]) -> str:
 def interval_words(interval: "MarginInterval") -> str:
     """The interval of a margin ratio, or why there is none."""
     if interval.lower is not None and interval.upper is not None:
-        return f"{interval.lower:.4g} to {interval.upper:.4g}"
+        return f"{interval.lower:z.4g} to {interval.upper:z.4g}"
     return "no constraints" if interval.constraints == interval.duplicates else str(interval.status)
 
 
@@ -218,7 +218,7 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))
     reasons = view.reasons
     if reasons is not None:
-        rows.append(("cos(W, W_svm)", f"{reasons.cosine:.3f}"))
+        rows.append(("cos(W, W_svm)", f"{reasons.cosine:z.3f}"))
         rows.append(("support among the tightest rows of W", f"{reasons.overlap:.3f} (chance {reasons.chance:.3f})"))
         rows.append(("smallest change that alters a selection, of ‖W‖_F", short(reasons.change.relative)))
     if view.factor_change is not None:

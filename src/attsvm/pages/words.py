@@ -70,7 +70,7 @@ def number(value: float | None) -> str:
         return "-"
     if 0.999 < value < 1:
         return f"1 − {1 - value:.1e}"
-    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 9999.5 else f"{value:.2e}"
+    return f"{value:z.4g}" if value == 0 or 1e-3 <= abs(value) < 9999.5 else f"{value:.2e}"
 
 
 def short(value: float) -> str:
@@ -86,7 +86,7 @@ def short(value: float) -> str:
         return "0"
     if 1000 <= abs(value) < 99950:
         return f"{float(f'{value:.3g}'):.0f}"
-    return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
+    return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:z.2g}" if abs(value) < 1 else f"{value:z.3g}"
 
 
 def listed(names: list[str]) -> str:

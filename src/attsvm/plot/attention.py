@@ -42,7 +42,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
     rows = attention_of(problem, single_weights(problem, weights))
     rows = rows[problem.canonical.active]
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         image = axis.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axis.figure.colorbar(image, ax=axis, label="attention")
         if problem.labels is not None and problem.head is not None and problem.num_classes is None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,15 +21,12 @@ LINES = ("-", "--", "-.", ":")
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
 
 
-def one_axes(ax: Axes | None) -> Axes:
-    """The given axes, or those of a new figure.
+def one_axes(ax: Axes | None, height: float = style.WIDTH) -> Axes:
+    """The given axes, or those of a new figure of this height in inches.
 
     Raises ProblemError if several axes are given.
     """
-    if ax is None:
-        with style.applied():
-            return plt.subplots(figsize=(1.4 * style.WIDTH, style.WIDTH))[1]
-    return several_axes(ax, 1)[0]
+    return _new_axes(1, (1.4 * style.WIDTH, height))[0] if ax is None else several_axes(ax, 1)[0]
 
 
 def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
@@ -37,13 +35,19 @@ def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
     Raises ProblemError if there are more or fewer than ``number``, or something else than axes is given.
     """
     if ax is None:
-        with style.applied():
-            return list(np.atleast_1d(plt.subplots(1, number, figsize=(1.1 * style.WIDTH * number, 2.4))[1]))
+        return _new_axes(number, (1.1 * style.WIDTH * number, 2.4))
     found = list(np.ravel(np.asarray(ax, dtype=object)))
     if len(found) != number or not all(isinstance(one, Axes) for one in found):
         given = ", ".join(type(one).__name__ for one in found)
         raise ProblemError(f"ax: expected {number} Matplotlib axes, got {given or 'none'}")
     return found
+
+
+def _new_axes(number: int, size: tuple[float, float]) -> list[Axes]:
+    if not plt.get_fignums():
+        plt.draw_if_interactive()  # loads the backend, and what it sets stays
+    with style.unless_set(**{"figure.figsize": size}):
+        return list(np.atleast_1d(plt.subplots(1, number)[1]))
 
 
 def named_runs(problem: Any, runs: "Mapping[str, Run] | Run") -> "dict[str, Run]":
@@ -75,5 +79,14 @@ def small_figure(shown: Displayed) -> str:
 
 
 def line(number: int) -> dict[str, Any]:
-    """Colour and dashes of the line of this number; they differ in grey, too."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+    """Colour and dashes of the line of this number; they differ in grey, too. A property cycle of the user wins."""
+    own = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+    given = list(mpl.rcParams["axes.prop_cycle"])
+    if mpl.rcParams["axes.prop_cycle"] == style.RC["axes.prop_cycle"]:
+        return own
+    return {name: given[number % len(given)].get(name, value) for name, value in own.items()}
+
+
+def ink() -> str:
+    """The colour of lines that are no curves."""
+    return str(mpl.rcParams["axes.edgecolor"])

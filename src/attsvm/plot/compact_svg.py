@@ -37,5 +37,5 @@ def _short_tag(tag: str) -> str:
 def _short(places: str) -> str:
     # a factor, unlike a place, needs all of its digits
     if "matrix" not in places and "scale" not in places:
-        places = re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), places)
+        places = re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):z.2f}".rstrip("0").rstrip("."), places)
     return re.sub(r"\s*([A-Za-z])\s+(?=[-\d.])|\s+(?=[A-Za-z])", lambda found: found[1] or "", places).strip()

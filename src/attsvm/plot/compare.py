@@ -71,6 +71,6 @@ def compare(
     for number, (name, run) in enumerate(named.items()):
         draw(axis, run, quantity, values[number], number, name)
     if any(named):
-        with style.applied():
+        with style.unless_set():
             axis.legend()
     return axis

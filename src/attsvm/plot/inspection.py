@@ -33,7 +33,7 @@ def inspection(inspection: object, measure: str | None = None, *, ax: Axes | Non
     values = np.full((layer.max() + 1, head.max() + 1), np.nan)
     values[layer, head] = found[measure]
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         image = axis.imshow(values, cmap="viridis", aspect="auto")
         axis.figure.colorbar(image, ax=axis, label=measure.replace("_", " "))
         axis.locator_params(integer=True)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from attsvm._utils.checks import check_integer, check_kind
 from attsvm.errors import ProblemError
 from attsvm.plot import style
-from attsvm.plot.canvas import one_axes
+from attsvm.plot.canvas import ink, one_axes
 from attsvm.stack import Stack, StackRun
 
 
@@ -69,7 +69,7 @@ def stack_run(
         return x[index][shown] if stack.problem.num_heads is None else np.asarray(x[index].any(axis=0))[shown]
 
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         draw_layers(
             axis,
             np.stack([on[index][shown] for on in stack.path(run)]),
@@ -94,11 +94,11 @@ def draw_layers(
         x = i * (T + 1) + np.arange(T)
         for level in range(num_layers):
             on = path[level, i]
-            axis.plot(x[~on], np.full((~on).sum(), level), "o", color=style.INK, alpha=0.25, markersize=3)
+            axis.plot(x[~on], np.full((~on).sum(), level), "o", color=ink(), alpha=0.25, markersize=3)
             axis.plot(x[on], np.full(on.sum(), level), "o", color=style.VERMILLION, markersize=4)
             for t in range(T) if level < num_layers - 1 else ():
                 reached = path[level + 1, i, t]
-                colour, alpha = (style.VERMILLION, 1.0) if reached else (style.INK, 0.15)
+                colour, alpha = (style.VERMILLION, 1.0) if reached else (ink(), 0.15)
                 for s in {*([t] if residual else []), *np.flatnonzero(reads[level, i, t]).tolist()}:
                     axis.plot([x[s], x[t]], [level, level + 1], color=colour, alpha=alpha, linewidth=0.8)
         middle = x.mean()

@@ -10,7 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.measures import token_logits
 from attsvm.plot import style
 from attsvm.plot.attention import single_weights
-from attsvm.plot.canvas import one_axes
+from attsvm.plot.canvas import ink, line, one_axes
 from attsvm.problem import Problem
 from attsvm.selection import selection_sets
 
@@ -58,9 +58,9 @@ def margins(problem: Problem, weights: Any, selected: Any = None, *, ax: Axes | 
     smallest = values.min() if values.size else 1.0
     separated = smallest > 0
     axis = one_axes(ax)
-    with style.applied():
-        axis.axhline(1.0 if separated else 0.0, color=style.INK, linewidth=0.6)
-        axis.scatter(rows, values / smallest if separated else values, s=10, color=style.BLUE)
+    with style.unless_set():
+        axis.axhline(1.0 if separated else 0.0, color=ink(), linewidth=0.6)
+        axis.scatter(rows, values / smallest if separated else values, s=10, color=line(0)["color"])
         axis.set_xlabel("query" if problem.has_query_axis else "sequence")
         axis.set_ylabel("margin / smallest margin" if separated else "margin (the selection is not separated)")
     return axis

@@ -19,9 +19,14 @@ def drawn_matrix(
     ``names``, ``norms``: the labels of rows and columns. ``mean``: shape (optimisers, norms). ``own``: the column of
     each row that is framed. ``claimed``: whether the frame is solid; otherwise it is dashed.
     """
-    figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
+    figure = Drawing(figsize=(style.WIDTH, height_of(len(names))))
     draw_matrix(figure.subplots(subplot_kw=DATA), names, norms, mean, own, claimed)
     return figure
+
+
+def height_of(num_rows: int) -> float:
+    """Height of a figure with this many rows, in inches."""
+    return 0.75 + 0.26 * num_rows
 
 
 def draw_matrix(
@@ -39,7 +44,7 @@ def draw_matrix(
             j,
             i,
             # rounded down, so that only 1 is written as 1; without the leading 0, for which there is no room
-            (f"{np.floor(value * 1000) / 1000:.3f}" if j == own[i] else f"{value:.2f}").removeprefix("0"),
+            (f"{np.floor(value * 1000) / 1000:z.3f}" if j == own[i] else f"{value:z.2f}").removeprefix("0"),
             ha="center",
             va="center",
             fontsize=5.7,

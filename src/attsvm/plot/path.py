@@ -39,7 +39,7 @@ def _draw(x: np.ndarray, errors: np.ndarray, label: str, ax: Axes | None) -> Axe
     axis = one_axes(ax)
     errors = errors.reshape(len(x), -1)
     errors = errors[:, np.isfinite(errors).all(axis=0)]
-    with style.applied():
+    with style.unless_set():
         if errors.size:
             look = line(0)
             style.spread(axis, x, errors, look["color"], look["linestyle"], marker="o", markersize=2.5)

@@ -73,7 +73,7 @@ def paths(
         raise ProblemError(f"runs, directions: expected weights of one shape, got {sorted(sizes)} entries")
     plane = _plane(np.concatenate([*(_unit(x) for x in points.values()), *(_unit(x)[None] for x in rays.values())]))
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         longest = 0.1
         for number, (name, x) in enumerate(points.items()):
             radius = np.log10(1.0 + np.linalg.norm(x, axis=-1, keepdims=True))

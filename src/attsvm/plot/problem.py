@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from attsvm.plot import style
-from attsvm.plot.canvas import COLOURS, one_axes
+from attsvm.plot.canvas import ink, line, one_axes
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
 
@@ -33,14 +33,14 @@ def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
     used = np.asarray(first.canonical.allowed.any(axis=-2))[:_MOST_SEQUENCES]
     points, names = _in_the_plane(some, used)
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         for i, (row, mask) in enumerate(zip(points, used, strict=True)):
-            axis.scatter(row[mask, 0], row[mask, 1], s=14, rasterized=True, color=COLOURS[i % len(COLOURS)])
+            axis.scatter(row[mask, 0], row[mask, 1], s=14, rasterized=True, color=line(i)["color"])
         if first.labels is not None and first.head is not None and first.num_classes is None:
             optimal = optimal_tokens(first)[:_MOST_SEQUENCES].reshape(len(points), -1)
             rows, queries = np.nonzero(optimal >= 0)
             best = np.unique(points[rows, optimal[rows, queries]], axis=0)
-            axis.scatter(best[:, 0], best[:, 1], s=70, facecolors="none", edgecolors=style.INK, linewidths=0.9)
+            axis.scatter(best[:, 0], best[:, 1], s=70, facecolors="none", edgecolors=ink(), linewidths=0.9)
         axis.set_xlabel(names[0])
         axis.set_ylabel(names[1])
     return axis

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
-from attsvm.plot.matrix import draw_matrix
+from attsvm.plot.matrix import draw_matrix, height_of
 from attsvm.profiles import MarginProfile
 
 
@@ -16,9 +16,9 @@ def profile(profile: MarginProfile, *, ax: Axes | None = None) -> Axes:
     profile : MarginProfile
     ax : Axes, optional
     """
-    axis = one_axes(ax)
+    axis = one_axes(ax, height_of(len(profile.schedules)))
     largest = [int(row.argmax()) for row in profile.mean]
     rests = [name == profile.chosen and profile.norm is not None for name in profile.schedules]
-    with style.applied():
+    with style.unless_set():
         draw_matrix(axis, profile.schedules, profile.norms, profile.mean, largest, rests)
     return axis

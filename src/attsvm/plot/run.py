@@ -71,7 +71,7 @@ def draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label
         raise ProblemError("run: expected a history with records, got none")
     later = steps > 0  # step 0 has no place on a logarithmic axis
     steps, values = steps[later], values[later].reshape(int(later.sum()), math.prod(values.shape[1:]))
-    with style.applied():
+    with style.unless_set():
         if len(steps):
             look = line(number)
             style.spread(axis, steps, values, look["color"], look["linestyle"], label)

@@ -56,7 +56,7 @@ def selection(problem: Problem, run: "Run", *, ax: Axes | None = None) -> Axes:
     active = chosen[-1] >= 0
     shares = {"optimal": chosen == optimal, "as at the end": chosen == chosen[-1]}
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         for number, (name, hits) in enumerate(shares.items()):
             share = np.array([row[active].mean() for row in hits])
             axis.plot(steps[steps > 0], share[steps > 0], label=name, **line(number))

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from attsvm.errors import ProblemError
 from attsvm.plot import style
-from attsvm.plot.canvas import one_axes
+from attsvm.plot.canvas import ink, line, one_axes
 from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.theory import Prediction
@@ -46,15 +46,15 @@ def _draw(solution: Solution, direction: np.ndarray, ax: Axes | None) -> Axes:
         # several heads, divided by an empty column
         shown = np.concatenate([np.pad(head, ((0, 0), (0, 1)), constant_values=np.nan) for head in shown], axis=1)
     axis = one_axes(ax)
-    with style.applied():
+    with style.unless_set():
         of_batch = f", problem 1 of {number}" if number > 1 else ""
         axis.set_title(f"{solution.norm.name} Att-SVM, {status}{of_batch}")
         if status == Status.INFEASIBLE:
             axis.text(0.5, 0.5, "no direction", ha="center", va="center", transform=axis.transAxes)
             axis.set_axis_off()
         elif shown.ndim == 1:
-            axis.vlines(np.arange(len(shown)), 0, shown, color=style.BLUE, rasterized=True)
-            axis.axhline(0.0, color=style.INK, linewidth=0.6)
+            axis.vlines(np.arange(len(shown)), 0, shown, color=line(0)["color"], rasterized=True)
+            axis.axhline(0.0, color=ink(), linewidth=0.6)
             axis.set_xlabel("entry of p")
         else:
             largest = np.nanmax(np.abs(shown)) or 1.0

@@ -5,9 +5,9 @@
 
 import io
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -63,12 +63,37 @@ RC: dict[str, Any] = {
     "figure.constrained_layout.use": True,
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
+    "axes.prop_cycle": mpl.rcParamsDefault["axes.prop_cycle"],  # in its place, plots take the palette above
 }
+
+_SIZES = ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 
 
 def applied() -> AbstractContextManager[None]:
-    """A context in which figures are drawn and saved in this style."""
-    return mpl.rc_context(cast(Any, RC))
+    """A context in which figures are drawn and saved in this style, whatever the user has set."""
+    return _with(RC)
+
+
+def unless_set(**more: Any) -> AbstractContextManager[None]:
+    """A context with this style and ``more``, except for what the user has set: what differs from Matplotlib's default.
+
+    If the user has set ``font.size``, the other sizes of letters follow it.
+    """
+    default, current = mpl.rcParamsDefault, mpl.rcParams
+    ratio = current["font.size"] / RC["font.size"] if current["font.size"] != default["font.size"] else 1.0
+    own = {**RC, **{name: RC[name] * ratio for name in _SIZES}, **more}
+    return _with({name: value for name, value in own.items() if current[name] == default[name]})
+
+
+@contextmanager
+def _with(parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Set these parameters for a while. ``rc_context`` would also undo what a notebook sets at its first figure."""
+    before = {name: mpl.rcParams[name] for name in parameters}
+    mpl.rcParams.update(parameters)
+    try:
+        yield
+    finally:
+        mpl.rcParams.update(before)
 
 
 def lay_out(figure: Figure) -> None:
@@ -231,7 +256,7 @@ def to_svg(figure: Figure, prefix: str) -> str:
     """
     stream = io.StringIO()
     # text as text: the paths of letters are half of a page
-    with applied(), mpl.rc_context({"svg.fonttype": "none"}):
+    with _with(RC | {"svg.fonttype": "none"}):
         figure.savefig(stream, format="svg", dpi=DPI, transparent=True)
     svg = stream.getvalue()
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")

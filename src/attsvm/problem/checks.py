@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import as_array, check_groups
+from attsvm._utils.checks import as_array, as_floats, check_groups
 from attsvm.errors import ProblemError
 
 Core = tuple[int | None, ...]
@@ -14,7 +14,7 @@ Core = tuple[int | None, ...]
 
 def real(name: str, value: Any, expected: str = "real numbers") -> np.ndarray:
     """Copy a value as float64."""
-    return np.array(as_array(name, value, expected), dtype=np.float64, order="C")
+    return np.array(as_floats(name, value, expected), order="C")
 
 
 def boolean(name: str, value: Any) -> np.ndarray:

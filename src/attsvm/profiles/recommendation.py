@@ -120,7 +120,7 @@ class Recommendation(Result):
         for i in np.argsort(-self.share, kind="stable"):
             interval, gain = (
                 f"{self.low[i]:.3f} to {self.high[i]:.3f}",
-                f"{self.gain[i]:+.3f} ± {self.gain_error[i]:.3f}",
+                f"{self.gain[i]:+z.3f} ± {self.gain_error[i]:z.3f}",
             )
             lines.append(f"{self.norms[i]:{width}}  {self.share[i]:.3f}  {interval:16}  {gain}")
         return "\n".join([*lines, self.reason])
@@ -291,9 +291,9 @@ def _interval(share: np.ndarray, error: np.ndarray, number: int) -> tuple[np.nda
 
 def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray, infeasible: bool) -> str:
     if better:
-        said = f"{best} is better than frobenius by {gain:.3f} ± {error:.3f}"
+        said = f"{best} is better than frobenius by {gain:z.3f} ± {error:z.3f}"
     elif gain > 0:
-        said = f"no norm is better than frobenius here: {best} is by {gain:.3f}, its standard error is {error:.3f}"
+        said = f"no norm is better than frobenius here: {best} is by {gain:z.3f}, its standard error is {error:z.3f}"
     else:
         said = "no norm is better than frobenius here"
     if infeasible:

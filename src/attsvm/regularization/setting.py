@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attsvm._utils.checks import as_array, check_number
+from attsvm._utils.checks import as_floats, check_number
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
@@ -179,7 +179,7 @@ def parse_log_penalties(log_penalties: Any) -> np.ndarray:
 
 
 def _numbers(name: str, given: Any, expected: str, fits: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    array = as_array(name, given, "an array of numbers").astype(np.float64)
+    array = as_floats(name, given, "an array of numbers")
     if array.ndim != 1 or not len(array):
         raise ProblemError(f"{name}: expected shape (L,) with L >= 1, got {array.shape}")
     wrong = array[~(np.isfinite(array) & fits(array))]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, check_flag, check_integer
+from attsvm._utils.checks import as_floats, check_flag, check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 
@@ -39,7 +39,7 @@ class Layout:
             )
 
     def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:
-        array = as_array("values", values).astype(np.float64)
+        array = as_floats("values", values)
         own = (self.layers - 1, self.problem.dim, self.problem.dim)
         if array.shape != self.problem.heads_shape + own:
             raise ProblemError(f"values: expected shape {self.problem.heads_shape + own}, got {array.shape}")

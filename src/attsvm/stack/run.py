@@ -125,7 +125,7 @@ class StackRun(Result):
         return pd.DataFrame(columns, index=self._index((("steps", self.history["steps"]),)))
 
     def _summary(self) -> str:
-        return f"{self.layers} layers, {self.optimizer}; {self.status} after {self.step:,} steps; loss {self.loss:.3g}"
+        return f"{self.layers} layers, {self.optimizer}; {self.status} after {self.step:,} steps; loss {self.loss:z.3g}"
 
     def _batch_summary(self) -> str:
-        return f"{self.layers} layers, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
+        return f"{self.layers} layers, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):z.3g}"

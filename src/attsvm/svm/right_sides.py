@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, weights_of
+from attsvm._utils.checks import as_floats, weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.svm.certificate import length_of, rounding_of_margins
@@ -30,7 +30,7 @@ def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> F
     """
     if required is None:
         return None
-    array = as_array("required", required, "real numbers, NaN where no margin is required").astype(np.float64)
+    array = as_floats("required", required, "real numbers, NaN where no margin is required")
     own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
     if array.shape not in (own, problem.batch_shape + own, batch + own):
         raise ProblemError(f"required: expected shape {batch + own}, got {array.shape}")

@@ -125,8 +125,8 @@ class Solution(Result):
             return f"{self._batch_summary()}: infeasible, N(W) ≥ {self.bound:.1e} on unit rows"
         number = int(self.support.sum())
         margin = "margin" if self.required is None and self.center is None else "least A(W) - b"
-        margin = f"{margin} = {self.margin:.6g}" if np.isfinite(self.margin) else f"no {margin}"
-        slack = "" if self.slack is None else f", objective = {self.objective:.6g} at C = {self.slack:g}"
+        margin = f"{margin} = {self.margin:z.6g}" if np.isfinite(self.margin) else f"no {margin}"
+        slack = "" if self.slack is None else f", objective = {self.objective:z.6g} at C = {self.slack:g}"
         return (
             f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, {margin}, "
             f"{number} support tokens, gap = {self.gap:.1e}"

@@ -65,7 +65,7 @@ class Hypothesis:
     def __str__(self) -> str:
         if self.number is None or np.ndim(self.number):
             return f"{self.statement}: {self.verdict}"
-        number = f"{self.number:,}" if self.unit and float(self.number).is_integer() else f"{self.number:.3g}"
+        number = f"{self.number or 0:,}" if self.unit and float(self.number).is_integer() else f"{self.number:z.3g}"
         return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
 
 

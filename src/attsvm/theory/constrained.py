@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, check_positive
+from attsvm._utils.checks import as_floats, check_positive
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem
@@ -127,7 +127,7 @@ class ConstrainedLimit(Result):
 
         Raises ProblemError if the rates are no numbers, or a rate exceeds 1/λ.
         """
-        given = np.asarray(as_array("rates", rates), dtype=np.float64)
+        given = as_floats("rates", rates)
         decay = np.asarray(self.radius)[..., None] ** (-0.5 if factors else -1.0)
         if given.ndim != 1:
             raise ProblemError(f"rates: expected shape (steps,), got {given.shape}")

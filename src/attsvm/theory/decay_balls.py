@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.checks import as_array, selection_of
+from attsvm._utils.checks import as_array, as_floats, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import check_weights
@@ -178,7 +178,7 @@ def _radii(radius: Any, decay: Any) -> tuple[str, np.ndarray]:
     if (radius is None) == (decay is None):
         raise ProblemError("radius: expected exactly one of radius and decay")
     name, given = ("radius", radius) if decay is None else ("decay", decay)
-    numbers = np.asarray(as_array(name, given), dtype=np.float64)
+    numbers = as_floats(name, given)
     if not (np.isfinite(numbers).all() and (numbers > 0).all()):
         raise ProblemError(f"{name}: expected positive numbers, got {given}")
     return name, numbers if decay is None else 1 / numbers

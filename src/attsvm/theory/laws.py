@@ -89,10 +89,10 @@ class Rate(Batched):
 
     def _summary(self) -> str:
         base = SCALES[self.law][2]
-        return f"{base}^{self.slope:.3g}; interval {self.low:.3g} to {self.high:.3g}; {self.points} points"
+        return f"{base}^{self.slope:z.3g}; interval {self.low:z.3g} to {self.high:z.3g}; {self.points} points"
 
     def _batch_summary(self) -> str:
-        return f"{self.law}, slopes {np.min(self.slope):.3g} to {np.max(self.slope):.3g}"
+        return f"{self.law}, slopes {np.min(self.slope):z.3g} to {np.max(self.slope):z.3g}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,8 +186,8 @@ def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float 
     if law not in list(Law):
         raise ProblemError(f"law: expected {', '.join(Law)}, got {law!r}")
     steps, errors = np.asarray(steps), np.asarray(errors, dtype=np.float64)
-    if steps.ndim != 1 or errors.shape[:1] != steps.shape:
-        raise ProblemError(f"errors: expected shape {steps.shape} and the batch axes, got {errors.shape}")
+    if steps.ndim != 1 or errors.shape[:1] != steps.shape or 0 in errors.shape:
+        raise ProblemError(f"steps, errors: expected shapes (R,) and (R, *batch), got {steps.shape}, {errors.shape}")
     if not 0 < confidence < 1:
         raise ProblemError(f"confidence: expected a number between 0 and 1, got {confidence!r}")
     first, abscissa, _ = SCALES[Law(law)]

@@ -246,7 +246,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     check_is_problem(problem)
     check_kind("run", run, Run, "attsvm.train(problem)")
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
-    if run.selected.shape != shape:
+    if run.selected.shape != shape or not run.selected.size:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     penalised = run.penalty not in (0, NOT_RECORDED)
     known = known_limits(run)

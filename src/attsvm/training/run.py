@@ -208,7 +208,7 @@ class Run(Result):
         parts = [
             f"{self.attention}, {self.optimizer}",
             f"{self.status} after {self.step:,} steps",
-            f"loss {self.loss:.3g}",
+            f"loss {self.loss:z.3g}",
             f"median largest probability {np.median(kept):.6g}",
         ]
         if self.precise_until is not None:
@@ -216,7 +216,7 @@ class Run(Result):
         return "; ".join(parts)
 
     def _batch_summary(self) -> str:
-        return f"{self.attention}, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
+        return f"{self.attention}, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):z.3g}"
 
 
 def optimizer_of(run: Any) -> Any:

@@ -222,7 +222,7 @@ def starting_point(
     for name, array in given.items():
         core = shapes[name]
         axes = array.shape[: array.ndim - len(core)]
-        if array.ndim < len(core) or array.shape[len(axes) :] != core:
+        if array.ndim < len(core) or array.shape[len(axes) :] != core or 0 in axes:
             raise ProblemError(f"init: expected {name} of shape (..., {str(core)[1:-1]}), got {array.shape}")
         if not np.isfinite(array).all():
             raise ProblemError(f"init: expected finite entries of {name}")

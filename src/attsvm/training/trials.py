@@ -16,6 +16,7 @@ import numpy as np
 
 from attsvm._utils.jax_devices import default_device
 from attsvm._utils.workers import processors
+from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
 from attsvm.training.attention_heads import fold
@@ -36,9 +37,14 @@ _CALL_OVER_FIXED = 5
 
 
 def num_threads() -> int:
-    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``."""
-    available = processors()
-    return max(1, min(available, int(os.environ.get("ATTSVM_THREADS", available))))
+    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``.
+
+    Raises ProblemError if that is no positive integer.
+    """
+    given, available = os.environ.get("ATTSVM_THREADS"), processors()
+    if given and not (given.isdecimal() and int(given)):
+        raise ProblemError(f"ATTSVM_THREADS: expected an integer >= 1, got {given!r}")
+    return min(available, int(given or available))
 
 
 def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndarray]:

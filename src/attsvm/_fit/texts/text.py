@@ -171,13 +171,20 @@ def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_of_different_names)
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise ProblemError(f"{path}: line {number} is not JSON ({reason(error)})") from None
         if not isinstance(row, dict):
             raise ProblemError(f"{path}: line {number}: expected an object, got {type(row).__name__}")
         check_columns(f"{path}: line {number}", list(row), [text, label], COLUMN_HINT)
         yield row[text], row[label]
+
+
+def _of_different_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has several values of one name")
+    return found
 
 
 def _folder(path: Path) -> Iterator[Row]:

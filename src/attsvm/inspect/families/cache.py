@@ -154,7 +154,8 @@ def _pair(name: str, given: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ProblemError(f"{name}: expected a pair of queries and keys, got {type(given).__name__}")
     query, key = (_tensor(name, one) for one in given)
-    if query.ndim != 4 or key.ndim != 4 or query[:, 0].shape != key[:, 0].shape or query.shape[1] % key.shape[1]:
+    fits = query.ndim == key.ndim == 4 and 0 not in (*query.shape, *key.shape)
+    if not fits or query[:, 0].shape != key[:, 0].shape or query.shape[1] % key.shape[1]:
         raise ProblemError(
             f"{name}: expected queries (n, H, T, d_h) and keys (n, G, T, d_h), where G divides H, got"
             f" {tuple(query.shape)} and {tuple(key.shape)}"

@@ -35,18 +35,18 @@ APART = 1e-2
 """The plain and the relaxed Att-SVM of a run are told apart if their directions differ by more than this."""
 
 
-def _problems(sizes: list[int], seeds: int) -> Problem:
+def _problems(sizes: list[int], seeds: int, seed: int) -> Problem:
     n, T, d = sizes
-    return random_problem(n, T, d, seed=0, batch=(seeds,), prompt=True)
+    return random_problem(n, T, d, seed=seed, batch=(seeds,), prompt=True)
 
 
 def _errors(run: Run, direction: np.ndarray) -> np.ndarray:
     return np.asarray(direction_error(run.history["weights"][1:], direction, axis=-1))
 
 
-def _attention(trained: str, sizes: list[int], seeds: int, steps: int) -> Arrays:
+def _attention(trained: str, sizes: list[int], seeds: int, seed: int, steps: int) -> Arrays:
     """Direction errors of u under a fixed head."""
-    problem = _problems(sizes, seeds)
+    problem = _problems(sizes, seeds, seed)
     descent = normalized_gradient_descent(LENGTH)
     run = train(problem, attention="key_prompt", fixed=FIXED[trained], optimizer=descent, steps=steps, record=60)
     prediction = predict_direction(problem, run)
@@ -64,9 +64,9 @@ def _attention(trained: str, sizes: list[int], seeds: int, steps: int) -> Arrays
     }
 
 
-def _with_head(way: str, sizes: list[int], seeds: int, steps: int) -> Arrays:
+def _with_head(way: str, sizes: list[int], seeds: int, seed: int, steps: int) -> Arrays:
     """Direction errors of u and v, trained together."""
-    problem = _problems(sizes, seeds)
+    problem = _problems(sizes, seeds, seed)
     optimizer = longer_steps(LENGTH, "v", FASTER[way][1])
     run = train(problem, attention="key_prompt", train_head=True, optimizer=optimizer, steps=steps, record=60)
     prediction = predict_direction(problem, run)
@@ -111,6 +111,7 @@ class KeyPrompt(Figure):
         "n, T, d": [5, 4, 10],
         "fixed head": list(FIXED),
         "seeds": 20,
+        "seed": 0,
         "steps": 20_000,
         "error_below": 1e-3,
         "with_head_below": 1e-2,
@@ -118,7 +119,7 @@ class KeyPrompt(Figure):
     quick: ClassVar[Sizes] = {**full, "fixed head": ["p", "W"], "seeds": 12, "steps": 4_000, "error_below": 1e-2}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        arguments = (sizes["n, T, d"], sizes["seeds"], sizes["steps"])
+        arguments = (sizes["n, T, d"], sizes["seeds"], sizes["seed"], sizes["steps"])
         fixed_head = each(piece, sizes["fixed head"], _attention, *arguments)
         return joined(fixed_head | each(piece, FASTER, _with_head, *arguments))
 

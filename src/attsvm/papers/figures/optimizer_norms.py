@@ -100,9 +100,9 @@ WAYS: dict[str, Way] = {
 """Every optimiser by its name. With default settings Muon's Newton-Schulz iteration stops far from the polar factor."""
 
 
-def problems(n: int, T: int, d: int, seeds: int) -> Problem:
-    """``random_problem`` of seeds 0, 1, ... as one batch."""
-    return stack(random_problem(n, T, d, seed) for seed in range(seeds))
+def problems(n: int, T: int, d: int, seeds: int, seed: int = 0) -> Problem:
+    """``random_problem`` of several seeds, from ``seed`` on, as one batch."""
+    return stack(random_problem(n, T, d, seed + i) for i in range(seeds))
 
 
 def start(attention: str, problem: Problem) -> Any:
@@ -113,9 +113,9 @@ def start(attention: str, problem: Problem) -> Any:
     return tuple(drawn) if attention == "factored" else drawn[0]
 
 
-def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays:
+def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int, seed: int) -> Arrays:
     """Margin ratio of the trained weights in each norm, (seeds, norms)."""
-    way, problem = WAYS[name], problems(n, T, d, seeds)
+    way, problem = WAYS[name], problems(n, T, d, seeds, seed)
     steps = round(way.part * steps)
     run = train(
         problem,
@@ -125,7 +125,7 @@ def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int) -> Arrays
         init=start(way.attention, problem),
         record=1,
     )
-    least = [[least_norm(norm, n, T, d, seed, tuple(run.selected[seed])) for seed in range(seeds)] for norm in NORMS]
+    least = [[least_norm(norm, n, T, d, seed + i, tuple(run.selected[i])) for i in range(seeds)] for norm in NORMS]
     margins = [margin(problem, run.weights, run.selected, norm) for norm in NORMS]
     return {
         "ratio": np.transpose(np.asarray(margins) * np.asarray(least)),
@@ -169,6 +169,7 @@ class OptimizerNorms(Figure):
         "T": 8,
         "d": 10,
         "seeds": 20,
+        "seed": 0,
         "steps": 50_000,
         "mean_above": 0.98,
     }
@@ -181,7 +182,7 @@ class OptimizerNorms(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        shape = [sizes[name] for name in ("n", "T", "d", "seeds")]
+        shape = [sizes[name] for name in ("n", "T", "d", "seeds", "seed")]
         return stacked(each(piece, sizes["optimizers"], _ratios, sizes["steps"], *shape).values())
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
@@ -200,7 +201,7 @@ class OptimizerNorms(Figure):
             "a margin ratio exceeds 1": found["ratio"].max() <= 1 + 1e-8,
         }
         behind = [
-            f"{name} on seeds {', '.join(map(str, np.flatnonzero(~row)))}"
+            f"{name} on seeds {', '.join(map(str, sizes['seed'] + np.flatnonzero(~row)))}"
             for name, row in zip(names, ahead, strict=True)
             if not row.all()
         ]

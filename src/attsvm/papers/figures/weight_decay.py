@@ -104,7 +104,7 @@ class WeightDecay(Figure):
             passed,
             f"{int((over & same).sum())} of {int(same.sum())} runs exceed a cap. Largest median direction error of a "
             f"run to its limit: {max(errors.values()):.1e}. Median error of the closed form at the smallest decay: at "
-            f"most {max(closed.values()):.2f} logits.",
+            f"most {max(closed.values()):z.2f} logits.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
