@@ -16,7 +16,7 @@ from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
 from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.factors.fused_bounds import Densities, Factors, spans
-from attsvm.norms.factors.gamma2 import Gamma2
+from attsvm.norms.factors.gamma2 import Gamma2, bound_by_rows
 from attsvm.norms.factors.nu import Nu, bound_by_atoms
 from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
 from attsvm.norms.scaled import Wrapper
@@ -64,6 +64,9 @@ class Proved(Wrapper):
 TARGET = 1e-3
 """The part of the tolerance at which a program ends. The bounds that certify its answer are a little larger."""
 
+EARLY = 1e-10
+"""With a larger gap at its end, the elliptope method says why."""
+
 
 class Answer(NamedTuple):
     """What was found for one problem."""
@@ -73,6 +76,7 @@ class Answer(NamedTuple):
     steps: int  # 0 if there is only a starting point. The answer is then that of the Frobenius norm.
     of_value: Proof | None = None  # of_value, of_dual: bounds on the norm of the weights and on the dual norm of A*(λ)
     of_dual: Proof | None = None
+    why: str = ""  # it has this gap, if it is not small
 
 
 def one_by_one(
@@ -111,6 +115,7 @@ def one_by_one(
         tuple(found.of_value for found in answers if found.of_value is not None),
         tuple(found.of_dual for found in answers if found.of_dual is not None),
     )
+    why += next((found.why for found in answers if found.why), "")
     return Candidate(weights, multipliers, ray, steps, method, why, proved).with_axes_of(constraints)
 
 
@@ -188,7 +193,13 @@ def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, setting
     limit = settings.max_steps or elliptope.MAX_STEPS
     found = largest_margin(rows, balance, start, split, max_steps=limit, report=settings.report)
     spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
-    return Answer(found.matrices[0, :split, split:], spread, found.steps)
+    factors = np.linalg.cholesky(found.matrices[0])
+    factors /= np.sqrt(np.vecdot(factors, factors))[:, None]  # the diagonal of X is 1 but for rounding errors
+    left, right = factors[:split], factors[split:]
+    weights, asked = left @ right.T, rows.right > 0
+    gap = 1 - float((rows.apply(weights[None])[asked] / rows.right[asked]).min() / found.free.sum())
+    why = f"; rounding ended it at a gap of {gap:.1e}" if gap > EARLY and found.steps < limit else ""
+    return Answer(weights, spread, found.steps, partial(bound_by_rows, left, right), why=why)
 
 
 SIGN_CUTS = "sign-cuts"

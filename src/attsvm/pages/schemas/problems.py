@@ -64,7 +64,7 @@ class SolveResult(Result, schema="attsvm.solve/1"):
 class Hypothesis(Fields):
     name: str  # the key of the hypothesis
     statement: str  # what is assumed
-    holds: bool | None  # null if it was not checked
+    holds: bool | None  # null if it was not decided
     number: Number  # what was found
     unit: str  # of the number
 
@@ -74,7 +74,7 @@ class Prediction(Fields):
     standing: str  # proved, measured, conjecture or none
     source: str  # the reference, or the measurement
     distance: float | list[Any] | None  # with a penalty, the distance of the weights to the minimiser, of each trial
-    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not checked), number and unit
+    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not decided), number and unit
 
 
 class TrainResult(Result, schema="attsvm.train/1"):
