@@ -55,7 +55,7 @@ class SolveResult(Result, schema="attsvm.solve/1"):
     # largest violation of a constraint, divided by the norms of its row and of the direction
     violation: float | Nested[Number] | None
     raw_violation: float | Nested[Number] | None  # largest violation of a constraint
-    bound: float | Nested[Number] | None  # Farkas bound: a lower bound of the norm of any solution; 0 if feasible
+    bound: float | Nested[Number] | None  # Farkas bound: a lower bound of the norm of any solution; 0 if none was found
     stats: dict[str, Any]  # method and the reason for it, steps and seconds
     support: Nested[int] | None  # indices of the support tokens
     direction: Nested[Number]  # the solution, shape (d_k, d_q), or (d_k) for a prompt; null if infeasible
