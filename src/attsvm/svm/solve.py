@@ -340,10 +340,10 @@ def _certified(
     norm, ray, multipliers = candidate.norm or norm, candidate.ray, candidate.multipliers
     done = certify(constraints, norm, candidate.weights, multipliers, tol)
     optimal, impossible = is_optimal(done, tol), unattainable(whole)
+    if np.count_nonzero(optimal) == optimal.size and not (np.count_nonzero(ray) or np.count_nonzero(impossible)):
+        return done, np.where(optimal, OPTIMAL, INACCURATE), np.zeros(constraints.batch_shape)
     # a row of zeros that asks for a margin is a ray by itself
     suspect = ray | impossible.any(axis=ALL_TOKENS)
-    if np.count_nonzero(optimal) == optimal.size and not np.count_nonzero(suspect):
-        return done, np.where(optimal, OPTIMAL, INACCURATE), np.zeros(constraints.batch_shape)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, multipliers)
     dual, bound = map(np.array, farkas(whole, norm, multipliers))
     if (suspect & (bound <= FARKAS_BOUND)).any():  # whether there are weights does not depend on the norm or its scale
