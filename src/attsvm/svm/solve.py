@@ -401,8 +401,8 @@ def _without_rounding(
         return certify(exact, norm, *pair, tol), None
     keeps_rows = exact.center_length is None or (done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
     weights, ray = (None, None) if keeps_rows else least_violating(exact)
-    rays = [pair[1]] * suspect + [ray] * (ray is not None)
-    proofs = [(*farkas(exact, norm, ray), farkas(exact, FROBENIUS, ray)[1]) for ray in rays]
+    rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
+    proofs = [(*farkas(exact, norm, each), farkas(exact, FROBENIUS, each)[1]) for each in rays]
     dual, bound, other = max(proofs, key=lambda each: max(each[1:]), default=(pair[1], 0.0, 0.0))
     if weights is not None and bound > 0:
         pair = weights - (0.0 if origin is None else origin), dual
