@@ -16,7 +16,7 @@ from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
 from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.factors.fused_bounds import Densities, Factors, spans
-from attsvm.norms.factors.gamma2 import Gamma2, bound_by_rows
+from attsvm.norms.factors.gamma2 import Gamma2
 from attsvm.norms.factors.nu import Nu, bound_by_atoms
 from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
 from attsvm.norms.scaled import Wrapper
@@ -199,7 +199,18 @@ def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, setting
     weights, asked = left @ right.T, rows.right > 0
     gap = 1 - float((rows.apply(weights[None])[asked] / rows.right[asked]).min() / found.free.sum())
     why = f"; rounding ended it at a gap of {gap:.1e}" if gap > EARLY and found.steps < limit else ""
-    return Answer(weights, spread, found.steps, partial(bound_by_rows, left, right), why=why)
+    return Answer(weights, spread, found.steps, partial(_bound_by_rows, left, right), why=why)
+
+
+def _bound_by_rows(left: np.ndarray, right: np.ndarray, x: np.ndarray) -> float:
+    """Bound γ2(x) by the rows of two factors of a multiple near to x and a bound on the rest, if that is less."""
+    nearest, own = elliptope.nearest_multiple(left @ right.T, x), float(Gamma2().value(x))
+    if nearest is None:
+        return own
+    factor, rest = nearest
+    size = float(np.sqrt(np.vecdot(left, left).max() * np.vecdot(right, right).max()))
+    rounding = elliptope.EPS * (4 + left.shape[1]) * np.sqrt(min(x.shape))
+    return min(own, float(abs(factor) * size * (1 + rounding) + np.linalg.norm(rest, 2)))
 
 
 SIGN_CUTS = "sign-cuts"

@@ -48,8 +48,8 @@ class Solution(Result):
     raw_violation : float
         The same, not divided.
     bound : float
-        The Farkas bound of ``certificate``. Where ``required`` margins seem to contradict each other but this is not
-        proved, the largest one that was found, at most 1e12; the weights then violate the margins least. Otherwise 0.
+        The Farkas bound of ``certificate``. Where the status is ``inaccurate`` the largest one that was found, at most
+        1e12, or 0; if ``required`` margins nearly contradict each other, the weights violate them least. Otherwise 0.
     objective : float
         The minimum: the value, or with slack ½‖W‖² + C Σ ξ.
     selected : ndarray

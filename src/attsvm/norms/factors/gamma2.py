@@ -16,7 +16,6 @@ from attsvm.norms.factors.elliptope import (
     Vector,
     at_unit_scale,
     largest_margin,
-    nearest_multiple,
 )
 from attsvm.norms.lp import Lp
 
@@ -156,17 +155,6 @@ class _Factors:
         ]
         signed = np.concatenate([outer[0], -outer[1]])
         return np.asarray(signed @ signed.T)
-
-
-def bound_by_rows(left: np.ndarray, right: np.ndarray, x: np.ndarray) -> float | None:
-    """Bound γ2(x) by the rows of two factors of the multiple nearest to x plus a bound on the rest, or by its own."""
-    nearest = nearest_multiple(left @ right.T, x)
-    if nearest is None:
-        return None
-    factor, rest = nearest
-    size = float(np.sqrt(np.vecdot(left, left).max() * np.vecdot(right, right).max()))
-    rounding = EPS * (4 + left.shape[1]) * np.sqrt(min(x.shape))
-    return min(float(abs(factor) * size * (1 + rounding) + np.linalg.norm(rest, 2)), Gamma2().value(x))
 
 
 def _triangle(matrix: np.ndarray) -> np.ndarray:
