@@ -394,7 +394,8 @@ class Batched(Displayed):
                 arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
             elif isinstance(value, Mapping):
                 meta[entry.name] = dict.fromkeys(value)  # a mapping can be empty
-                arrays |= {f"{entry.name}/{name}": np.asarray(array) for name, array in value.items()}
+                numbers = ((name, np.nan if x is None else x) for name, x in value.items())
+                arrays |= {f"{entry.name}/{name}": np.asarray(x) for name, x in numbers}
             else:
                 arrays[entry.name] = np.asarray(value)
         return arrays, meta

@@ -32,7 +32,7 @@ class Rows:
     left: np.ndarray  # (m, d_k), whole numbers
     queries: np.ndarray  # (m, d_q), whole numbers
     places: int  # of a product of both
-    right: list[int]
+    right: list[Any]  # 0 and 1, or the margins that are required
     equality: list[bool]
     at: list[tuple[int, int, int]]
     shape: tuple[int, int]
@@ -46,6 +46,7 @@ class Rows:
         allowed: np.ndarray,
         sets: np.ndarray,
         relaxed: np.ndarray | None,
+        required: np.ndarray | None = None,
     ) -> "Rows":
         """The rows of one problem: keys (n, T, d_k), queries (n, Q, d_q), the rest (n, Q, T) and (n, Q)."""
         prompt = queries is None
@@ -54,13 +55,14 @@ class Rows:
         at, left, right_factors, right, equality = [], [], [], [], []
         for i, q, t in map(tuple, np.argwhere(allowed).tolist()):
             reference = int(np.flatnonzero(sets[i, q])[0])
-            if t == reference:
+            if t == reference or (required is not None and np.isnan(required[i, q, t])):
                 continue
             at.append((i, q, t))
             left.append(whole_keys.numbers[i, reference] - whole_keys.numbers[i, t])
             right_factors.append(whole_queries.numbers[i, q])
             equality.append(bool(sets[i, q, t]))
-            right.append(0 if sets[i, q, t] or (relaxed is not None and relaxed[i, q]) else 1)
+            asks_none = sets[i, q, t] or (relaxed is not None and relaxed[i, q])
+            right.append(int(not asks_none) if required is None else Fraction(float(required[i, q, t])))
         shape = keys.shape[-1], own.shape[-1]
         return cls(
             np.array(left, dtype=object).reshape(-1, shape[0]),
@@ -119,6 +121,10 @@ def norm_of(matrix: np.ndarray, norm: str, dual: bool = False) -> mpmath.mpf:
         if 1 not in matrix.shape:
             return _of_singular_values(matrix, (norm == "nuclear") != dual)
         norm = "frobenius"
+    if norm in ("l2,1", "l2,1-columns"):
+        lines = matrix if norm == "l2,1" else matrix.T
+        lengths = [mpmath.sqrt(mpmath.fsum(_number(entry) ** 2 for entry in line)) for line in lines]
+        return max(lengths) if dual else mpmath.fsum(lengths)
     p = {"frobenius": 2.0, "linf": np.inf}.get(norm) or float(norm[1:])
     if p in (1, np.inf):
         return sum(map(abs, entries), mpmath.mpf(0)) if (p == 1) != dual else max(map(abs, entries))
@@ -175,15 +181,16 @@ def _multipliers(rows: Rows, solution: Any) -> list[float] | str:
 def _check_infeasible(rows: Rows, norm: str, solution: Any, multipliers: list[float]) -> str:
     if not (np.isnan(solution.direction).all() and np.isnan([solution.value, solution.gap, solution.margin]).all()):
         return "infeasible with weights"
-    total = sum(number for number, b in zip(multipliers, rows.right, strict=True) if b)
-    if abs(total - 1) > 1e-9:
-        return f"infeasible with b'λ = {total}"
+    total = sum(b * Fraction(number) for number, b in zip(multipliers, rows.right, strict=True))
+    mean = sum(abs(b) * Fraction(number) for number, b in zip(multipliers, rows.right, strict=True))
+    if abs(total - 1) > 1e-9 + LAST_DIGITS * mean:
+        return f"infeasible with b'λ = {float(total)}"
     pull = rows.adjoint(multipliers)
     size, length = norm_of(pull, norm, dual=True), norm_of(pull, "frobenius", dual=True)
     lengths = rows.norms()
     weight = sum(
         number * (length or 1) for number, length, b in zip(multipliers, lengths, rows.right, strict=True) if b
-    )
+    ) * _number(total / mean)
     bound = weight / size if size else mpmath.inf
     # whether there are weights does not depend on the norm: the bound on ‖W‖_F may prove it, too
     proved = solution.bound > FARKAS_BOUND or not length or weight / length > FARKAS_BOUND
@@ -200,22 +207,24 @@ def _check_bounds(rows: Rows, norm: str, solution: Any, multipliers: list[float]
     if abs(value - solution.value) > LAST_DIGITS * value:
         return f"value {solution.value!r}, in truth {mpmath.nstr(value, 17)}"
     margins = [_number(margin) for margin in rows.margins(weights)]
-    asked = [margin for margin, b in zip(margins, rows.right, strict=True) if b]
+    right = [_number(b) for b in rows.right]
+    asked = [margin / b for margin, b in zip(margins, right, strict=True) if b > 0]
     size = norm_of(rows.adjoint(multipliers), norm, dual=True)
-    total = mpmath.fsum(number for number, b in zip(multipliers, rows.right, strict=True) if b)
+    total = mpmath.fsum(number * b for number, b in zip(multipliers, right, strict=True))
     gap = mpmath.mpf(0)
     if asked:
         smallest = min(asked)
         bound = total / size if size else mpmath.mpf(0)
         gap = 1 - bound * min(smallest, 1) / value if smallest > 0 else mpmath.inf
-        if smallest > 0 and solution.gap < np.inf and solution.margin > smallest / value * (1 + LAST_DIGITS):
+        whole = solution.required is None
+        if whole and smallest > 0 and solution.gap < np.inf and solution.margin > smallest / value * (1 + LAST_DIGITS):
             return f"margin {solution.margin!r}, in truth {mpmath.nstr(smallest / value, 17)}"
     elif value:
         gap = mpmath.mpf(1)  # no weights at all are needed
     if gap > solution.gap + LAST_DIGITS:
         return f"gap {solution.gap:.3e}, in truth {mpmath.nstr(gap, 5)} ({solution.status})"
     length = norm_of(weights, "frobenius")
-    for margin, b, equality, norm_of_row in zip(margins, rows.right, rows.equality, rows.norms(), strict=True):
+    for margin, b, equality, norm_of_row in zip(margins, right, rows.equality, rows.norms(), strict=True):
         lacking = abs(margin) if equality else b - margin
         if lacking > solution.raw_violation * (1 + 1e-9):
             return f"raw violation {solution.raw_violation:.3e}, in truth {mpmath.nstr(lacking, 5)}"
@@ -226,6 +235,13 @@ def _check_bounds(rows: Rows, norm: str, solution: Any, multipliers: list[float]
     if (solution.status == "optimal") != optimal:
         return f"{solution.status} with gap {solution.gap:.1e}, violation {solution.violation:.1e}"
     return ""
+
+
+def soft_objective(rows: Rows, C: float, weights: np.ndarray) -> mpmath.mpf:
+    """½‖W‖² + C Σ max(0, 1 − A(W))."""
+    with mpmath.workdps(DIGITS):
+        short = mpmath.fsum(max(mpmath.mpf(0), 1 - _number(margin)) for margin in rows.margins(weights))
+        return norm_of(weights.reshape(rows.shape), "frobenius") ** 2 / 2 + C * short
 
 
 def check_soft(rows: Rows, C: float, solution: Any) -> str:
@@ -239,8 +255,7 @@ def check_soft(rows: Rows, C: float, solution: Any) -> str:
         weights = np.asarray(solution.direction, float).reshape(rows.shape)
         if not np.isfinite(weights).all():
             return f"{solution.status} with weights that are not finite"
-        short = mpmath.fsum(max(mpmath.mpf(0), 1 - _number(margin)) for margin in rows.margins(weights))
-        primal = norm_of(weights, "frobenius") ** 2 / 2 + C * short
+        primal = soft_objective(rows, C, weights)
         dual = mpmath.fsum(multipliers) - norm_of(rows.adjoint(multipliers), "frobenius") ** 2 / 2
         gap = (primal - dual) / primal if primal else mpmath.mpf(0)
         if gap > solution.gap + LAST_DIGITS:
@@ -249,4 +264,6 @@ def check_soft(rows: Rows, C: float, solution: Any) -> str:
             return f"objective {solution.objective!r}, in truth {mpmath.nstr(primal, 17)}"
         if (solution.status == "optimal") != (solution.gap <= OPTIMAL_GAP):
             return f"{solution.status} with gap {solution.gap:.1e}"
+        if solution.status != "optimal" and gap <= OPTIMAL_GAP / 2:
+            return f"inaccurate, gap {solution.gap:.1e}, in truth {mpmath.nstr(gap, 5)}"
     return ""

@@ -35,6 +35,18 @@ def disagreement(rows: Rows, norm: str, solution: Any) -> str:
     return f"value {solution.value!r}, by another solver {expected!r}"
 
 
+def least_violation(rows: Rows) -> float:
+    """The least t with A(W) ≥ b − t‖row‖ for some W, times the longest row."""
+    lengths = np.array([float(length) for length in rows.norms()])
+    kept = lengths > 0
+    right = np.array([float(b) for b in rows.right])[kept] / lengths[kept]
+    columns = np.hstack([rows.dense()[kept], np.ones((np.count_nonzero(kept), 1))])
+    goal = np.append(np.zeros(columns.shape[1] - 1), 1.0)
+    bounds = [(None, None)] * (columns.shape[1] - 1) + [(0, None)]
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    return float(linprog(goal, A_ub=-columns, b_ub=-right, bounds=bounds, options=options).fun * lengths.max())
+
+
 def _best_margin(matrix: np.ndarray, asked: np.ndarray, equality: np.ndarray) -> float:
     """The largest t with unit rows·w ≥ t on the rows that require a margin, for w in the unit box."""
     columns = np.hstack([-matrix, asked[:, None].astype(float)])

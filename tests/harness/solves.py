@@ -7,15 +7,15 @@ answers to well-scaled problems is compared with HiGHS or Clarabel. ``repeat(cas
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 import attsvm
 from harness.campaign import Campaign, Outcome
-from harness.exact import Rows, check_soft, check_solution
-from harness.solve_oracles import disagreement
+from harness.exact import Rows, check_soft, check_solution, soft_objective
+from harness.solve_oracles import disagreement, least_violation
 
 NORMS = ("frobenius", "l1", "l1.05", "l1.3", "l1.75", "l3", "l8", "linf", "nuclear", "spectral")
 
@@ -24,6 +24,12 @@ BADLY_SCALED = ("token scales", "feature scales", "query scales", "all scales", 
 
 SINGLE, GROUPS, GROUP = 26, 3, 8
 """A case has so many problems of their own, and so many batches of so many problems."""
+
+MARGINS, SOFT = 6, 4
+"""Then follow problems whose margins contradict each other, and soft margins with long tokens."""
+
+PROVED = 1e-3
+"""A contradiction of this part of the margins must be proved, whatever the rounding."""
 
 ORACLE_SHARE = 1 / 25
 
@@ -41,6 +47,8 @@ class Task:
     relaxed: np.ndarray | None  # (n, Q)
     slack: float | None
     warm: bool
+    required: np.ndarray | None = None  # (n, Q, T)
+    contradiction: float = 0.0  # relative to the margins that contradict each other
 
     @property
     def well_scaled(self) -> bool:
@@ -71,7 +79,7 @@ class Task:
         if relaxed is not None and lead:
             relaxed = np.broadcast_to(relaxed, lead + relaxed.shape)
         selected = sets if several else sets.argmax(axis=-1)
-        options: dict[str, Any] = {"relaxed": relaxed, "slack": self.slack}
+        options: dict[str, Any] = {"relaxed": relaxed, "slack": self.slack, "required": self.required}
         solution = attsvm.solve_svm(problem, selected, self.norm, **options)
         if self.warm and self.slack is None:
             solution = attsvm.solve_svm(problem, selected, self.norm, warm_start=solution, **options)
@@ -82,7 +90,25 @@ class Task:
         keys, sets, queries = self.keys, self.sets, self.queries
         if k is not None:
             keys, sets, queries = keys[k], sets[k], None if queries is None else queries[k]
-        return Rows.of(keys, queries, self.allowed, sets, self.relaxed)
+        return Rows.of(keys, queries, self.allowed, sets, self.relaxed, self.required)
+
+    def lacks(self, rows: Rows, solution: attsvm.Solution) -> str:
+        """What an answer of the last two kinds could do better, if it is not optimal; empty if nothing."""
+        if self.required is not None and solution.status == "inaccurate":
+            least = least_violation(rows)
+            if self.contradiction >= PROVED or (solution.bound == 0 and solution.violation > 1e-9):
+                return f"a contradiction of {self.contradiction:.1e} not proved, bound {solution.bound:.1e}"
+            if solution.raw_violation > 2 * least + 1e-9:
+                return f"violation {solution.raw_violation:.1e}, possible {least:.1e}"
+        if self.kind == "scaled soft margins" and self.slack is not None:
+            hard = replace(self, slack=None).solve()
+            zero = np.zeros(rows.shape)
+            simple = [zero] if hard.status == "infeasible" else [zero, np.asarray(hard.direction)]
+            best = min(soft_objective(rows, self.slack, each) for each in simple)
+            found = soft_objective(rows, self.slack, np.asarray(solution.direction))
+            if found > best * (1 + 1e-8):
+                return f"objective {float(found):.3e}, of W = 0 or the hard margin {float(best):.3e}"
+        return ""
 
 
 class Solves(Campaign):
@@ -96,7 +122,7 @@ class Solves(Campaign):
     def check(self, case: int) -> Outcome:
         """The problems of one case."""
         checked, failures, counts = 0, [], Counter[str]()
-        for index in range(SINGLE + GROUPS):
+        for index in range(SINGLE + GROUPS + MARGINS + SOFT):
             found = list(repeat(case, index))
             checked += len(found)
             for where, what, status in found:
@@ -134,6 +160,7 @@ def repeat(case: int, index: int) -> Iterator[tuple[str, str, str]]:
         wrong = check_solution(rows, task.norm, own) if task.slack is None else check_soft(rows, task.slack, own)
         if not wrong and status == "inaccurate" and task.well_scaled:
             wrong = f"inaccurate, gap {own.gap:.1e}, violation {own.violation:.1e}"
+        wrong = wrong or task.lacks(rows, own)
         if not wrong and task.well_scaled and task.slack is None and generator.random() < ORACLE_SHARE:
             wrong = disagreement(rows, task.norm, own)
         scale = "well scaled" if task.well_scaled else "badly scaled"
@@ -148,6 +175,10 @@ def self_or_batch(task: Task) -> list[int | None]:
 def task_of(case: int, index: int) -> Task:
     """The problem or the batch of a case with this index."""
     generator = np.random.default_rng([case, index])
+    if index >= SINGLE + GROUPS + MARGINS:
+        return _scaled_soft_margin(generator)
+    if index >= SINGLE + GROUPS:
+        return _contradiction(generator, case * MARGINS + index)
     batch = (GROUP,) if index >= SINGLE else ()
     kind = str(generator.choice(WELL_SCALED + BADLY_SCALED))
     norm = NORMS[(case * (SINGLE + GROUPS) + index) % len(NORMS)]
@@ -181,6 +212,47 @@ def task_of(case: int, index: int) -> Task:
         slack, relaxed = 10.0 ** generator.uniform(-6, 10), None
     warm = generator.random() < 0.05
     return Task(kind, norm, keys, None if shape == "prompt" else queries, allowed, sets, relaxed, slack, warm)
+
+
+def _contradiction(generator: np.random.Generator, number: int) -> Task:
+    """Margins of which some contradict each other: the last token of a sequence is opposite to some of the others."""
+    n, T, d_k, d_q = (int(generator.integers(low, top)) for low, top in ((1, 4), (3, 7), (1, 4), (1, 3)))
+    keys, queries = generator.standard_normal((n, T, d_k)), generator.standard_normal((n, 1, d_q))
+    parts = generator.random(T - 2) * (generator.random(T - 2) < 0.7)
+    parts[0] = 1.0
+    if number % 3 == 0:
+        keys, queries, parts = np.round(2 * keys), np.round(2 * queries), np.ceil(2 * parts)
+    keys[0, -1] = keys[0, 0] + parts @ (keys[0, 0] - keys[0, 1:-1])
+    weights = generator.standard_normal((d_k, d_q))
+    images = (queries @ weights.T)[:, 0]
+    margins = ((keys[:, :1] - keys) @ images[..., None])[..., 0] - (np.arange(n) > 0)[:, None] * generator.random(
+        (n, T)
+    )
+    size = 10.0 ** generator.uniform(-9, 0)
+    margins[0, -1] = -parts @ margins[0, 1:-1] + size * parts @ abs(margins[0, 1:-1])
+    margins[1:, -1] = np.nan
+    norm = (*NORMS, "l2,1", "l2,1-columns")[number % (len(NORMS) + 2)]
+    sets = np.zeros((n, 1, T), bool)
+    sets[..., 0] = True
+    allowed, required = np.ones((n, 1, T), bool), margins[:, None]
+    whole = 0.5 * size if queries[0].any() and keys[0, -1].any() else 0.0
+    return Task("contradicting margins", norm, keys, queries, allowed, sets, None, None, False, required, whole)
+
+
+def _scaled_soft_margin(generator: np.random.Generator) -> Task:
+    """Long tokens, of one length or of several, or polynomial features of numbers far from 0."""
+    n, T, d = (int(generator.integers(low, top)) for low, top in ((1, 7), (2, 7), (1, 6)))
+    keys, most = generator.standard_normal((n, T, d)), generator.uniform(3, 44)
+    shape = [(1,), (d,), (n, T, 1)][generator.integers(3)]
+    keys = keys * 10.0 ** (most if shape == (1,) else generator.uniform(0, most, shape))
+    if generator.random() < 0.25:
+        far, near = 10.0 ** (most / 2), generator.integers(1, 9, (n, T)).astype(float)
+        parts = [near * near, np.sqrt(2) * near * far, np.full((n, T), far * far), np.ones((n, T))]
+        keys = np.stack(parts, axis=-1) * np.where(generator.random((n, T, 1)) < 0.5, -1, 1)
+    sets = np.zeros((n, 1, T), bool)
+    np.put_along_axis(sets, generator.integers(0, T, (n, 1, 1)), True, axis=-1)
+    slack = 10.0 ** generator.uniform(-6, 10)
+    return Task("scaled soft margins", "frobenius", keys, None, np.ones((n, 1, T), bool), sets, None, slack, False)
 
 
 def _degraded(

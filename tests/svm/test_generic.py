@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 import attsvm
 from attsvm.norms import Norm
+from attsvm.svm.methods.generic.program import slope_of_prox
 from oracles.att_svm import by_cvxpy, explicit_rows, nearly_infeasible
 from oracles.outside_norms import LargestRow, SumOfRows, longest_row, row_lengths, shrunk, unit_rows
 
@@ -359,3 +360,18 @@ def test_it_starts_from_a_solution():
     cold = attsvm.solve_svm(problem, selected, norm=SumOfRows())
     warm = attsvm.solve_svm(problem, selected, norm=SumOfRows(), warm_start=cold)
     assert (cold.stats["steps"] > 3, warm.stats["steps"], warm.status) == (True, 0, "optimal")
+
+
+def test_no_active_row_and_no_argument_are_no_breakdown():
+    """All margins of an iterate may be too large, and the argument of a prox may be 0."""
+    tokens = [
+        [[-5.768e-03, -6.13e-08], [3.095e-03, 4.227e-08], [3.073e-03, -1.583e-08], [-4.314e-03, -4.065e-08]],
+        [[-8.416e-03, -8.029e-08], [4.44e-04, 5.166e-09], [-1.235e-03, -7.461e-08], [-1.258e-02, -5.146e-08]],
+    ]
+    problem = attsvm.Problem(tokens, queries=[[1.425e-06, 2.033e03], [4.362e-05, 2.362e03]])
+    solution = attsvm.solve_svm(problem, [2, 3], norm="l2,1-columns")
+    least = attsvm.solve_svm(problem, [2, 3]).value  # ‖W‖_F ≤ N(W)
+    assert solution.value >= least * (1 - 1e-6)
+    slope, kink = slope_of_prox(attsvm.norms.parse_norm("l2,1"), np.zeros((2, 3)), 0.5)
+    assert (slope == 0).all()
+    assert kink == 0

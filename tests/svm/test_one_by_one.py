@@ -63,3 +63,28 @@ def test_a_large_tolerance_takes_fewer_steps(norm):
     assert rough.status == "optimal"
     assert rough.stats["steps"] < whole.stats["steps"]
     assert whole.value < rough.value <= whole.value / (1 - rough.gap)
+
+
+@pytest.mark.parametrize("seed", [6, 29, 39, 76])
+def test_gamma2_of_whole_numbers_ends_at_1e_10_or_says_why(seed):
+    generator = np.random.default_rng([seed, 3])
+    n, T, d_k, d_q = (int(generator.integers(1, top)) for top in (4, 5, 5, 4))
+    tokens = np.round(1.5 * generator.standard_normal((n, T, d_k)))
+    problem = attsvm.Problem(tokens, queries=np.round(1.5 * generator.standard_normal((n, d_q))))
+    solution = attsvm.solve_svm(problem, generator.integers(0, T, n), "gamma2")
+    assert solution.status == "optimal"
+    assert solution.gap <= 1e-10 or "rounding ended it" in solution.stats["why"]
+
+
+def test_gamma2_of_weights_that_few_entries_determine():
+    """Its optimum is 1/3; the factors of the optimum prove it where those of its matrix alone do not."""
+    tokens = np.array([[[0, 0, -1, 1], [1, 0, 0, -2], [2, -2, 2, 2]], [[-2, 0, 0, 0], [-1, 0, -2, 0], [-1, -1, 2, 0]]])
+    more = np.array([[[2, 1, 2, -2], [-1, 0, -2, -1], [-1, -2, 2, 2]]])
+    queries = np.array([[[1, -2, 2], [0, 2, 0]], [[0, 0, 2], [0, 0, 0]], [[-2, 0, 2], [0, 0, 0]]], float)
+    problem = attsvm.Problem(
+        np.concatenate([tokens, more]).astype(float),
+        queries=queries,
+        query_mask=[[True, True], [True, False], [True, False]],
+    )
+    solution = attsvm.solve_svm(problem, [[2, 1], [0, 0], [0, 0]], "gamma2")
+    assert solution.gap <= 1e-10

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 import attsvm
 from attsvm.norms import MaxOfHeads, Nuclear, SumOfHeads
@@ -230,3 +231,48 @@ def test_heads_together_are_their_single_solutions(norm):
     together = attsvm.solve_svm(problem, selected, norm, required=required, center=center)
     assert together.status == "optimal"
     assert together.value == pytest.approx(each.value.sum() if norm == SumOfHeads(Nuclear()) else each.value.max())
+
+
+OPPOSITE = attsvm.Problem([[[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0]]])
+"""Tokens for which margins b_1 and b_2 ask p_1 ≥ b_1 and −p_1 ≥ b_2."""
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "l1", "l3", "nuclear"])
+@pytest.mark.parametrize("size", [0.5, 2e-3, 1e-6, 1e-12])
+def test_a_contradiction_that_cancels_exactly_is_proved_however_small(norm, size):
+    solution = attsvm.solve_svm(OPPOSITE, [0], norm, required=[[np.nan, 1.0, size - 1.0]])
+    first, second = solution.dual[0, 1:]
+    assert solution.status == "infeasible"
+    assert first == second > 0  # A*(λ) is exactly 0
+    assert first * size == pytest.approx(1.0, rel=1e-3)
+    possible = attsvm.solve_svm(OPPOSITE, [0], norm, required=[[np.nan, 1.0, -size - 1.0]])
+    assert (possible.status, possible.value) == ("optimal", pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("size", [1e-3, 3e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("size_of_center", [None, 1.0])
+def test_a_contradiction_is_proved_or_violated_least(size, size_of_center):
+    """The diet of the issue cvxpy#216: the least cost is 129.1667, and less is required."""
+    food, sugar, price = np.array([0.8, 0.4, 0.5]), np.array([0, 0.3, 2.0]), np.array([1, 0.25])
+    rows = np.r_[np.c_[food, sugar] / price, np.eye(2), -np.ones((1, 2))]
+    right = np.r_[50 * np.array([1, 2.1, 1.7]), 0, 0, -(1 - size) * 775 / 6]
+    problem = attsvm.Problem(-np.r_[np.zeros((1, 2)), rows][None])
+    center = None if size_of_center is None else [size_of_center, 0.0]
+    solution = attsvm.solve_svm(problem, [0], required=np.r_[np.nan, right][None], center=center)
+    if size >= 1e-3:
+        assert solution.status == "infeasible"
+        return
+    assert solution.status == "inaccurate"
+    assert 1e10 * size < solution.bound <= 1e17 * size
+    lengths = np.linalg.norm(rows, axis=1)
+    goal, left = [0, 0, 1.0], -np.c_[rows / lengths[:, None], np.ones(6)]
+    least = linprog(goal, A_ub=left, b_ub=-right / lengths, bounds=[(None, None)] * 2 + [(0, None)]).fun
+    assert ((right - rows @ solution.direction) / lengths).max() <= 1.01 * least + 1e-7
+    assert attsvm.Solution.certificate.fget(solution) is None
+
+
+def test_members_of_a_batch_are_proved_each():
+    required = np.array([[[np.nan, 1.0, b]] for b in (-1.1, 1e-5 - 1.0, -0.5, np.nan)])
+    together = attsvm.solve_svm(OPPOSITE, np.zeros((4, 1), int), required=required)
+    assert list(together.status) == ["optimal", "infeasible", "infeasible", "optimal"]
+    assert (together.bound > 0).tolist() == [False, True, True, False]

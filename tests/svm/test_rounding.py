@@ -5,12 +5,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import attsvm
 from attsvm.norms import Norm, parse_norm
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import certify
+from attsvm.svm.constraints.attention_heads import stacked_heads
 from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.methods.registry import Candidate, solver
 from harness.exact import Rows, check_solution
 
@@ -164,3 +168,43 @@ def test_the_farkas_bound_is_that_of_the_multipliers_that_are_returned():
         problem = attsvm.Problem(tokens, queries=queries)
         solution = attsvm.solve_svm(problem, selected)
         assert check_solution(Rows.of_problem(problem, selected), "frobenius", solution) == ""
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_right_answers_of_badly_conditioned_features_are_optimal(norm):
+    """The weights of long features are small, so that margins lose no digits, whatever ‖row‖ ‖W‖ is."""
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        tokens = np.round(generator.standard_normal((2, 3, 2)) * 100) * np.array([1.0, 2.0**26])
+        tokens[:, 0] += [1000.0, 0.0]
+        problem = attsvm.Problem(tokens)
+        solution = attsvm.solve_svm(problem, [0, 0], norm)
+        assert check_solution(Rows.of_problem(problem, [0, 0]), solution.norm.name, solution) == ""
+        assert solution.status == "optimal"
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([None, 2, 3]), st.booleans())
+def test_exact_products_are_rounded_once(seed, heads, several):
+    generator = np.random.default_rng(seed)
+    n, Q, T, d = 2, 2 if several else 1, 3, 3
+    scale = 10.0 ** generator.uniform(-30, 30, (n, T, d))
+    tokens, queries = generator.standard_normal((n, T, d)) * scale, generator.standard_normal((n, Q, d))
+    problem = attsvm.Problem(tokens, queries=queries, num_heads=heads)
+    sets = generator.integers(0, T, (*([heads] if heads else []), n, Q))[..., None] == np.arange(T)
+    whole = Constraints.of(problem, sets)
+    stacked = stacked_heads(whole) if heads else whole
+    exact = ExactConstraints.of_problem(stacked, problem, sets, 0)
+    weights = generator.standard_normal((heads or 1, d, d)) * 10.0 ** generator.uniform(-30, 30, (d, d))
+    multipliers = generator.random((heads or 1, n, Q, T)) * ~sets
+    margins = exact.apply(weights.reshape(stacked.weights_shape)).reshape(multipliers.shape)
+    short = exact.slack(weights.reshape(stacked.weights_shape)).reshape(multipliers.shape)
+    pulls = exact.adjoint(multipliers.reshape(stacked.right.shape)).reshape(weights.shape)
+    for h in range(heads or 1):
+        rows = Rows.of(tokens, queries, np.ones((n, Q, T), bool), sets[h] if heads else sets, None)
+        at = tuple(np.transpose(rows.at))
+        expected = rows.margins(weights[h])
+        assert margins[h][at].tolist() == [float(each) for each in expected]
+        assert short[h][at].tolist() == [float(each - 1) for each in expected]
+        pull = rows.adjoint([float(multipliers[h][place]) for place in rows.at])
+        assert pulls[h].tolist() == [[float(each) for each in line] for line in pull]

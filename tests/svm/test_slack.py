@@ -1,5 +1,7 @@
 """The soft margin: its optimum, its bounds, and what it becomes as C grows."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
+from harness.exact import Rows, check_soft, check_solution, soft_objective
 from oracles.att_svm import explicit_rows
 
 
@@ -124,3 +127,35 @@ def test_many_rows_are_solved_by_products(C):
     assert solution.status == "optimal"
     primal, dual = bounds_by_hand(solution, rows_by_hand(problem, attsvm.optimal_tokens(problem)), C)
     assert primal - dual <= 1e-7 * primal
+
+
+@pytest.mark.parametrize("far", [1e5, 1e7, 1e9])
+def test_features_far_from_0_have_their_hard_margin(far):
+    """Polynomial features of two samples (scikit-learn#4648): doubles lose the margins, not the answer."""
+    x = np.array([[1, far], [2, far]])
+    features = np.c_[x[:, 0] ** 2, np.sqrt(2) * x[:, 0] * x[:, 1], x[:, 1] ** 2, np.ones(2)]
+    problem = attsvm.Problem(features[:, None, :], labels=[-1, 1])
+    hard, soft = attsvm.solve_head(problem, [0, 0]), attsvm.solve_head(problem, [0, 0], slack=1.0)
+    assert hard.status == soft.status == "optimal"
+    assert soft.objective == pytest.approx(0.5 * hard.value**2)
+    pairs = attsvm.Problem(np.stack([[-1, 1] * features.T, 0 * features.T], axis=-1).transpose(1, 2, 0))
+    rows = Rows.of_problem(pairs, [0, 0])
+    for answer in (hard, soft):
+        whole = replace(answer, dual=np.stack([0 * answer.dual, answer.dual], axis=-1))
+        assert (check_soft(rows, 1.0, whole) if answer is soft else check_solution(rows, "frobenius", whole)) == ""
+
+
+@pytest.mark.parametrize("length", [1e4, 1e12, 1e30])
+@pytest.mark.parametrize("C", [1e-3, 1e3])
+def test_long_tokens_are_never_worse_than_no_weights_or_the_hard_margin(length, C):
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        tokens = generator.standard_normal((3, 3, 1 + 2 * (seed % 2))) * length
+        problem, selected = attsvm.Problem(tokens), generator.integers(0, 3, 3)
+        rows = Rows.of_problem(problem, selected)
+        soft, hard = (attsvm.solve_svm(problem, selected, slack=each) for each in (C, None))
+        weights = [0 * soft.direction] + [hard.direction] * (hard.status == "optimal")
+        best = min(soft_objective(rows, C, each) for each in weights)
+        assert soft_objective(rows, C, soft.direction) <= best * (1 + 1e-8)
+        assert check_soft(rows, C, soft) == ""
+        assert soft.status == "optimal" or hard.status == "infeasible"

@@ -74,6 +74,6 @@ def _rows(result: dict[str, Any]) -> Rows:
     rows.append(("seconds", f"{result['seconds']:.3g}"))
     if result["prediction"] is not None:
         rows.append((f"predicted, {result['prediction']['standing']}", result["prediction"]["source"]))
-        verdicts = {True: "holds", False: "does not hold", None: "not checked"}
+        verdicts = {True: "holds", False: "does not hold", None: "not decided"}
         rows += [(verdicts[one["holds"]], one["statement"]) for one in result["prediction"]["hypotheses"]]
     return rows

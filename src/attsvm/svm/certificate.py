@@ -87,7 +87,7 @@ def certify(
     violations of rows with b ≤ 0, which scaling cannot repair; the field ``violation`` reports them.
 
     With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). Where these bounds
-    are larger than what is allowed, doubles cannot decide whether the answer is optimal, and it is not called so.
+    are larger than what is allowed, the answer is not called optimal. Exact constraints have only the last rounding.
 
     ``tol``: the gap that is required. None leaves rounding errors out, which is enough for a solver that looks at
     itself.
@@ -98,7 +98,9 @@ def certify(
     asks_margin = constraints.asks_margin
     dual, size = _feasible_multipliers(constraints, norm, multipliers)
     divisor = size + (size == 0)
-    dual = dual / divisor[..., None, None, None]
+    dual, size = dual / divisor[..., None, None, None], size / divisor
+    if constraints.is_exact:
+        _, size = _feasible_multipliers(constraints, norm, dual)  # the division is rounded, too
 
     weights = constraints.project(weights)
     smallest = constraints.smallest_margin(weights)
@@ -109,8 +111,8 @@ def certify(
         scale = np.where(asks_margin, 1.0, np.inf)  # scaled and repaired already
     weights = weights / scale[..., None, None]
     if tol is None:
-        return _bounded(constraints, norm, weights, dual, size / divisor, 0.0)
-    size = size / divisor + _rounding_of_size(constraints, norm, dual)
+        return _bounded(constraints, norm, weights, dual, size, 0.0)
+    size = size + _rounding_of_size(constraints, norm, dual)
     done = _bounded(constraints, norm, weights, dual, size, rounding_of_margins(constraints))
     optimal = is_optimal(done, tol)
     if np.count_nonzero(optimal) == optimal.size:
@@ -140,9 +142,11 @@ def _bounded(
     """
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
-    slack, length = flat(constraints.apply(weights)) - flat(constraints.right), length_of(weights)
+    slack, length = flat(constraints.slack(weights)), length_of(weights)
     room = flat(constraints.norms) * length[..., None]
     error = rounding * (room if constraints.sizes is constraints.norms else flat(constraints.sizes) * length[..., None])
+    if constraints.is_exact:
+        error = UNIT * abs(slack)
     value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     # scaling by the smallest margin makes the weights feasible, and scaling by N*(A*(λ)) the multipliers
@@ -198,6 +202,8 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     proves = total > 0
     total = np.where(proves, total, 1.0)
     dual, size, size_error = dual / total[..., None, None, None], size / total, size_error / total
+    if constraints.is_exact:
+        _, size = _feasible_multipliers(constraints, norm, dual)
     # on unit rows the multipliers are λ‖row‖; a row of zeros keeps its own
     own = constraints.flat(dual)
     weight = np.vecdot(own * (norms + (norms == 0)), (right != 0).astype(np.float64))
@@ -206,7 +212,7 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
         rounding = rounding_of_margins(constraints) * (mean + of_center * constraints.center_length)
         weight = weight * (1.0 - rounding) / (mean + (mean == 0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        bound = np.where(proves & (weight > 0), weight / (size + size_error), 0.0)
+        bound = np.where(proves & (weight > 0) & (size >= 0), weight / (size + size_error), 0.0)
     return dual, bound
 
 
@@ -224,12 +230,17 @@ def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: Tok
     dual = np.where(constraints.inequality, np.maximum(multipliers, 0.0), 0.0)
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
-    pull = constraints.adjoint(dual)
-    return dual, length_of(pull) if is_frobenius(norm) else norm.dual.values(pull)
+    pull, scale = constraints.adjoint(dual), 1.0
+    if constraints.is_exact:  # squares of what is left of large terms may underflow
+        scale = float(abs(pull).max()) or 1.0
+        pull = pull / scale
+    return dual, scale * (length_of(pull) if is_frobenius(norm) else norm.dual.values(pull))
 
 
 def _rounding_of_size(constraints: Constraints, norm: Norm, dual: TokenValues) -> Values:
     """How far rounding may have moved the dual norm of A*(λ)."""
+    if constraints.is_exact:  # by the rounding of each entry, like that of the norm itself
+        return np.zeros(constraints.batch_shape)
     total = np.vecdot(
         constraints.flat(dual if constraints.equality is None else abs(dual)), constraints.flat(constraints.sizes)
     )

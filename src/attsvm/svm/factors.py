@@ -64,6 +64,9 @@ class Proved(Wrapper):
 TARGET = 1e-3
 """The part of the tolerance at which a program ends. The bounds that certify its answer are a little larger."""
 
+EARLY = 1e-10
+"""With a larger gap at its end, the elliptope method says why."""
+
 
 class Answer(NamedTuple):
     """What was found for one problem."""
@@ -73,6 +76,7 @@ class Answer(NamedTuple):
     steps: int  # 0 if there is only a starting point. The answer is then that of the Frobenius norm.
     of_value: Proof | None = None  # of_value, of_dual: bounds on the norm of the weights and on the dual norm of A*(λ)
     of_dual: Proof | None = None
+    why: str = ""  # it has this gap, if it is not small
 
 
 def one_by_one(
@@ -111,6 +115,7 @@ def one_by_one(
         tuple(found.of_value for found in answers if found.of_value is not None),
         tuple(found.of_dual for found in answers if found.of_dual is not None),
     )
+    why += next((found.why for found in answers if found.why), "")
     return Candidate(weights, multipliers, ray, steps, method, why, proved).with_axes_of(constraints)
 
 
@@ -188,7 +193,24 @@ def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, setting
     limit = settings.max_steps or elliptope.MAX_STEPS
     found = largest_margin(rows, balance, start, split, max_steps=limit, report=settings.report)
     spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
-    return Answer(found.matrices[0, :split, split:], spread, found.steps)
+    factors = np.linalg.cholesky(found.matrices[0])
+    factors /= np.sqrt(np.vecdot(factors, factors))[:, None]  # the diagonal of X is 1 but for rounding errors
+    left, right = factors[:split], factors[split:]
+    weights, asked = left @ right.T, rows.right > 0
+    gap = 1 - float((rows.apply(weights[None])[asked] / rows.right[asked]).min() / found.free.sum())
+    why = f"; rounding ended it at a gap of {gap:.1e}" if gap > EARLY and found.steps < limit else ""
+    return Answer(weights, spread, found.steps, partial(_bound_by_rows, left, right), why=why)
+
+
+def _bound_by_rows(left: np.ndarray, right: np.ndarray, x: np.ndarray) -> float:
+    """Bound γ2(x) by the rows of two factors of a multiple near to x and a bound on the rest, if that is less."""
+    nearest, own = elliptope.nearest_multiple(left @ right.T, x), float(Gamma2().value(x))
+    if nearest is None:
+        return own
+    factor, rest = nearest
+    size = float(np.sqrt(np.vecdot(left, left).max() * np.vecdot(right, right).max()))
+    rounding = elliptope.EPS * (4 + left.shape[1]) * np.sqrt(min(x.shape))
+    return min(own, float(abs(factor) * size * (1 + rounding) + np.linalg.norm(rest, 2)))
 
 
 SIGN_CUTS = "sign-cuts"

@@ -5,22 +5,34 @@ solve it as they solve b = 1. Dividing V by its smallest A(V)/h over the rows wi
 violate the others by a little. V is therefore moved to the nearest weights that keep all of them.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import linprog
 
 from attsvm._utils.checks import as_floats, weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.svm.certificate import length_of, rounding_of_margins
+from attsvm.svm.certificate import VIOLATION_ALLOWED, length_of, rounding_of_margins
 from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.registry import Candidate, Settings
+from attsvm.svm.tolerances import DEPENDENT
 
 PADDINGS = 2.0, 0.0
 """Rounding errors by which weights are moved inside the rows; none if there is no room inside."""
+
+HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+"""Tolerances of HiGHS, the smallest that it allows."""
+
+ROOM = 1.001, 0.1 * VIOLATION_ALLOWED
+"""Rows that contradict each other by t may be violated by this multiple of t, and this part of the largest b more."""
+
+MOST_NUMBERS = 1_000_000
+"""In the rows of the largest problem that HiGHS solves, in a second or two."""
 
 
 def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> Float[np.ndarray, "*batch n Q T"] | None:
@@ -131,3 +143,29 @@ def _scaled(constraints: Constraints, weights: Weights) -> Weights:
     """Weights divided by their smallest A(V)/h, if that is positive: candidates have any scale."""
     smallest = constraints.smallest_margin(weights)
     return np.asarray(weights / np.where((smallest > 0) & np.isfinite(smallest), smallest, 1.0)[:, None, None])
+
+
+def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
+    """Weights that violate the rows of one problem least, and multipliers that prove by how much: a ray or nearly one.
+
+    On unit rows G, the least t with Gw + t ≥ h has the dual max h'μ over G'μ = 0, Σμ ≤ 1 and μ ≥ 0. Where HiGHS finds
+    no optimum or the rows are too many, there are no weights, and the multipliers are those of the Frobenius norm.
+    """
+    constraints = exact[...]  # without exact products
+    if constraints.most_rows * math.prod(constraints.weights_shape) <= MOST_NUMBERS:
+        G, h, _, position = constraints.rows()
+        size = float(abs(h).max(initial=0.0)) or 1.0
+        objective, left = np.append(np.zeros(G.shape[1]), 1.0), -np.hstack([G, np.ones((len(G), 1))])
+        bounds: Any = [(None, None)] * G.shape[1] + [(0, None)]
+        found = linprog(objective, A_ub=left, b_ub=-h / size, bounds=bounds, options=HIGHS)
+        if found.status == 0:
+            room = (ROOM[0] * float(found.x[-1]) + ROOM[1]) * size * constraints.norms
+            relaxed = replace(constraints, right=np.where(constraints.inequality, constraints.right - room, 0.0))
+            near = repaired(relaxed, solve_frobenius(relaxed, Settings()))
+            ray = constraints.spread(np.maximum(-found.ineqlin.marginals, 0.0), position)
+            active = np.flatnonzero(ray.reshape(-1)[position])
+            # the least change of μ with G'μ = 0, as far as doubles allow
+            pull = exact.adjoint(ray).reshape(-1)
+            change = np.linalg.lstsq(G[active].T, pull, rcond=DEPENDENT)[0]
+            return near.weights, np.maximum(ray - constraints.spread(change, position[active]), 0.0)
+    return None, solve_frobenius(constraints, Settings()).multipliers

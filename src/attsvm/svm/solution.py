@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.norms import Lp, Norm, read_norm, written_norm
-from attsvm.results import Result, Status, per_trial, shared
+from attsvm.results import Result, Status, per_trial, plain, shared
 from attsvm.svm.certificate import Certificate
 
 
@@ -40,14 +40,16 @@ class Solution(Result):
     gap : float
         Relative distance between the two bounds on the optimum, N(W) divided by the smallest margin and b'λ; NaN where
         infeasible. It contains a bound on the rounding errors of A(W) and A*(λ), and of A(center); for sums of many
-        terms it is the probabilistic one of Higham and Mary (2019).
+        terms it is the probabilistic one of Higham and Mary (2019). Where this bound alone is larger than ``tol``,
+        these products are computed without rounding errors, unless they are too many or there is a centre.
     violation : float
         Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖, or ‖row‖ ‖W − center‖
         (Frobenius norms), with a bound on the rounding errors of A(W). ∞ where infeasible.
     raw_violation : float
         The same, not divided.
     bound : float
-        The Farkas bound of ``certificate``; 0 where not infeasible.
+        The Farkas bound of ``certificate``. Where the status is ``inaccurate`` the largest one that was found, at most
+        1e12, or 0; if ``required`` margins nearly contradict each other, the weights violate them least. Otherwise 0.
     objective : float
         The minimum: the value, or with slack ½‖W‖² + C Σ ξ.
     selected : ndarray
@@ -112,7 +114,7 @@ class Solution(Result):
         if not infeasible.any():
             return None
         shape = infeasible.shape + (1,) * (self.dual.ndim - infeasible.ndim)
-        return Certificate(self.dual * infeasible.reshape(shape), self.bound)
+        return Certificate(self.dual * infeasible.reshape(shape), plain(np.where(infeasible, self.bound, 0.0)))
 
     def _batch_summary(self) -> str:
         name, of_vectors = self.norm.name, self.norm.of_vectors.name

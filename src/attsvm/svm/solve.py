@@ -3,7 +3,8 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +19,41 @@ from attsvm.norms.base import head_axes
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
-from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
+from attsvm.svm.certificate import (
+    FARKAS_BOUND,
+    FROBENIUS,
+    VIOLATION_ALLOWED,
+    Certified,
+    Values,
+    certify,
+    farkas,
+    is_optimal,
+    unattainable,
+)
 from attsvm.svm.constraints.attention_heads import stacked_heads
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_lengths, check_relaxed
+from attsvm.svm.constraints.constraints import (
+    ALL_TOKENS,
+    Constraints,
+    TokenValues,
+    Weights,
+    check_lengths,
+    check_relaxed,
+)
+from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
-from attsvm.svm.right_sides import check_center, check_required, measured_from, repaired, with_margins
+from attsvm.svm.right_sides import (
+    check_center,
+    check_required,
+    least_violating,
+    measured_from,
+    repaired,
+    with_margins,
+)
 from attsvm.svm.solution import Solution
 from attsvm.svm.threads import threads_for
 from attsvm.svm.variants.rank import check_rank, solve_rank
-from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
+from attsvm.svm.variants.slack import best_soft_margin, check_slack, solve_slack
 
 NO_METHODS: Sequence[str] = ()
 
@@ -217,7 +243,9 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         constraints = stacked_heads(constraints)
     whole = constraints
     if origin is not None:
-        constraints = measured_from(origin.reshape(whole.batch_shape + whole.weights_shape), whole)
+        origin = origin.reshape(whole.batch_shape + whole.weights_shape)
+        constraints = measured_from(origin, whole)
+    exact = partial(ExactConstraints.of_problem, whole, problem, sets)
     settings = Settings(
         tol,
         max_steps,
@@ -238,14 +266,15 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         if constraints.center_length is not None:
             candidate = repaired(constraints, candidate)
         # second decision: the status
-        done, status, bound = _certified(constraints, whole, own_norm, candidate, tol)
+        done, status, bound = _certified(constraints, whole, own_norm, candidate, tol, exact, origin)
         objective = done.value
     else:
         slack = check_slack(slack, own_norm, constraints, relaxed)
         if method is not None:
             check_method(method, NO_METHODS, norm)
-        candidate = solve_slack(constraints, slack, settings, find_candidate(constraints, own_norm, settings))
-        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers)
+        hard = find_candidate(constraints, own_norm, settings)
+        candidate = solve_slack(constraints, slack, settings, hard)
+        done, objective = best_soft_margin(constraints, slack, settings, candidate, hard, exact)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
     own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
@@ -295,36 +324,51 @@ def _report(callback: Callback | None, max_steps: int | None, start: float) -> R
 
 
 def _certified(
-    constraints: Constraints, whole: Constraints, norm: Norm, candidate: Candidate, tol: float
+    constraints: Constraints,
+    whole: Constraints,
+    norm: Norm,
+    candidate: Candidate,
+    tol: float,
+    exact: Callable[[int], Constraints],
+    origin: np.ndarray | None,
 ) -> tuple[Certified, np.ndarray, np.ndarray]:
     """What the candidate proves; the status of each problem, and its Farkas bound.
 
-    ``whole``: the constraints on W itself, if those are on W − W_0.
+    ``whole``: the constraints on W itself, if those are on W − W_0, the ``origin``. ``exact``: those of one problem,
+    with exact products.
     """
     norm, ray, multipliers = candidate.norm or norm, candidate.ray, candidate.multipliers
     done = certify(constraints, norm, candidate.weights, multipliers, tol)
-    status = np.where(is_optimal(done, tol), OPTIMAL, INACCURATE)
-    if whole is not constraints and (status == INACCURATE).any():
-        # whether there are weights does not depend on the centre, whose margins cost digits
-        found = find_candidate(whole, FROBENIUS, Settings())
-        missed = found.ray & (status == INACCURATE)
-        ray, multipliers = ray | missed, np.where(missed[..., None, None, None], found.multipliers, multipliers)
-    impossible = unattainable(whole)
-    if not (np.count_nonzero(ray) or np.count_nonzero(impossible)):
-        return done, status, np.zeros(constraints.batch_shape)
+    optimal, impossible = is_optimal(done, tol), unattainable(whole)
+    if np.count_nonzero(optimal) == optimal.size and not (np.count_nonzero(ray) or np.count_nonzero(impossible)):
+        return done, np.where(optimal, OPTIMAL, INACCURATE), np.zeros(constraints.batch_shape)
     # a row of zeros that asks for a margin is a ray by itself
     suspect = ray | impossible.any(axis=ALL_TOKENS)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, multipliers)
-    dual, bound = farkas(whole, norm, multipliers)
-    infeasible = suspect & (bound > FARKAS_BOUND)
-    if (suspect & ~infeasible).any():  # whether there are weights does not depend on the norm, nor on its scale
-        infeasible = suspect & (np.maximum(bound, farkas(whole, FROBENIUS, multipliers)[1]) > FARKAS_BOUND)
+    dual, bound = map(np.array, farkas(whole, norm, multipliers))
+    if (suspect & (bound <= FARKAS_BOUND)).any():  # whether there are weights does not depend on the norm or its scale
+        proved = np.maximum(bound, farkas(whole, FROBENIUS, multipliers)[1])
+    else:
+        proved = bound
+    infeasible = np.array(suspect & (proved > FARKAS_BOUND))
+    bound = np.where(suspect, bound, 0.0)
+    fields = Certified(*map(np.array, done))
+    for k in np.flatnonzero(~optimal & ~infeasible):
+        index = np.unravel_index(k, whole.batch_shape)
+        pair, center = (candidate.weights[index], multipliers[index]), None if origin is None else origin[index]
+        own, proof = _without_rounding(constraints[index], exact(int(k)), norm, pair, bool(suspect[index]), tol, center)
+        for field, value in zip(fields, own, strict=True):
+            field[index] = value
+        if proof is not None:
+            dual[index], bound[index], infeasible[index] = proof
+    done, optimal = fields, is_optimal(fields, tol) & ~infeasible
 
     def where_infeasible(this: Any, otherwise: np.ndarray) -> np.ndarray:
         return np.where(
             infeasible.reshape(infeasible.shape + (1,) * (otherwise.ndim - infeasible.ndim)), this, otherwise
         )
 
+    status = np.where(infeasible, INFEASIBLE, np.where(optimal, OPTIMAL, INACCURATE))
     done = Certified(
         weights=where_infeasible(np.nan, done.weights),
         dual=where_infeasible(dual, done.dual),
@@ -335,7 +379,35 @@ def _certified(
         raw_violation=where_infeasible(np.inf, done.raw_violation),
         support=where_infeasible(False, done.support),
     )
-    return done, where_infeasible(INFEASIBLE, status), np.where(infeasible, bound, 0.0)
+    return done, status, np.where(optimal, 0.0, bound)
+
+
+def _without_rounding(
+    constraints: Constraints,
+    exact: Constraints,
+    norm: Norm,
+    pair: tuple[Weights, TokenValues],
+    suspect: bool,
+    tol: float,
+    origin: Weights | None,
+) -> tuple[Certified, tuple[TokenValues, Values, bool] | None]:
+    """What exact products prove of one problem that is not optimal with bounds on the rounding errors.
+
+    Returns the bounds, those of the least-violating weights if there are such; and Farkas multipliers, their bound, and
+    whether they prove that there are no weights.
+    """
+    done = certify(constraints, norm, *pair)
+    if origin is None and is_optimal(done, tol):
+        return certify(exact, norm, *pair, tol), None
+    keeps_rows = exact.center_length is None or (done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
+    weights, ray = (None, None) if keeps_rows else least_violating(exact)
+    rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
+    proofs = [(*farkas(exact, norm, each), farkas(exact, FROBENIUS, each)[1]) for each in rays]
+    dual, bound, other = max(proofs, key=lambda each: max(each[1:]), default=(pair[1], 0.0, 0.0))
+    if weights is not None and bound > 0:
+        pair = weights - (0.0 if origin is None else origin), dual
+    done = certify(constraints, norm, *pair, tol)
+    return done, (dual, bound, max(bound, other) > FARKAS_BOUND)
 
 
 def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], tokens: bool = False) -> np.ndarray:

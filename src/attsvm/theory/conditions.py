@@ -15,6 +15,9 @@ from attsvm.results import Batched, Status, per_trial, plain, shared
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 
+LARGEST_VIOLATION = 1e-9
+"""Of the weights of an Att-SVM that prove that it is feasible, as of its optimal ones."""
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -26,7 +29,8 @@ class Hypothesis:
         A key, such as "full_batch"; empty in files of version 0.2.
     statement : str
     holds : bool, bool ndarray of shape (*batch_shape,), or None
-        None if it was not checked.
+        None if it was not decided: not checked, or proved neither to hold nor not to hold. In an array of several
+        trials this is NaN, and the others are 1 and 0.
     number : float, ndarray of shape (*batch_shape,), or None
         What was found; None if there is no number.
     unit : str
@@ -57,9 +61,11 @@ class Hypothesis:
     def verdict(self) -> str:
         """Whether it holds, in words."""
         if self.holds is None:
-            return "not checked"
+            return "not decided"
         if np.ndim(self.holds):
-            return f"holds for {np.sum(self.holds)} of {np.size(self.holds)}"
+            undecided = np.count_nonzero(np.isnan(np.asarray(self.holds, float)))
+            text = f"holds for {int(np.nansum(self.holds))} of {np.size(self.holds)}"
+            return f"{text}, not decided for {undecided}" if undecided else text
         return "holds" if self.holds else "does not hold"
 
     def __str__(self) -> str:
@@ -71,11 +77,21 @@ class Hypothesis:
 
 def at_worst(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
     """A hypothesis for all trials together, with the least (or largest) number among those that decide."""
-    holds, number = np.broadcast_arrays(np.asarray(holds), np.asarray(number, np.float64))
-    deciding = number if holds.all() else number[~holds]
+    holds, number = np.broadcast_arrays(np.asarray(holds, np.float64), np.asarray(number, np.float64))
+    deciding = number if holds.all() else number[holds == 0]  # NaN is true
     found = float(np.min(deciding) if least else np.max(deciding)) if deciding.size else None
     shown = found if found is not None and np.isfinite(found) else None
-    return Hypothesis(name, statement, bool(holds.all()), shown, unit)
+    every = np.min(holds, initial=1.0) if holds.all() else 0.0
+    return Hypothesis(name, statement, three_valued(every), shown, unit)
+
+
+def three_valued(holds: Any) -> bool | np.ndarray | None:
+    """A bool, or None for NaN; of several trials bools, or numbers if some are NaN."""
+    holds = np.asarray(holds, np.float64)
+    unknown = np.isnan(holds)
+    if holds.ndim == 0:
+        return None if unknown else bool(holds)
+    return holds if unknown.any() else holds.astype(bool)
 
 
 def written_hypotheses(hypotheses: Iterable[Hypothesis]) -> list[dict[str, Any]]:
@@ -101,9 +117,10 @@ class Conditions(Batched):
 
     Attributes
     ----------
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-        Whether all of :attr:`hypotheses` hold.
-    met : dict of str to bool, or bool ndarray of shape (*batch_shape,)
+    holds : bool or None, or bool ndarray, shape (*batch_shape,)
+        Whether all of :attr:`hypotheses` hold. None, or NaN in an array of several trials, if some are not decided and
+        the others hold.
+    met : dict of str to bool or None, or bool ndarray of shape (*batch_shape,)
         Whether each hypothesis holds, by its name.
     numbers : dict of str to number or ndarray, shape (*batch_shape, ...)
         The numbers of the hypotheses, by their names, and further ones that the theorem is about.
@@ -132,12 +149,17 @@ class Conditions(Batched):
 
     kind: ClassVar[str] = "conditions"
 
-    holds: bool | np.ndarray = per_trial()
+    holds: bool | np.ndarray | None = per_trial()
     met: dict[str, Any] = per_trial()
     numbers: dict[str, Any] = per_trial()
     solution: Solution = per_trial()
     statements: dict[str, Any] = shared()
     head: Solution | None = per_trial(None)
+
+    def __post_init__(self) -> None:
+        """Say None where one trial of several, or of a file, has NaN."""
+        object.__setattr__(self, "holds", three_valued(self.holds))
+        object.__setattr__(self, "met", {name: three_valued(x) for name, x in self.met.items()})
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -168,9 +190,11 @@ class Conditions(Batched):
 
     def _per_trial(self) -> Iterator[tuple[str, np.ndarray]]:
         # under the names of attributes, in tables; a number says more than whether its hypothesis holds
-        yield "holds", np.asarray(self.holds)
+        yield "holds", np.asarray(np.nan if self.holds is None else self.holds)
         named = {**self.met, **self.numbers}
-        yield from ((name, np.asarray(x)) for name, x in named.items() if not self.batch_shape or np.ndim(x))
+        for name, x in named.items():
+            if not self.batch_shape or np.ndim(x):
+                yield name, np.asarray(np.nan if x is None else x)
         yield from ((f"solution_{name}", x) for name, x in self.solution._per_trial())
         yield from () if self.head is None else ((f"head_{name}", x) for name, x in self.head._per_trial())
 
@@ -193,11 +217,12 @@ def conditions(
     Hypotheses are broadcast to the batch axes of the solution.
     """
     hypotheses, batch = tuple(hypotheses), solution.batch_shape
-    met = {one.name: np.broadcast_to(np.asarray(one.holds), batch) for one in hypotheses}
+    met = {one.name: np.broadcast_to(np.asarray(one.holds, np.float64), batch) for one in hypotheses}
+    every = np.stack(list(met.values()))
     decide = {one.name: np.broadcast_to(one.number, batch) for one in hypotheses if one.number is not None}
     return Conditions(
-        holds=plain(np.all(np.stack(list(met.values())), axis=0)),
-        met={name: plain(x) for name, x in met.items()},
+        holds=three_valued(np.where(every.all(axis=0), every.min(axis=0), 0.0)),  # NaN is true
+        met={name: three_valued(x) for name, x in met.items()},
         numbers={name: plain(x) for name, x in (decide | dict(numbers)).items()},
         solution=solution,
         statements={one.name: [one.statement, one.unit] for one in hypotheses},
@@ -220,9 +245,10 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     -------
     Conditions
         With one hypothesis, ``feasible``, whose certificate is ``solution``: the optimum of the Att-SVM, or Farkas
-        multipliers that prove that there are no weights of reasonable size. The number ``almost_sure`` says whether the
-        sizes alone are sufficient: for generic tokens and queries every selection is feasible if d_k ≥ T − 1 and d_q is
-        at least the number of queries. This is not necessary, and never holds for a prompt.
+        multipliers that prove that there are no weights of reasonable size. It is None, or NaN in an array of several
+        problems, where neither is proved. The number ``almost_sure`` says whether the sizes alone are sufficient: for
+        generic tokens and queries every selection is feasible if d_k ≥ T − 1 and d_q is at least the number of
+        queries. This is not necessary, and never holds for a prompt.
 
     Raises
     ------
@@ -257,5 +283,10 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
 
 
 def is_feasible(solution: Solution) -> np.ndarray:
-    """Whether an Att-SVM has weights that satisfy its constraints; bool, with the batch axes."""
-    return np.asarray(np.asarray(solution.status) != Status.INFEASIBLE)
+    """Whether an Att-SVM has weights that satisfy its constraints: 1, 0, or NaN where neither is proved.
+
+    Weights with positive margins are a proof, whether they are optimal or not. Shape: the batch axes.
+    """
+    # the gap is finite where the margins are positive, rounding errors included
+    proved = np.isfinite(solution.gap) & (np.asarray(solution.violation) <= LARGEST_VIOLATION)
+    return np.where(np.asarray(solution.status) == Status.INFEASIBLE, 0.0, np.where(proved, 1.0, np.nan))

@@ -10,7 +10,7 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
+from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible, three_valued
 
 
 def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm = "frobenius") -> Conditions:
@@ -109,7 +109,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
         {
             "slack": slack,
             "certified": (margin > 0) & (bound < margin * (1 - 1e-9)),
-            "plain_feasible": is_feasible(solve_svm(problem, selected, norm=used)),
+            "plain_feasible": three_valued(is_feasible(solve_svm(problem, selected, norm=used))),
         },
         relaxed,
         head,

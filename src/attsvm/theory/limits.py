@@ -96,7 +96,8 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
     relaxed = slack & np.expand_dims(trend > TREND, own)
     solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
     settled = ~slack.any(axis=own) | (np.abs(trend) > TREND)
-    separable = solved & is_feasible(solution)
+    by_head, from_others = is_feasible(head), is_feasible(solution)
+    separable = np.where((by_head == 0) | (from_others == 0), 0.0, by_head * from_others)
     gap = least_score_gap(problem, run.selected, head, slack)
     rows = [
         at_worst(

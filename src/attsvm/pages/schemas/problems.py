@@ -55,7 +55,7 @@ class SolveResult(Result, schema="attsvm.solve/1"):
     # largest violation of a constraint, divided by the norms of its row and of the direction
     violation: float | Nested[Number] | None
     raw_violation: float | Nested[Number] | None  # largest violation of a constraint
-    bound: float | Nested[Number] | None  # Farkas bound: a lower bound of the norm of any solution; 0 if feasible
+    bound: float | Nested[Number] | None  # Farkas bound: a lower bound of the norm of any solution; 0 if none was found
     stats: dict[str, Any]  # method and the reason for it, steps and seconds
     support: Nested[int] | None  # indices of the support tokens
     direction: Nested[Number]  # the solution, shape (d_k, d_q), or (d_k) for a prompt; null if infeasible
@@ -64,7 +64,7 @@ class SolveResult(Result, schema="attsvm.solve/1"):
 class Hypothesis(Fields):
     name: str  # the key of the hypothesis
     statement: str  # what is assumed
-    holds: bool | None  # null if it was not checked
+    holds: bool | None  # null if it was not decided
     number: Number  # what was found
     unit: str  # of the number
 
@@ -74,7 +74,7 @@ class Prediction(Fields):
     standing: str  # proved, measured, conjecture or none
     source: str  # the reference, or the measurement
     distance: float | list[Any] | None  # with a penalty, the distance of the weights to the minimiser, of each trial
-    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not checked), number and unit
+    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not decided), number and unit
 
 
 class TrainResult(Result, schema="attsvm.train/1"):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -53,6 +53,7 @@ class Constraints:
     inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0.
     """
 
+    is_exact: ClassVar[bool] = False  # whether products are rounded only once
     # shifted by one vector per sequence. This changes no row, and the differences of keys lose fewer digits. If a
     # sequence has one query, the shift is by the reference, and the keys are the left factors of the rows.
     keys: Float[np.ndarray, "*batch n T d_k"]
@@ -157,6 +158,18 @@ class Constraints:
     def apply(self, weights: Weights) -> TokenValues:
         """A(W): the logit of the reference minus that of each other token; 0 where there is no row."""
         return np.asarray(self.compared(self.queries @ weights.mT[..., None, :, :]) * self.rows_mask)
+
+    def slack(self, weights: Weights) -> TokenValues:
+        """A(W) − b."""
+        return self.apply(weights) - self.right
+
+    def magnitude(self, weights: Weights) -> TokenValues:
+        """Compute |A||W|, by which the rounding errors of A(W) are bounded row by row."""
+        images = abs(self.queries) @ abs(weights).mT[..., None, :, :]
+        sums = images @ abs(self.keys).mT
+        if self.references is not None:
+            sums += np.vecdot(images, abs(self.references))[..., None]
+        return np.asarray(sums * self.rows_mask)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
         """A*(λ) = Σ λ_it (k_r − k_t) z_i'; ``multipliers`` must be 0 where there is no row."""

@@ -1,5 +1,6 @@
 """The soft-margin Att-SVM, for selections that no weights keep, or that only very large weights keep."""
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,14 @@ import numpy as np
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.svm.certificate import FROBENIUS, Certified, length_of, rounding_of_margins, rounding_of_sums
+from attsvm.svm.certificate import (
+    FROBENIUS,
+    UNIT,
+    Certified,
+    length_of,
+    rounding_of_margins,
+    rounding_of_sums,
+)
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.choice import GOOD_GAP, MAX_STEPS
@@ -63,7 +71,10 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     batch, flat = constraints.batch_shape, constraints.with_one_axis()
     steps = np.zeros(len(flat.inequality), int)
     # λ ≤ C holds for a hard margin: no row has a slack variable above 0
-    fits, multipliers = (part.reshape(-1, *part.shape[len(batch) :]) for part in _hard_margin(constraints, C, hard))
+    fits, multipliers = (
+        part.reshape(-1, *part.shape[len(batch) :])
+        for part in _hard_margin(constraints, C, hard.weights, hard.multipliers)
+    )
     method, why = "hard-margin", "every hard-margin multiplier is at most C"
     for k in np.flatnonzero(~fits):
         search = _SoftMargin(flat[k], C, settings)
@@ -153,6 +164,39 @@ class _SoftMargin(DualSearch):
         return excess / primal if primal > 0 else np.inf, 1.0
 
 
+def best_soft_margin(
+    constraints: Constraints,
+    C: float,
+    settings: Settings,
+    candidate: Candidate,
+    hard: Candidate,
+    exact: Callable[[int], Constraints],
+) -> SoftMargin:
+    """What a candidate proves; where that is not enough, the best of it, W = 0, the hard margin and a smaller C.
+
+    ``exact``: the constraints of one problem with exact products.
+    """
+    found = certify_slack(constraints, C, candidate.weights, candidate.multipliers)
+    left = found.certified.gap > settings.tol
+    fields = [np.array(field) for field in (*found.certified, found.objective)]
+    for k in np.flatnonzero(left):
+        index, rows = np.unravel_index(k, constraints.batch_shape), exact(int(k))
+        one, dual, of_hard = constraints[index], found.certified.dual[index], hard.weights[index]
+        duals = [dual, 0 * dual, _hard_margin(one, C, of_hard, hard.multipliers[index])[1]]
+        weights = [candidate.weights[index], 0 * of_hard, of_hard, *_feasible(rows, of_hard)]
+        lengths = one.norms[one.norms > 0]
+        share = STIFF / (C * float(lengths.max(initial=0.0) * lengths.min(initial=np.inf)))
+        if share < 1:  # without a hard margin, the weights hardly depend on a large C
+            small = _SoftMargin(one, C * share, settings).multipliers()
+            weights.append(_touched_up(one, C * share, small))
+        best = min(weights, key=lambda each: certify_slack(rows, C, each, dual).objective)
+        answers = [certify_slack(rows, C, best, each) for each in duals]
+        answer = min(answers, key=lambda each: each.certified.gap)
+        for field, own in zip(fields, (*answer.certified, answer.objective), strict=True):
+            field[index] = own
+    return SoftMargin(Certified(*fields[:-1]), fields[-1]) if left.any() else found
+
+
 def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
     """The bounds that weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
 
@@ -162,12 +206,13 @@ def certify_slack(constraints: Constraints, C: float, weights: Weights, multipli
     flat = constraints.flat
     dual = np.clip(multipliers, 0.0, C) * constraints.inequality
     mask, of_dual, length = flat(constraints.inequality), flat(dual), length_of(weights)
-    margins = flat(constraints.apply(weights))
-    error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length)[..., None]
-    apart = length_of(weights - constraints.adjoint(dual))
-    apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
     # the slack variables are max(0, short)
-    short = np.where(mask, 1.0 - margins, 0.0)
+    short, pull = -flat(constraints.slack(weights)) * mask, constraints.adjoint(dual)
+    error = rounding_of_margins(constraints) * flat(constraints.magnitude(weights))
+    apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
+    if constraints.is_exact:
+        error, apart_error = UNIT * abs(short), 2 * UNIT * (length + length_of(pull))
+    apart = length_of(weights - pull)
     gap, objective = _soft_gap(C, of_dual, length, short, error, apart + apart_error)
     some = mask.any(axis=-1)
     smallest = 1.0 - np.max(short + error, axis=-1, where=mask, initial=-np.inf)
@@ -225,23 +270,37 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     moved[inside] = np.linalg.lstsq(gram, lacking, rcond=DEPENDENT)[0]
     exact = weights + constraints.adjoint(moved)
     # weights that are longer by what rounding may take from the margins
-    longest = float(constraints.sizes.max(where=inside, initial=0.0))
-    padding = 1 + rounding_of_margins(constraints) * longest * float(length_of(exact))
+    padding = 1 + rounding_of_margins(constraints) * float(constraints.magnitude(exact).max(where=inside, initial=0.0))
     candidates = (weights, exact, weights * padding, exact * padding)
     return min(candidates, key=lambda each: certify_slack(constraints, C, each, multipliers).certified.gap)
 
 
-def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
-    """Tell where the hard-margin multipliers are at most C, and return these multipliers with W = A*(λ)."""
+def _hard_margin(
+    constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues
+) -> tuple[np.ndarray, TokenValues]:
+    """Tell where the hard-margin multipliers are at most C, and return these multipliers with W = A*(λ).
+
+    ``weights``, ``multipliers``: the answer with a hard margin, at any scale.
+    """
     flat = constraints.flat
-    dual = np.maximum(hard.multipliers, 0.0) * constraints.inequality
-    weights = constraints.adjoint(dual)
-    smallest = np.min(flat(constraints.apply(weights)), axis=-1, where=flat(constraints.inequality), initial=np.inf)
-    fine = ~hard.ray & (smallest > 0)
-    # a margin above 1 by eps costs eps, a margin below 1 by eps costs C times eps
-    scaled = dual / np.where(fine & np.isfinite(smallest), smallest, 1.0)[..., None, None, None]
+    dual = np.maximum(multipliers, 0.0) * constraints.inequality
+    smallest = np.asarray(constraints.smallest_margin(weights))
+    fine = (smallest > 0) & np.isfinite(smallest)
+    # W has the length b'λ/‖A*(λ)‖ at a margin of 1, and λ is that of W = A*(λ) if its sum is the square of this
+    total, pull = flat(dual).sum(axis=-1), length_of(constraints.adjoint(dual))
+    scaled = dual * np.where(fine & (pull > 0), total / pull / pull, 1.0)[..., None, None, None]
     fits = np.asarray(fine & (flat(scaled).max(axis=-1, initial=0.0) <= C))
     return fits, scaled
+
+
+def _feasible(constraints: Constraints, weights: Weights) -> Iterator[Weights]:
+    """Yield weights of one problem scaled to margins of 1, and of at least 1 with rounding errors, where positive."""
+    margins = constraints.apply(weights)
+    error = 2 * rounding_of_margins(constraints) * constraints.magnitude(weights)
+    for least in (margins, margins - error):
+        smallest = float(least.min(where=constraints.inequality, initial=np.inf))
+        if 0 < smallest < np.inf:
+            yield weights / smallest
 
 
 def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:

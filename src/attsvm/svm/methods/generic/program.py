@@ -30,7 +30,7 @@ def slope_of_prox(
     norm: Norm, at: Matrix, step: float, length: float = DIFFERENCE
 ) -> tuple[Float[np.ndarray, "D D"], float]:
     """Return the Jacobian of prox by central differences, and how far the differences on both sides are apart."""
-    h = length * float(np.max(np.abs(at)))
+    h = length * (float(np.max(np.abs(at))) or 1.0)
     moves = h * np.eye(at.size).reshape(at.size, *at.shape)
     centre = norm.prox(at, step)
     above, below = proxes(norm, at + moves, step), proxes(norm, at - moves, step)

@@ -217,7 +217,7 @@ class _Equations(Improvement):
         argument = weights + sigma * program.adjoint(multipliers)
         # J is the slope; ΔW − J(ΔW + σA*(Δλ)) = prox − W and A(ΔW) = b − A(W) on the active rows
         slope, _ = slope_of_prox(program.norm, argument, sigma)
-        rows = program.row_matrices(active).reshape(len(active), -1)
+        rows = program.row_matrices(active).reshape(len(active), weights.size)  # possibly no row
         matrix = np.block(
             [[np.eye(weights.size) - slope, -sigma * slope @ rows.T], [rows, np.zeros((len(active),) * 2)]]
         )
