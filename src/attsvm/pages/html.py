@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.colors import to_rgb
 
+from attsvm._utils.text import visible
 from attsvm.pages.glossary import with_terms
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Part
 from attsvm.plot import style
@@ -87,11 +88,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=_shown,
     )
     environment.globals["script"] = script
     environment.tests["dark_shade"] = dark_shade
     environment.filters |= {"cited": cited, "with_terms": with_terms, "with_contents": with_contents}
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """A value before it is escaped for HTML, which leaves what changes the direction of the letters behind it."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def script(name: str) -> Markup:
@@ -142,4 +149,4 @@ def cited(text: str) -> Markup:
     def link(found: re.Match[str]) -> str:
         return f'<a href="https://arxiv.org/abs/{CITATIONS.get(found[0], found[0])}">{found[0]}</a>'
 
-    return Markup(_CITED.sub(link, str(escape(text))))
+    return Markup(_CITED.sub(link, visible(escape(text))))

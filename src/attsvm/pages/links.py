@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,13 +19,37 @@ class Panel(NamedTuple):
     y: tuple[str, float, float]
 
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""How a text begins that a spreadsheet computes, or may compute."""
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV. Numbers are written so that they are read back exactly."""
+    """Rows as CSV. Numbers are written so that they are read back exactly, and texts so that none is a formula.
+
+    Examples
+    --------
+    >>> from attsvm.pages.links import csv_text
+    >>> print(csv_text(["token", "share"], [["=1+1", -0.5], ["'s", 0.25]]))
+    token,share
+    '=1+1,-0.5
+    ''s,0.25
+    <BLANKLINE>
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
+    writer.writerows([_as_text(cell) for cell in row] for row in (header, *rows))
+    # there is no UTF-8 for halves of surrogate pairs
+    return stream.getvalue().encode("utf-8", "backslashreplace").decode()
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell; a text that would be a formula, or begins with an apostrophe, gets an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(("'", *FORMULAS)) or _NUMBER.fullmatch(cell):
+        return cell
+    return f"'{cell}"
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def file_links(
