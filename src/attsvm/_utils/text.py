@@ -54,7 +54,7 @@ def as_label(name: object) -> str:
 
 def one_line(text: str) -> str:
     """The text as :func:`visible` has it, on one line."""
-    return visible(" ".join(text.split()))
+    return " ".join(visible(text).split())
 
 
 def slugs(names: Iterable[str]) -> list[str]:

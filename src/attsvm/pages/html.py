@@ -48,7 +48,9 @@ def render(page: Page, parts: Sequence[AnyPart]) -> str:
     """
     origin = _origin(page.numbers if page.origin is None else page.origin)
     template = _environment().get_template("page.html.j2")
-    return template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
+    shown = template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
+    # what is escaped for HTML can still change the direction of the letters behind it
+    return visible(shown)
 
 
 def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:
@@ -88,17 +90,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=_shown,
     )
     environment.globals["script"] = script
     environment.tests["dark_shade"] = dark_shade
     environment.filters |= {"cited": cited, "with_terms": with_terms, "with_contents": with_contents}
     return environment
-
-
-def _shown(value: Any) -> Any:
-    """A value before it is escaped for HTML, which leaves what changes the direction of the letters behind it."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def script(name: str) -> Markup:
@@ -149,4 +145,4 @@ def cited(text: str) -> Markup:
     def link(found: re.Match[str]) -> str:
         return f'<a href="https://arxiv.org/abs/{CITATIONS.get(found[0], found[0])}">{found[0]}</a>'
 
-    return Markup(_CITED.sub(link, visible(escape(text))))
+    return Markup(_CITED.sub(link, str(escape(text))))

@@ -1,10 +1,10 @@
 """The links below a drawing: its numbers as a CSV file, with their places for the scripts of the page, and its SVG."""
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -35,11 +35,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     ''s,0.25
     <BLANKLINE>
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([_as_text(cell) for cell in row] for row in (header, *rows))
-    # there is no UTF-8 for halves of surrogate pairs
-    return stream.getvalue().encode("utf-8", "backslashreplace").decode()
+    lines: list[str] = []
+    stream: Any = SimpleNamespace(write=lines.append)
+    # cells with a letter of the end of a line are quoted, and by default this end has both
+    csv.writer(stream).writerows([_as_text(cell) for cell in row] for row in (header, *rows))
+    text = "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+    return text.encode("utf-8", "backslashreplace").decode()  # there is no UTF-8 for halves of surrogate pairs
 
 
 def _as_text(cell: Any) -> Any:

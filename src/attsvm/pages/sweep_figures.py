@@ -70,7 +70,8 @@ def map_axes(summary: Summary) -> tuple[int, int]:
 def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
     along = curve_axis(summary)
     axis = summary.axes[along]
-    figure, panel = style.panel(*map(as_label, (axis.label, "share" if series[0].is_share else series[0].title)), 2.6)
+    measure = "share" if series[0].is_share else as_label(series[0].title)
+    figure, panel = style.panel(as_label(axis.label), measure, 2.6)
     x = np.array([axis.values[i] for i in axis.order] if axis.numeric else range(len(axis.values)), dtype=float)
     places = [tuple(place if i == along else 0 for i in range(len(summary.axes))) for place in axis.order]
     for k, one in enumerate(series):
