@@ -31,6 +31,11 @@ def plain(text: str, style: str = "") -> Any:
     return rich_text.Text(visible(text), style)
 
 
+def cell(text: str, style: str = "") -> Any:
+    """A text for a cell of a table: the end of a line is an escape, since it would break the row."""
+    return plain(text.replace("\n", r"\n"), style)
+
+
 def show(page: "model.Page") -> None:
     """Print the tables and remarks of a page, then its verdict and its notes, which stay in view."""
     terminal = console.Console()
@@ -57,14 +62,14 @@ def show(page: "model.Page") -> None:
 
 def columns_table(one: "model.Table") -> Any:
     """A table with a title for each column; its first rows."""
-    options: dict[str, Any] = {"title": plain(one.title, "table.title"), "title_justify": "left"} if one.title else {}
+    options: dict[str, Any] = {"title": cell(one.title, "table.title"), "title_justify": "left"} if one.title else {}
     options |= {"padding": (0, 1, 0, 0)} if len(one.columns) > SEVERAL else {"pad_edge": False}
     made = table.Table(box=box.SIMPLE_HEAD, **options)
     for place, title in enumerate(one.columns):
         # a name that is cut may look like another one
-        made.add_column(plain(title), justify="left" if place < one.words else "right", overflow="fold")
+        made.add_column(cell(title), justify="left" if place < one.words else "right", overflow="fold")
     for row in one.rows[:MOST_ROWS]:
-        made.add_row(*map(plain, row))
+        made.add_row(*map(cell, row))
     return made
 
 
@@ -75,8 +80,8 @@ def grouped_table(tables: Iterable[tuple[str, Sequence[Sequence[str]]]]) -> Any:
     made.add_column()
     for name, rows in tables:
         if name:
-            made.add_row(plain(name, "bold"), "")
+            made.add_row(cell(name, "bold"), "")
         for left, right in rows:
-            made.add_row(plain(f"  {left}" if name else left), plain(right))
+            made.add_row(cell(f"  {left}" if name else left), cell(right))
         made.add_section()
     return made
