@@ -130,8 +130,9 @@ def faults_of_output(text: str, names=()) -> list[str]:
     """What is wrong with what a command prints: control characters, and names that are not shown in full."""
     found = [f"prints {letter!r}" for letter in sorted({letter for letter in text if is_control(letter)})]
     plain = "".join(text.split())
-    # a cell of a table shows the end of a line
-    forms = {name: (escaped(name), escaped(name.replace("\n", r"\n"))) for name in names}
+    # a cell of a table shows the end of a line, and a tab
+    cells = {name: name.replace("\n", r"\n").replace("\t", r"\t") for name in names}
+    forms = {name: (escaped(name), escaped(cell)) for name, cell in cells.items()}
     return found + [f"does not show {name!r}" for name in names if not any(form in plain for form in forms[name])]
 
 

@@ -32,8 +32,8 @@ def plain(text: str, style: str = "") -> Any:
 
 
 def cell(text: str, style: str = "") -> Any:
-    """A text for a cell of a table: the end of a line is an escape, since it would break the row."""
-    return plain(text.replace("\n", r"\n"), style)
+    """A text for a cell of a table: ends of lines and tabs are escapes, since they would break the row."""
+    return plain(text.translate({9: r"\t", 10: r"\n"}), style)
 
 
 def show(page: "model.Page") -> None:
