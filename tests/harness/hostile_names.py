@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 from unittest import mock
@@ -29,6 +29,8 @@ COUNT = 6
 
 PIECES = ("", "a", "Word", " ", "é", "漢", "[", "]", "[/", "$", "{{", "}}", "<", ">", '"', "'", "\\", "\\1", "../", "/")
 PIECES += ("\x1b[2J", "\r", "\n", "\t", "\u2028", "\x0b", "\x85", "\u202e", "\u2066", "=", "+", "-", "@", ",", ";", "_")
+
+Check = Callable[[list[str], Path], Iterator[str]]
 
 
 class HostileNames(Campaign):
@@ -46,7 +48,9 @@ class HostileNames(Campaign):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fonts without a glyph, and axes without room
             checks = (_monitor, _sweep, _texts)
-            found = [f"{check.__name__[1:]}: {fault}" for check in checks for fault in check(names, Path(folder))]
+            found = [
+                f"{check.__name__[1:]}: {fault}" for check in checks for fault in _faults(check, names, Path(folder))
+            ]
         return Outcome(len(names), tuple(fault if len(fault) < 200 else f"{fault[:200]} …" for fault in found))
 
     def missing(self) -> str | None:
@@ -67,6 +71,13 @@ def _name(rng: np.random.Generator) -> str:
         return str(pick(NAMES, rng))
     text = "".join(pick(PIECES, rng) for _ in range(int(rng.integers(1, 9))))
     return f"{text}{rng.integers(10)}" * (60 if rng.random() < 0.1 else 1)
+
+
+def _faults(check: Check, names: list[str], folder: Path) -> list[str]:
+    try:
+        return [*check(names, folder)]
+    except Exception as error:  # a traceback is a fault
+        return [f"{type(error).__name__}: {error}"]
 
 
 def _monitor(names: list[str], folder: Path) -> Iterator[str]:
@@ -102,9 +113,6 @@ def _sweep(names: list[str], folder: Path) -> Iterator[str]:
     """The page of a sweep, with names as its axis, the values of this, and an output with a long name."""
     import xarray as xr
 
-    from attsvm.pages.sweep import sweep_page
-    from attsvm.pages.sweep_estimates import summarize
-
     axis, output, *values = [names[0], f"{names[-1]}!", *names]
     dims = (axis, "trial")
     arrays = {
@@ -112,18 +120,17 @@ def _sweep(names: list[str], folder: Path) -> Iterator[str]:
         "done": (dims, np.ones((len(values), 3), bool)),
     }
     about = {"name": names[0], "version": "1", "command": names[0], "seed": 7, "hash": "abc"}
-    page = sweep_page(summarize(xr.Dataset(arrays, {axis: values}, about)), names[0], 0.95)
-    out = folder / "sweep"
-    out.mkdir()
-    with _printed() as (stdout, _), mock.patch("attsvm.pages.terminal.WIDE", 20_000):
-        page.show()
-    yield from faults_of_output(stdout.getvalue(), [axis, output, *values])
-    with _printed() as (stdout, _):
-        page.show(as_json=True)
-    yield from faults_of_output(stdout.getvalue())
-    page.write(out)
-    yield from faults_of_page((out / "index.html").read_text(encoding="utf-8"))
-    yield from faults_of_csv((out / "table.csv").read_bytes().decode(), [axis, output, *values])
+    dataset = xr.Dataset(arrays, {axis: values}, about)
+    with mock.patch("attsvm.sweeps.open_sweep", return_value=dataset), mock.patch("attsvm.pages.terminal.WIDE", 20_000):
+        for options, shown in (((), [axis, output, *values]), (("--json",), [])):
+            status, out, err = _command(folder, "sweep", "show", "store", "--out", "sweep", "--force", *options)
+            if status != 0:
+                yield f"status {status}: {err}"
+                return
+            yield from faults_of_output(out, shown)
+            yield from faults_of_output(err)
+    yield from faults_of_page((folder / "sweep" / "index.html").read_text(encoding="utf-8"))
+    yield from faults_of_csv((folder / "sweep" / "table.csv").read_bytes().decode(), [axis, output, *values])
 
 
 def _texts(names: list[str], folder: Path) -> Iterator[str]:

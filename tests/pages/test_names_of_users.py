@@ -3,7 +3,6 @@
 import json
 import re
 import xml.etree.ElementTree as ET
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from attsvm import ProblemError
 from attsvm._utils.files import reason
 from attsvm._utils.text import as_json, as_label, one_line, slugs, visible
 from attsvm.pages.attention import attention_square, shaded
@@ -23,8 +21,6 @@ from attsvm.pages.sweep import sweep_page, table_csv
 from attsvm.pages.sweep_estimates import summarize
 from attsvm.plot import style
 from attsvm.plot.series import DATA
-from attsvm.pretrained.inputs import read_texts
-from attsvm.sweeps.measure import OfFunction
 from oracles.hostile import NAMES, escaped, faults_of_csv, faults_of_output, faults_of_page, is_control
 from oracles.pages import codes_that_run, said
 
@@ -172,18 +168,6 @@ def test_a_browser_reads_names_from_the_linked_file(tmp_path):
     </script></body>"""
     html = Page({"command": ""}, body=lambda: [Figures([one])]).files()["index.html"].decode()
     assert said(html, script, tmp_path) == [f"x {name}, y 0: {k}" for k, name in enumerate(names)]
-
-
-def test_lines_of_texts_end_at_line_feeds_only(tmp_path):
-    (tmp_path / "texts.txt").write_bytes("one\u2028two\x0bthree\x85four\r\n\nfive\x1csix".encode())
-    assert read_texts(tmp_path / "texts.txt") == ["one\u2028two\x0bthree\x85four", "five\x1csix"]
-
-
-@pytest.mark.parametrize("name", ["../victim", "a/b", "..", "__init__", "", "\x1b[2J"])
-def test_an_output_of_a_sweep_that_is_no_name_of_a_folder_is_refused(name):
-    measure = OfFunction(lambda problem, run: {name: np.zeros(1)})
-    with pytest.raises(ProblemError, match="measures: expected names of outputs that can be those of folders, got"):
-        measure.measure(SimpleNamespace(problem=None, run=None))
 
 
 def test_the_reason_of_an_error_is_one_line_without_controls():
