@@ -76,36 +76,37 @@ class OfNames(Figure):
         raise ValueError(" ".join(NAMES))
 
 
-def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeypatch):
+def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "5000")  # so that no name is folded
     monkeypatch.setattr(several, "num_threads", lambda: 1)  # no processes
     monkeypatch.setitem(sys.modules, "of_names", sys.modules[__name__])
     for write in (record, labelled, models):
         write(tmp_path)
+    capsys.readouterr()  # transformers shows how it saves
     attsvm.datasets.random_problem(3, 4, 5, seed=0).save(f"{FILE}.npz")
     before = files_below(tmp_path)
     steps = ("--steps", 20)
     calls = [
+        (("problem", f"{FILE}.npz"), []),
+        (("solve", f"{FILE}.npz"), []),
+        (("fit", f"{FILE}.npz", *steps), []),
+        (("reproduce", "of_names:OfNames", "--quick"), NAMES),
+        (("fit-text", f"{FILE}.csv", *steps), []),
         (("monitor", "heads.csv"), MEASURES),
         (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--view", "0.1"), [FILE, *TOKENS]),
         (("compare", f"{FILE} $x", "[b]", "--text", "text.txt"), [FILE]),
-        (("fit-text", f"{FILE}.csv", *steps), []),
-        (("fit", f"{FILE}.npz", *steps), []),
-        (("reproduce", "of_names:OfNames", "--quick"), NAMES),
-        (("problem", f"{FILE}.npz"), []),
-        (("solve", f"{FILE}.npz"), []),
     ]
     pages = {}
-    for number, (arguments, names) in enumerate(calls):
+    for arguments, names in calls:
         page = arguments[0] not in ("problem", "solve")
-        given = [*arguments, *(("--out", f"out{number}") if page else ())]
+        given = [*arguments, *(("--out", f"out-{arguments[0]}") if page else ())]
         status, out, err = command(*given)
         assert status == 0, (arguments, err)
         assert faults_of_output(out, names) == [], arguments
         assert faults_of_output(err) == [], arguments
         if page:
-            pages[arguments[0]] = (tmp_path / f"out{number}" / "index.html").read_text()
+            pages[arguments[0]] = (tmp_path / f"out-{arguments[0]}" / "index.html").read_text()
             drawn = pages[arguments[0]].replace("could not be drawn", "" if arguments[0] == "reproduce" else "\0")
             assert faults_of_page(drawn) == [], arguments
         for name in ("missing", "no such norm"):
@@ -116,4 +117,4 @@ def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeyp
     after = files_below(tmp_path)
     assert {name: content for name, content in after.items() if not name.startswith("out")} == before
     assert codes_that_run([*pages.values()], tmp_path) == ["expected"]
-    assert escaped(NAMES[0]) in json.loads((tmp_path / "out0" / "result.json").read_text())["measures"]
+    assert escaped(NAMES[0]) in json.loads((tmp_path / "out-monitor" / "result.json").read_text())["measures"]
