@@ -8,6 +8,7 @@ import pytest
 
 from attsvm.errors import ProblemError
 from attsvm.pretrained import loading
+from attsvm.pretrained.inputs import read_texts
 
 constants = pytest.importorskip("huggingface_hub.constants")
 
@@ -53,3 +54,8 @@ def test_a_model_that_is_there_needs_no_hub(hub, tmp_path):
     (tmp_path / "config.json").touch()
     with pytest.raises(ProblemError, match=r"expected a model of pictures, got one without an image processor"):
         loading.check_models([str(tmp_path)], pictures=True)
+
+
+def test_lines_of_texts_end_at_line_feeds_only(tmp_path):
+    (tmp_path / "texts.txt").write_bytes("one\u2028two\x0bthree\x85four\r\n\nfive\x1csix".encode())
+    assert read_texts(tmp_path / "texts.txt") == ["one\u2028two\x0bthree\x85four", "five\x1csix"]

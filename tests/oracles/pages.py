@@ -33,3 +33,14 @@ def opened(page: str, folder) -> str:
 def said(page: str, script: str, folder) -> list[str]:
     """The text of the elements ``output`` that a script, with the closing tag of the body, adds to a page."""
     return re.findall(r"<output>(.*?)</output>", opened(page.replace("</body>", script), folder))
+
+
+def codes_that_run(pages: list[str], folder) -> list[str]:
+    """The messages of code in pages that are opened side by side in a browser; the first page has such code."""
+    pages = ["<svg onload=top.postMessage(`expected`,`*`)>", *pages]
+    for number, page in enumerate(pages):
+        (folder / f"{number}.html").write_text(page)
+    frames = "".join(f'<iframe src="{number}.html"></iframe>' for number in range(len(pages)))
+    heard = "<script>addEventListener('message', (e) => document.body.append(Object.assign("
+    heard += "document.createElement('output'), { textContent: e.data })))</script>"
+    return re.findall(r"<output>(.*?)</output>", opened(f"<body>{heard}{frames}</body>", folder))

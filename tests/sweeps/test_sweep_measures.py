@@ -16,7 +16,7 @@ from attsvm.sweeps import training
 from attsvm.sweeps.block import Arguments, Block
 from attsvm.sweeps.compute import block_outputs
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.measure import Measure, Output
+from attsvm.sweeps.measure import Measure, OfFunction, Output
 from attsvm.sweeps.measures import KINDS, AllSupport, DirectionError, KindOfConvergence, MarginRatio, SupportCount
 from attsvm.sweeps.sources import Drawn
 from attsvm.sweeps.sources import draw_random as draw
@@ -165,3 +165,10 @@ def test_an_interrupted_training_is_no_result(monkeypatch):
     monkeypatch.setattr(training, "train", lambda *_, **__: run)
     with pytest.raises(KeyboardInterrupt):
         training.train_to_the_end(problem, {"steps": 50, "record": 10}, seed=0)
+
+
+@pytest.mark.parametrize("name", ["../victim", "a/b", "..", "__init__", "", "\x1b[2J"])
+def test_an_output_of_a_sweep_that_is_no_name_of_a_folder_is_refused(name):
+    measure = OfFunction(lambda problem, run: {name: np.zeros(1)})
+    with pytest.raises(ProblemError, match="measures: expected names of outputs that can be those of folders, got"):
+        measure.measure(SimpleNamespace(problem=None, run=None))

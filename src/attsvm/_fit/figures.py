@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from attsvm._fit.evaluation import Evaluation
 from attsvm._fit.numbers import weights_symbol
 from attsvm._fit.result import Fit
+from attsvm._utils.text import as_label
 from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, draw_each
@@ -257,7 +258,7 @@ def _attention_map(fit: Fit) -> Drawn | None:
             if share >= 0.005:
                 centre = (corner[0] + width / 2, corner[1] + height / 2)
                 axis.text(*centre, f"{share:.0%}", ha="center", va="center", fontsize=7, color="#1b1b1e")
-        axis.set_title(f"class {label_name}", pad=3)
+        axis.set_title(f"class {as_label(label_name)}", pad=3)
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
@@ -273,7 +274,11 @@ def _token_counts(fit: Fit) -> Drawn | None:
     sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
     below = np.zeros(T, dtype=int)
     for counts, name, colour, hatch in zip(
-        sides, (f"label {name}" for name in _label_names(fit)), (style.BLUE, style.ORANGE), ("", "////"), strict=True
+        sides,
+        (f"label {as_label(name)}" for name in _label_names(fit)),
+        (style.BLUE, style.ORANGE),
+        ("", "////"),
+        strict=True,
     ):
         axis.bar(
             np.arange(T), counts, bottom=below, color=colour, hatch=hatch, label=name, edgecolor="white", linewidth=0

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from attsvm._utils.text import visible
 from attsvm.errors import ProblemError
 
 ENDING = ".unfinished-attsvm"
@@ -203,10 +204,9 @@ def reading(name: object, failure: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, without control characters."""
+    """Return the first line of an error's message, or its type without one; control characters are escaped."""
     text = (isinstance(error, OSError) and error.strerror) or str(error).strip() or type(error).__name__
-    first = "".join(letter if letter.isprintable() else "�" for letter in text.splitlines()[0][:REASON_LENGTH])
-    return first.rstrip(" .:")
+    return visible(text.splitlines()[0][:REASON_LENGTH]).rstrip(" .:")
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

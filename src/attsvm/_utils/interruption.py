@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from attsvm._utils.files import remove_unfinished
+from attsvm._utils.text import one_line
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -77,7 +78,7 @@ class _Command:
         remove_unfinished()
         with contextlib.suppress(OSError, RuntimeError):  # closed, or in use by what was interrupted
             sys.stdout.flush()
-        line = f"attsvm: {_WORDS[number]}; {self.says()}\n"
+        line = f"attsvm: {_WORDS[number]}; {one_line(self.says())}\n"
         if os.isatty(self.stderr):
             line = f"\r\x1b[2K\x1b[?25h{line}"  # in place of a progress bar, which has hidden the cursor
         with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from attsvm._utils.progress import Progress, words
+from attsvm._utils.text import one_line
 
 SECONDS_A_STAGE = 1.0
 
@@ -26,9 +27,13 @@ class Display(ABC):
 
     def __init__(self, name: str, *, live: bool = False) -> None:
         self.name = name
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")
+        name_column, words_column = (
+            TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[words]}")
+        )
         self.bar = Bar(
-            *columns,
+            name_column,
+            BarColumn(),
+            words_column,
             console=Console(stderr=True),
             transient=True,
             disable=not live,
@@ -41,7 +46,7 @@ class Display(ABC):
     def show(self, at: Progress) -> None:
         """Show the progress, with the time that is left."""
         self.bar.update(self.task, total=at.steps, completed=at.step)
-        text = words(at, self.bar.tasks[0].time_remaining)
+        text = one_line(words(at, self.bar.tasks[0].time_remaining))
         self.bar.update(self.task, words=text)
         self.draw(at, text)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from attsvm._utils.interruption import is_interrupted
+from attsvm._utils.text import one_line, visible
 from attsvm.cli.messages import is_verbose
 from attsvm.errors import ProblemError
 from attsvm.results import Status
@@ -40,7 +41,7 @@ _UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass onl
 
 def run_command(app: Callable[..., Any]) -> NoReturn:
     """Run the command line, a Typer application, and end the process. An error gives one line on stderr."""
-    warnings.formatwarning = lambda message, *_, **__: f"attsvm: warning: {' '.join(str(message).split())}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"attsvm: warning: {one_line(str(message))}\n"
     try:
         ended = app(prog_name="attsvm", standalone_mode=False)
         sys.stdout.flush()
@@ -48,8 +49,8 @@ def run_command(app: Callable[..., Any]) -> NoReturn:
         if is_interrupted():
             raise
         if is_verbose():
-            traceback.print_exc()
-        if message := " ".join(_message(error).split()):
+            print(visible(traceback.format_exc()), end="", file=sys.stderr)
+        if message := one_line(_message(error)):
             print(f"attsvm: {message}", file=sys.stderr)
         _forget_output()
         sys.exit(FAILED if isinstance(error, OSError | MemoryError) else BAD_INPUT)

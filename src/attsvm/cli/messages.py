@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from attsvm._utils.progress import SECONDS_A_LINE, shown
+from attsvm._utils.text import one_line, visible
 from attsvm.cli.options import limit_threads
 from attsvm.errors import ProblemError
 
@@ -35,7 +36,7 @@ def is_verbose() -> bool:
 def say(line: str) -> None:
     """Print a line on stderr, unless the command is quiet."""
     if _level > Level.QUIET:
-        print(line, file=sys.stderr)
+        print(one_line(line), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -71,6 +72,13 @@ _Verbose = Annotated[
 ]
 
 
+class _Visible(logging.Formatter):
+    """Lines in which names of users control nothing."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 @contextlib.contextmanager
 def _printed(chosen: Level) -> Iterator[None]:
     """Print what belongs to a level, while a command runs."""
@@ -79,7 +87,7 @@ def _printed(chosen: Level) -> Iterator[None]:
     log = logging.getLogger("attsvm")
     log.setLevel({Level.QUIET: logging.ERROR, Level.NORMAL: logging.WARNING, Level.VERBOSE: logging.DEBUG}[chosen])
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler.setFormatter(_Visible("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     if chosen is Level.VERBOSE:
         log.addHandler(handler)
     try:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from attsvm._utils.text import visible
 from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
@@ -108,7 +109,7 @@ def profile(
                 callback=callback,
             )
         page = write(profile_page(found, command=command_line(), threads=threads))
-    print(dumps(page.numbers) if json else found)
+    print(dumps(page.numbers) if json else visible(str(found)))
     finish(out, "index.html, figures, result.json and profile.npz")
 
 

@@ -7,6 +7,7 @@ import typer
 
 from attsvm._utils.interruption import on_interruption
 from attsvm._utils.progress import duration
+from attsvm._utils.text import visible
 from attsvm.cli import completion
 from attsvm.cli.options import Device, Json, Threads, named_values
 from attsvm.cli.shared import command_line, finish, progress
@@ -111,18 +112,22 @@ _COLOURS = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
 
 
 def _show(console: "Console", outcome: "Outcome") -> None:
+    from rich.text import Text
+
     name, colour = outcome.figure.name, _COLOURS[outcome.verdict.standing.value]
-    console.print(f"[bold]{name}[/bold]  [{colour}]{outcome.standing}[/]  ({outcome.seconds:.1f} s)", highlight=False)
-    console.print(f"  {outcome.verdict.why}", highlight=False, markup=False)
+    said = Text.assemble((name, "bold"), "  ", (outcome.standing, colour), f"  ({outcome.seconds:.1f} s)\n  ")
+    console.print(said.append(visible(outcome.verdict.why)))
 
 
 def _list(console: "Console", figures: "list[Figure]") -> None:
     """A line for each figure; what does not fit into a terminal is cut."""
+    from rich.text import Text
+
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
         time = "" if figure.seconds is None else duration(figure.seconds)
-        line = f"{figure.name:{width}}  {time:>7}  {figure.title}"
+        line = Text(visible(f"{figure.name:{width}}  {time:>7}  {figure.title}"))
         if console.is_terminal:
-            console.print(line, no_wrap=True, overflow="ellipsis", highlight=False, markup=False)
+            console.print(line, no_wrap=True, overflow="ellipsis")
         else:
             print(line)

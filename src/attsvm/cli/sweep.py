@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from attsvm._utils.interruption import on_interruption
+from attsvm._utils.text import one_line
 from attsvm.cli import completion
 from attsvm.cli.exits import INCOMPLETE
 from attsvm.cli.options import Device, Json, named_values
@@ -144,6 +145,7 @@ def _warn(errors: list[dict[str, Any]]) -> None:
     for error in errors:
         cell = ", ".join(f"{key} = {value}" for key, value in error["cell"].items())
         first, stop = error["trials"]
-        print(f"attsvm: warning: {cell}: trials {first} to {stop - 1} failed: {error['error']}", file=sys.stderr)
+        said = one_line(f"{cell}: trials {first} to {stop - 1} failed: {error['error']}")
+        print(f"attsvm: warning: {said}", file=sys.stderr)
     if errors:
         raise typer.Exit(INCOMPLETE)

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from attsvm._utils.devices import find_torch_device
+from attsvm._utils.files import reason
 from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
 from attsvm.pretrained.inputs import SPECIAL, has_decoder
@@ -62,8 +63,7 @@ def call_model(model: nn.Module, batch: Any) -> Any:
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, ProblemError):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ProblemError(f"batch: the model does not accept it ({reason})") from error
+        raise ProblemError(f"batch: the model does not accept it ({reason(error)})") from error
 
 
 @contextlib.contextmanager

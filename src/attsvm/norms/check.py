@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms.base import MissingPiece, Norm, parts_of, proxes, refuse_joint_parts, sample_shape
 
@@ -296,8 +297,7 @@ def _steepest_in_jax(case: _Case) -> Iterator[_Finding]:
             try:
                 found = np.asarray(case.steepest(jax.numpy.asarray(g)))
             except Exception as error:  # the code of a norm from outside may fail in any way
-                reason = str(error).strip().splitlines()[0]
-                raise ProblemError(f"norm: {case.norm.name}.steepest: JAX cannot trace it: {reason}") from error
+                raise ProblemError(f"norm: {case.norm.name}.steepest: JAX cannot trace it: {reason(error)}") from error
             expected = np.asarray(case.steepest(g))
             difference = float(np.abs(found - expected).max() / np.abs(expected).max())
             yield _Finding("steepest", "NumPy and JAX", difference, CLOSE, "the same direction in JAX as in NumPy")

@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm._utils.extensions import import_object
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.norms.check import checked
@@ -188,8 +189,7 @@ def _check(potential: Potential) -> None:
                 of_x, of_y = potential.gradient(x), potential.gradient(y)
                 error = float(jnp.max(jnp.abs(potential.inverse(of_x) - x)))
             except (jax.errors.JAXTypeError, TypeError, AttributeError) as failure:
-                reason = str(failure).strip().splitlines()[0]
-                raise ProblemError(f"potential: {name}: JAX cannot trace it: {reason}") from failure
+                raise ProblemError(f"potential: {name}: JAX cannot trace it: {reason(failure)}") from failure
             if not error <= INVERSE_ERROR:
                 raise ProblemError(f"potential: {name}: expected inverse(gradient(x)) = x, got an error of {error:.1e}")
             if not float(jnp.sum((of_x - of_y) * (x - y))) > 0:

@@ -17,6 +17,7 @@ import numpy as np
 
 from attsvm._utils import powers
 from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.norms.base import parts_of
@@ -224,7 +225,6 @@ def _traced(norm: Norm, method: str, function: Callable[[Array], Any]) -> Callab
         try:
             return function(x)
         except (jax.errors.JAXTypeError, TypeError, AttributeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ProblemError(f"norm: {norm.name}.{method}: JAX cannot trace it: {reason}") from error
+            raise ProblemError(f"norm: {norm.name}.{method}: JAX cannot trace it: {reason(error)}") from error
 
     return call

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from attsvm._utils.text import as_label
 from attsvm.pages.comparison import model_names
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
@@ -64,7 +65,7 @@ def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
     found = [(one, ends) for one, ends in pairs if ends is not None]
     if not found:
         return None
-    names = model_names(series)
+    names = [as_label(name) for name in model_names(series)]
     figure, axis = style.panel(names[0], names[-1], 2.6)
     _diagonal(axis, np.array([ends for _, ends in found]))
     for one, (before, after) in found:

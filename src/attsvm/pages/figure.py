@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from attsvm._utils.files import reason
+from attsvm._utils.text import slugs
 from attsvm.pages.figure_places import data_links
 from attsvm.pages.over_steps import OverSteps, all_layers, with_layers, with_slider
 from attsvm.pages.page import Shown
@@ -28,11 +30,11 @@ def draw_each(drawers: Mapping[str, Callable[..., Drawn | None]], *arguments: An
 
     A figure that cannot be drawn gives a warning, and a note in its place on the page.
 
-    ``drawers``: by the name of its file, without the suffix, what draws a figure from the arguments, or returns None if
-    it does not apply.
+    ``drawers``: by its name, of which the slug is the name of its file, what draws a figure from the arguments, or
+    returns None if it does not apply.
     """
     with style.applied():
-        shown = [_shown(name, drawer, arguments) for name, drawer in drawers.items()]
+        shown = [_shown(name, one, arguments) for name, one in zip(slugs(drawers), drawers.values(), strict=True)]
     return [one for one in shown if one is not None]
 
 
@@ -47,7 +49,7 @@ def _shown(name: str, drawer: Callable[..., Drawn | None], arguments: Sequence[A
             svg = with_slider(svg, name, drawn.over_steps)
         return Shown(name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
     except Exception as error:  # a figure may fail in any way, and the result matters more
-        why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {error})."
+        why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {reason(error)})."
         warnings.warn(why, RuntimeWarning, stacklevel=3)
         return Shown(name, name.replace("_", " ").capitalize(), why, Markup(""), None)
 
@@ -57,7 +59,7 @@ def svg_element(figure: Figure, name: str, title: str, table: str | None = None)
 
     If parts of it are shown at one step only (:func:`attsvm.pages.over_steps.at_step`), a slider is before it.
 
-    The ids inside it start with ``name``.
+    The ids inside it start with ``name``, a slug.
     """
     with all_layers(figure) as steps:
         drawn = style.to_svg(figure, name)

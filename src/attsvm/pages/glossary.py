@@ -7,6 +7,8 @@ from importlib.resources import files
 
 from markupsafe import Markup, escape
 
+from attsvm._utils.text import slugs
+
 EVERYDAY = frozenset(
     {
         "attention",
@@ -100,7 +102,7 @@ def _pattern() -> re.Pattern[str]:
 
 
 def _id(term: str) -> str:
-    return "term-" + re.sub(r"\W+", "-", term.lower()).strip("-")
+    return f"term-{slugs([term.lower()])[0]}"
 
 
 def _as_text(definition: str) -> str:

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.colors import to_rgb
 
+from attsvm._utils.text import visible
 from attsvm.pages.glossary import with_terms
 from attsvm.pages.page import AnyPart, Figures, Heading, Page, Part
 from attsvm.plot import style
@@ -47,7 +48,9 @@ def render(page: Page, parts: Sequence[AnyPart]) -> str:
     """
     origin = _origin(page.numbers if page.origin is None else page.origin)
     template = _environment().get_template("page.html.j2")
-    return template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
+    shown = template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
+    # what is escaped for HTML can still change the direction of the letters behind it
+    return visible(shown)
 
 
 def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:

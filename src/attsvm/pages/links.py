@@ -1,9 +1,10 @@
 """The links below a drawing: its numbers as a CSV file, with their places for the scripts of the page, and its SVG."""
 
 import csv
-import io
 import json
+import re
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -18,13 +19,38 @@ class Panel(NamedTuple):
     y: tuple[str, float, float]
 
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""How a text begins that a spreadsheet computes, or may compute."""
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV. Numbers are written so that they are read back exactly."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
+    """Rows as CSV. Numbers are written so that they are read back exactly, and texts so that none is a formula.
+
+    Examples
+    --------
+    >>> from attsvm.pages.links import csv_text
+    >>> print(csv_text(["token", "share"], [["=1+1", -0.5], ["'s", 0.25]]))
+    token,share
+    '=1+1,-0.5
+    ''s,0.25
+    <BLANKLINE>
+    """
+    lines: list[str] = []
+    stream: Any = SimpleNamespace(write=lines.append)
+    # cells with a letter of the end of a line are quoted, and by default this end has both
+    csv.writer(stream).writerows([_as_text(cell) for cell in row] for row in (header, *rows))
+    text = "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+    return text.encode("utf-8", "backslashreplace").decode()  # there is no UTF-8 for halves of surrogate pairs
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell; a text that would be a formula, or begins with an apostrophe, gets an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(("'", *FORMULAS)) or _NUMBER.fullmatch(cell):
+        return cell
+    return f"'{cell}"
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def file_links(

@@ -120,9 +120,9 @@ def monitor_page(records: Records, *, source: str, command: str) -> Page:
 
 
 def _body(records: Records, last: Table) -> Iterator[AnyPart]:
+    curves, maps = monitor_figures.draw_measures(records)
     yield Heading("Measures")
-    yield Figures(monitor_figures.draw_curves(records), listed=True)
-    maps = monitor_figures.draw_maps(records)
+    yield Figures(curves, listed=True)
     if maps:
         yield Heading("All heads over the steps")
         yield Figures(maps, wide=[one.name for one in maps], listed=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from attsvm._utils.text import as_label, slugs
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.monitor import described, recorded
 from attsvm.pages.page import Shown
@@ -25,16 +26,15 @@ MOST_CELLS = 2500
 """Of a map."""
 
 
-def draw_curves(records: Records) -> list[Shown]:
-    """Every measure over the steps."""
-    return draw_each({name: partial(_curves, name, records) for name in recorded(records)})
-
-
-def draw_maps(records: Records) -> list[Shown]:
-    """For many heads, a map of heads and steps for every measure of which there are at least two records."""
-    if len(records.heads) <= MOST_CURVES:
-        return []
-    return draw_each({f"{name}_map": partial(_map, name, records) for name in recorded(records)})
+def draw_measures(records: Records) -> tuple[list[Shown], list[Shown]]:
+    """Every measure over the steps; and for many heads, a map of heads and steps of every one with two records."""
+    names = recorded(records)
+    files = slugs([*names, *(f"{name}_map" for name in names)])
+    curves, maps = (
+        {file: partial(draw, name, records) for file, name in zip(some, names, strict=True)}
+        for draw, some in ((_curves, files[: len(names)]), (_map, files[len(names) :]))
+    )
+    return draw_each(curves), draw_each(maps) if len(records.heads) > MOST_CURVES else []
 
 
 def _curves(name: str, records: Records) -> Drawn:
@@ -44,7 +44,7 @@ def _curves(name: str, records: Records) -> Drawn:
     steps, lower, upper = steps[at], lower[at], upper[at]
     few = len(records.heads) <= MOST_CURVES
     shown = list(range(len(records.heads))) if few else _extremes(upper[-1])
-    figure, axis = style.panel("steps", title, 2.3 + 0.14 * -(-len(shown) // 3))
+    figure, axis = style.panel("steps", as_label(title), 2.3 + 0.14 * -(-len(shown) // 3))
     if not few:
         low, high = np.nanpercentile(upper, [10, 90], axis=1)
         style.band(axis, steps, low, high, style.SKY, of="all heads")

@@ -89,7 +89,7 @@ class Tables:
 class Shown(NamedTuple):
     """What a page shows of a figure."""
 
-    name: str  # name of its file, without the suffix
+    name: str  # that of its file without the suffix, and the begin of its ids: a slug
     title: str
     caption: str
     svg: Markup  # empty if the figure could not be drawn; the caption says why

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.text import as_json
+
 
 def jsonable(value: Any) -> Any:
     """Python numbers, strings, lists and dicts, with None in place of NaN and infinity."""
@@ -31,7 +33,7 @@ def jsonable_dict(values: Mapping[str, Any]) -> dict[str, Any]:
 def dumps(value: Any, indent: str = "") -> str:
     """JSON with one entry per line, and each list on the line of its name."""
     if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return as_json(value)
     deeper = indent + "  "
     entries = (f"{deeper}{json.dumps(name)}: {dumps(entry, deeper)}" for name, entry in value.items())
     return "{\n" + ",\n".join(entries) + f"\n{indent}}}"

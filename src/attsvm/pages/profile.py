@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
 from attsvm.pages.schemas.problems import ProfileResult
@@ -85,5 +86,5 @@ def _ratios(profile: MarginProfile) -> Drawn:
         "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
         "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "
         "divided by its norm.",
-        drawn_matrix(short, profile.norms, np.array(mean), own, claimed),
+        drawn_matrix(short, [*map(as_label, profile.norms)], np.array(mean), own, claimed),
     )

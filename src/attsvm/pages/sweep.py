@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import counted
+from attsvm._utils.text import slugs
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
 from attsvm.pages.schemas.sweeps import Estimate, SweepShowResult
@@ -53,7 +54,8 @@ def sweep_page(summary: Summary, command: str, level: float) -> Page:
 
 
 def _body(summary: Summary, level: float, table: Table) -> Iterator[AnyPart]:
-    groups = {name: [*group] for name, group in groupby(summary.series, key=lambda one: one.measure)}
+    measures = [[*group] for _, group in groupby(summary.series, key=lambda one: one.measure)]
+    groups = dict(zip(slugs(group[0].measure for group in measures), measures, strict=True))
     tables = {name: table_csv(summary, group) for name, group in groups.items()}
     drawn = sweep_figures.draw_sweep(summary, groups, tables, f"{level:.0%}")
     if drawn:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
@@ -36,7 +37,8 @@ def draw_sweep(
 ) -> list[Shown]:
     """Draw every measure; nothing if no axis has several values.
 
-    ``groups``: the series of each measure. ``tables``: their estimates as CSV. ``level``: of the intervals, in percent.
+    ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV. ``level``: of
+    the intervals, in percent.
     """
     longer = sum(len(axis.values) > 1 for axis in summary.axes)
     draw = _maps if longer > 1 else _curves
@@ -68,7 +70,8 @@ def map_axes(summary: Summary) -> tuple[int, int]:
 def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
     along = curve_axis(summary)
     axis = summary.axes[along]
-    figure, panel = style.panel(axis.label, "share" if series[0].is_share else series[0].title, 2.6)
+    measure = "share" if series[0].is_share else as_label(series[0].title)
+    figure, panel = style.panel(as_label(axis.label), measure, 2.6)
     x = np.array([axis.values[i] for i in axis.order] if axis.numeric else range(len(axis.values)), dtype=float)
     places = [tuple(place if i == along else 0 for i in range(len(summary.axes))) for place in axis.order]
     for k, one in enumerate(series):
@@ -78,7 +81,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
         texts = [hover_text({axis.name: axis.values[place[along]]}, one, place) for place in places]
         # a curve has gaps where there is no value; a value without neighbours has its interval as a line
         gaps = np.where(known, value, np.nan)
-        panel.plot(x, gaps, marker="o", markersize=3, label=one.name or None, **drawn, texts=texts)
+        panel.plot(x, gaps, marker="o", markersize=3, label=as_label(one.name) or None, **drawn, texts=texts)
         style.band(panel, x, np.where(known, low, np.nan), np.where(known, high, np.nan), drawn["color"])
         alone = known & ~np.r_[False, known[:-1]] & ~np.r_[known[1:], False] & np.isfinite(low)
         panel.vlines(x[alone], low[alone], high[alone], color=drawn["color"], alpha=0.5)
@@ -98,7 +101,7 @@ def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
         panel.set_xscale("log")
         panel.xaxis.set_minor_locator(NullLocator())
     if len(x) <= MOST_TICKS or not axis.numeric:
-        panel.set_xticks(x, [value_text(axis.values[i]) for i in axis.order])
+        panel.set_xticks(x, [as_label(value_text(axis.values[i])) for i in axis.order])
 
 
 def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
@@ -124,7 +127,7 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
             for i, axis in enumerate(summary.axes)
             if i in places and len(axis.values) > 1
         }
-        panel.set_title(" · ".join(filter(None, (one.name, cell_text(named)))))
+        panel.set_title(" · ".join(map(as_label, filter(None, (one.name, cell_text(named))))))
         if len(panels) == across * down:
             panel.label_outer()  # all maps have the same axes
     for panel in axes.flat[len(panels) :]:
@@ -157,13 +160,13 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
             panel.text(j, i, short(values[i, j]), ha="center", va="center", fontsize=6, color=colour)
         if summary.done[at] < summary.trials:
             _frame(panel, i, j, linestyle="--", linewidth=0.8, edgecolor=style.VERMILLION)
-    panel.set_xticks(range(len(x.order)), [value_text(x.values[k]) for k in x.order])
-    panel.set_yticks(range(len(rows)), [value_text(y.values[k]) for k in rows])
+    panel.set_xticks(range(len(x.order)), [as_label(value_text(x.values[k])) for k in x.order])
+    panel.set_yticks(range(len(rows)), [as_label(value_text(y.values[k])) for k in rows])
     if len(x.values) > WIDEST:
         panel.tick_params(axis="x", labelrotation=90)
     panel.spines[:].set_visible(False)
-    panel.set_xlabel(x.label)
-    panel.set_ylabel(y.label)
+    panel.set_xlabel(as_label(x.label))
+    panel.set_ylabel(as_label(y.label))
 
 
 def _hover_text(summary: Summary, one: Series, at: tuple[int, ...]) -> str:

@@ -30,11 +30,7 @@ def list_page() -> Page:
         ("measure", "what it measures"): {name: _summary(MEASURES[name]) for name in sorted(MEASURES)},
         ("source", "what it draws"): {name: _summary(draw) for name, draw in SOURCES.items()},
     }
-    tables = [
-        Table([(f"[bold]{name}[/bold]", said) for name, said in rows.items()], columns, words=2)
-        for columns, rows in kinds.items()
-    ]
-    return Page({}, terminal=tables)
+    return Page({}, terminal=[Table([*rows.items()], columns, words=2) for columns, rows in kinds.items()])
 
 
 def _summary(documented: object) -> str:

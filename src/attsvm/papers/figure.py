@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from attsvm._utils.text import slugs
 from attsvm.errors import ProblemError
 
 Sizes = Mapping[str, Any]
@@ -192,7 +193,8 @@ def place(figure: Figure) -> tuple[int, str, float, str]:
 def each(piece: Piece, names: Iterable[Any], function: Callable[..., Arrays], *arguments: Any) -> dict[str, Arrays]:
     """``function(name, *arguments)`` of each name, as a piece of its own, by the names as texts."""
     texts = {f"{name:g}" if isinstance(name, int | float) else name: name for name in names}
-    return {text: piece(re.sub(r"[^\w.]+", "-", text), function, name, *arguments) for text, name in texts.items()}
+    pieces = zip(slugs(texts), texts.items(), strict=True)
+    return {text: piece(file, function, name, *arguments) for file, (text, name) in pieces}
 
 
 def joined(found: Mapping[str, Arrays]) -> Arrays:

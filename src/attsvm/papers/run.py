@@ -14,6 +14,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm._utils.files import atomic_write, cannot_be_written, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
+from attsvm._utils.text import visible
 from attsvm.errors import ProblemError
 from attsvm.pages.folder import check_folder, check_holds_files
 from attsvm.pages.plain import dumps
@@ -275,7 +276,7 @@ def _drawing(figure: Figure, sizes: dict[str, Any], arrays: Arrays) -> Drawing:
         try:
             return figure.draw(sizes, arrays)
         except Exception as error:  # the code of a figure may fail in any way
-            why = f"{figure.name} could not be drawn ({type(error).__name__}: {error})"
+            why = visible(f"{figure.name} could not be drawn ({type(error).__name__}: {error})")
             warnings.warn(why, RuntimeWarning, stacklevel=3)
             note = Drawing(figsize=(6.0, 1.0))
             note.text(0.5, 0.5, why, ha="center", va="center", wrap=True, parse_math=False)

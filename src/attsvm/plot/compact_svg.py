@@ -5,7 +5,7 @@ import re
 FONTS = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"
 """The font that matplotlib measures with, and fonts of nearly the same widths on other systems."""
 
-_TAG = re.compile(r"<[^>]*>")  # matplotlib escapes < and > in text and in attributes
+TAG = re.compile(r"<[^>]*>")  # matplotlib escapes < and > in text and in attributes
 _PLACES = re.compile(r' (d|x|y|x1|x2|y1|y2|points|transform)="([^"]*)"')
 # comments, blanks between tags, groups of nothing, and rotations by nothing
 _NOTHING = re.compile(r'<!--.*?-->|(?<=>)\s+(?=<|\Z)|<g id="[^"]*"/>| transform="rotate\(-0 [^"]*"', re.DOTALL)
@@ -26,7 +26,7 @@ def compact_svg(svg: str) -> str:
     >>> compact_svg('<svg><path d="M 0 1.23456 \nL 2 3 "/>\n</svg>').partition(">")[2]
     '<path d="M0 1.23L2 3"/></svg>'
     """
-    svg = _TAG.sub(lambda tag: _short_tag(tag[0]), _NOTHING.sub("", svg))
+    svg = TAG.sub(lambda tag: _short_tag(tag[0]), _NOTHING.sub("", svg))
     return svg.replace("<svg", f'<svg font-family="{FONTS}"', 1)
 
 

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from attsvm._utils.checks import weights_of
 from attsvm._utils.extensions import import_object
+from attsvm._utils.text import as_label
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import line, named_runs, one_axes
@@ -79,12 +80,12 @@ def paths(
             radius = np.log10(1.0 + np.linalg.norm(x, axis=-1, keepdims=True))
             path = radius * _unit(x) @ plane.T
             longest = max(longest, float(np.abs(path).max()))
-            axis.plot(*path.T, label=name or None, **line(number))
+            axis.plot(*path.T, label=as_label(name) or None, **line(number))
             axis.plot(*path[-1], "o", markersize=4, color=line(number)["color"])
         for number, (name, ray) in enumerate(rays.items()):
             end = 1.1 * longest * _unit(ray) @ plane.T
             look = {"color": line(len(points) + number)["color"], "marker": ENDS[number % len(ENDS)], "markevery": [1]}
-            axis.plot([0, end[0]], [0, end[1]], ":", linewidth=0.9, markersize=5, label=name, **look)
+            axis.plot([0, end[0]], [0, end[1]], ":", linewidth=0.9, markersize=5, label=as_label(name), **look)
         axis.set_aspect("equal")
         axis.set_xlabel("radius log$_{10}$(1 + norm)")
         if any(named) or rays:

@@ -16,7 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
 
-from attsvm.plot.compact_svg import compact_svg
+from attsvm._utils.text import visible
+from attsvm.plot.compact_svg import TAG, compact_svg
 from attsvm.plot.series import DATA, Series, keep
 
 WIDTH = 3.25
@@ -150,7 +151,7 @@ def to_svg_file(figure: Figure) -> bytes:
     stream = io.BytesIO()
     with applied():
         figure.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue()
+    return visible(stream.getvalue().decode()).encode()
 
 
 def panel(x: str, y: str, height: float, *, columns: int = 1, log: bool = False) -> tuple[Figure, Axes]:
@@ -252,15 +253,19 @@ def legend_above(axis: Axes, columns: int) -> None:
 def to_svg(figure: Figure, prefix: str) -> str:
     """The figure as an SVG element for a page. Lines and letters take the colour of the text around it.
 
-    The ids inside it start with ``prefix``, so that they differ from those of other figures.
+    The ids inside it start with ``prefix``, of :func:`attsvm._utils.text.slugs`, and so differ from those of others.
     """
     stream = io.StringIO()
     # text as text: the paths of letters are half of a page
     with _with(RC | {"svg.fonttype": "none"}):
         figure.savefig(stream, format="svg", dpi=DPI, transparent=True)
-    svg = stream.getvalue()
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # it has namespaces of its own
-    svg = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\g<1>{prefix}-", svg).replace(INK, "currentColor")
-    # the page has a lighter blue in dark mode
-    return compact_svg(svg).replace(BLUE.lower(), f"var(--blue, {BLUE})")
+    svg = visible(stream.getvalue())
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+
+    def for_page(tag: re.Match[str]) -> str:
+        text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", tag[0]).replace("xlink:href", "href")
+        text = re.sub(r'(\bid="|\bhref="#|url\(#)', lambda found: f"{found[1]}{prefix}-", text)
+        # the page has a lighter blue in dark mode
+        return text.replace(INK, "currentColor").replace(BLUE.lower(), f"var(--blue, {BLUE})")
+
+    return TAG.sub(for_page, compact_svg(svg))

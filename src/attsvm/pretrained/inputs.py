@@ -41,7 +41,7 @@ def read_texts(path: str | Path) -> list[str]:
 
     Raises ProblemError if there are none, or the file is not UTF-8 text.
     """
-    texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    texts = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     if not texts:
         raise ProblemError(f"{path}: expected one sequence per line, got an empty file")
     return texts

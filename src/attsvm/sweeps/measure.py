@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attsvm._utils.text import visible
 from attsvm.errors import ProblemError
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.description import described
@@ -104,11 +105,14 @@ class Output:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names of outputs, of their axes and of the grid that would overwrite each other in a store.
+    """Refuse names of outputs, of their axes and of the grid that would overwrite each other or be lost in a store.
 
-    Raises ProblemError if a name occurs twice, or is one that every store has.
+    Raises ProblemError if a name occurs twice, is one that every store has, or is no name of a folder of an array.
     """
     counted = Counter([*names, "trial", "done"])
+    for name in counted:
+        if "/" in name or visible(name) != name or name.startswith("__") or not name.strip("."):
+            raise ProblemError(f"measures: expected names of outputs that can be those of folders, got {name!r}")
     twice = [name for name, number in counted.items() if number > 1]
     if twice:
         raise ProblemError(f"measures: expected outputs with names of their own, got {', '.join(twice)}")
@@ -187,6 +191,7 @@ class OfFunction(Measure):
         found = self.function(block.problem, block.run)
         if not isinstance(found, dict):
             raise ProblemError(f"{self.name}: expected a dict of arrays, got {type(found).__name__}")
+        check_names(map(str, found))
         return {str(name): np.asarray(array) for name, array in found.items()}
 
     def described(self) -> Any:

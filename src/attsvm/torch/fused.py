@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attsvm._utils.files import reason
+
 FEWEST_ENTRIES = 1 << 20
 """With fewer entries the seconds of compilation are not worth it: a million take about 4 ms a step without."""
 
@@ -30,11 +32,10 @@ def compiler_works(device: torch.device) -> bool:
     compiler: Any = torch.compile
     try:
         compiler(lambda x: x + 1.0, fullgraph=True)(torch.zeros(2, device=device))
-    except Exception as reason:  # whatever keeps it from compiling: no C++ compiler, a platform without support
-        said = next(iter(str(reason).splitlines()), type(reason).__name__)
+    except Exception as error:  # whatever keeps it from compiling: no C++ compiler, a platform without support
         warnings.warn(
-            f"attsvm.torch: steps on {device} are slower, because torch.compile fails here ({said}). A C++ compiler is "
-            "needed; compiled=False takes the same steps without this warning.",
+            f"attsvm.torch: steps on {device} are slower, because torch.compile fails here ({reason(error)}). A C++ "
+            "compiler is needed; compiled=False takes the same steps without this warning.",
             RuntimeWarning,
             stacklevel=2,
         )

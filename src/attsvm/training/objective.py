@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import over_entries, settle
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.heads.base import Head
 from attsvm.losses.base import OutputLoss
@@ -202,8 +203,7 @@ def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return jax.eval_shape(function, *arguments)
     except Exception as error:  # whatever a user's function may raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ProblemError(f"{name}: JAX cannot trace it: {reason}") from error
+        raise ProblemError(f"{name}: JAX cannot trace it: {reason(error)}") from error
 
 
 def _over_outputs(of_queries: Array, outputs: Array) -> Array:

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
 from attsvm._fit.texts.result import TextFit
+from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.words import number_of_words
@@ -47,7 +48,7 @@ def _words(fit: TextFit) -> Drawn | None:
             marker="o^sDvP"[number],
             alpha=opacity,
             linewidths=0,
-            label=f"mostly in “{name}”",
+            label=f"mostly in “{as_label(name)}”",
             rasterized=len(listed) > FEW,  # an image does not follow the colours of the page
         )
     axis.axhline(1, color=style.INK, linestyle=":", linewidth=1)
@@ -80,7 +81,11 @@ def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> N
         apart = [np.abs(place[word] - other) for other in written]
         if all(across > 0.11 or up > 0.045 for across, up in apart):
             axis.annotate(
-                names[word], (np.exp(x[word]), np.exp(y[word])), (2, 1), textcoords="offset points", fontsize=6
+                as_label(names[word]),
+                (np.exp(x[word]), np.exp(y[word])),
+                (2, 1),
+                textcoords="offset points",
+                fontsize=6,
             )
             written.append(place[word])
         if len(written) == NAMED:

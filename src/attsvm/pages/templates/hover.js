@@ -66,8 +66,15 @@ const tableText = (drawing) => {
   svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   return svg.outerHTML;
 };
-const parsed = (text) => text.split("\n").slice(1, -1).map((line) =>
-  [...("," + line).matchAll(/,(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((m) => m[1]?.replaceAll('""', '"') ?? m[2]));
+// The rows of a CSV file without its header. A text that could be a formula has an apostrophe before it.
+const parsed = (text) => {
+  const rows = [[]];
+  for (const [, quoted, bare, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\n]*))(,|\n)/g)) {
+    rows.at(-1).push((quoted?.replaceAll('""', '"') ?? bare).replace(/^'/, ""));
+    if (end === "\n") rows.push([]);
+  }
+  return rows.slice(1, -1);
+};
 const short = (text) => text === "" || isNaN(text) ? text : String(+(+text).toPrecision(5));
 for (const file of document.querySelectorAll("p.data a.svg")) {
   const drawing = file.closest("p.data").previousElementSibling;
