@@ -8,7 +8,6 @@ exact where the gradient itself underflows. Any other optax optimizer gets gradi
 import inspect
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -104,10 +103,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         optimizer.arguments = arguments
         optimizer.limits = limits_of(norm) if limits is None else limits
         return optimizer
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(Optimizer, norm=self.norm, arguments=self.arguments, limits=self.limits)
-        return made, (self.rule, self.name)
 
     def limit(self, attention: str) -> Limit:
         """The Att-SVM that it is expected to converge to.
