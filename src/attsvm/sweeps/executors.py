@@ -48,11 +48,11 @@ def outcomes(
         for task in tasks:
             yield task, attempt(call, task)
         return
-    import cloudpickle  # with Dask
     from distributed import as_completed
+    from distributed.protocol.pickle import dumps
 
     given = list(tasks)
-    in_worker = partial(_in_worker, tuple(FOLDERS), cloudpickle.dumps(call))
+    in_worker = partial(_in_worker, tuple(FOLDERS), dumps(call))
     of_future = dict(zip(client.map(in_worker, given, pure=False), given, strict=True))
     for future, result in as_completed(list(of_future), client.loop, with_results=True, raise_errors=False):
         if future.status not in ("finished", "error"):
