@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
+from attsvm._utils.checks import check_flag
 from attsvm._utils.displays import Displayed, summary_of
+from attsvm._utils.extensions import trust
 from attsvm._utils.extras import check_installed
 from attsvm._utils.fields import (
     Declared,
@@ -120,6 +122,10 @@ class Batched(Displayed):
     def _first(self) -> Any:
         return next(getattr(self, entry.name) for entry in fields(self) if role_of(entry) == "trial")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the functions that a computation used, which a file does not hold, either."""
+        return {name: None if name.startswith("live_") else value for name, value in self.__dict__.items()}
+
     def __bool__(self) -> bool:
         """True: a result without batch axes has no length, and is not empty."""
         return True
@@ -201,13 +207,21 @@ class Batched(Displayed):
         write_npz(path, self._kind(), arrays, {"schema": self.schema, **meta})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
         """Read a result that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : path
+        trusted : bool
+            Import the modules that the file names when they are needed, which runs their code: those of norms,
+            optimizers and losses from outside of attsvm. Without it, what is not imported already is missing in the
+            result, and what needs it says how to load the file.
 
         Raises
         ------
         ProblemError
-            If the file cannot be read, or holds something else.
+            If the file cannot be read, or holds something else, or more than fits in memory.
 
         Examples
         --------
@@ -220,6 +234,8 @@ class Batched(Displayed):
         True
         """
         arrays, meta = read_npz(path, cls._kind())
+        if check_flag("trusted", trusted):
+            trust(meta)
         schema = meta.get("schema", cls.schema)
         if isinstance(schema, int) and schema > cls.schema:
             raise ProblemError(

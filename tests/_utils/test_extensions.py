@@ -5,10 +5,13 @@ import sys
 import textwrap
 import threading
 
+import numpy as np
 import pytest
 
-from attsvm._utils.extensions import Registry, import_object
+from attsvm import fit, margin, regularization_path, solve_svm, train
+from attsvm._utils.extensions import FOLDERS, Registry, import_object
 from attsvm.cli.optimizer import optimizer_help
+from attsvm.datasets import random_problem
 from attsvm.datasets.source import SOURCES, find_source, source_help
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
@@ -201,10 +204,17 @@ def test_two_packages_with_one_name_are_both_named(folder):
 def test_an_import_path_reaches_into_the_current_folder(tmp_path, folder, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
-    write(here, neighbor="SIDES = 5\n", mine="from test_extensions import Shape\nclass Set:\n    shape = Shape()\n")
+    write(
+        here,
+        neighbor="SIDES = 5\n",
+        mine="import neighbor\nfrom test_extensions import Shape\nclass Set:\n    shape = Shape()\n",
+    )
     monkeypatch.chdir(here)
+    path = list(sys.path)
     assert shapes().find("mine:Set.shape") is sys.modules["mine"].Set.shape
-    importlib.import_module("neighbor")  # which the module may import when it is used
+    assert sys.modules["mine"].neighbor.SIDES == 5
+    assert sys.path == path
+    assert str(here) in FOLDERS  # where worker processes find the module
 
 
 def test_the_current_folder_hides_no_installed_module(tmp_path, folder, monkeypatch):
@@ -235,6 +245,61 @@ def test_what_cannot_be_found_is_named(path, message, folder):
     registry.register("square", Shape())
     with pytest.raises(ProblemError, match=message):
         registry.find(path)
+
+
+FORGETFUL = """
+    from dataclasses import dataclass
+    import jax.numpy as jnp, numpy as np
+    from attsvm.datasets import Source
+    from attsvm.heads import Head
+    from attsvm.losses import Loss
+    from attsvm.norms import Norm
+    def nothing(m=0): ...
+    LOSS = Loss(lambda m: jnp.exp(-m), nothing, "mine")
+    class Reading(Source):
+        name = summary = "mine"
+        def load(self): ...
+    class Values(Head):
+        name = "mine"
+        def initial(self, problem): ...
+        def outputs(self, parameters, pooled): ...
+    class Outputs(Values):
+        def initial(self, problem): return {"v": problem.head}
+    @dataclass(frozen=True)
+    class Prox(Norm):
+        name = "mine"
+        def value(self, x, axes=2): return float(np.linalg.norm(x))
+        def prox(self, x, step): ...
+    @dataclass(frozen=True)
+    class Steepest(Norm):
+        name = "mine"
+        def value(self, x, axes=2): return float(np.linalg.norm(x))
+        def steepest(self, g): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda p: train(p, optimizer="forgetful:nothing"), "^optimizer: forgetful:nothing: .*, got None$"),
+        (lambda p: train(p, loss="forgetful:nothing"), "^loss: "),
+        (lambda p: train(p, loss="forgetful:LOSS"), "^loss: expected one number per margin"),
+        (lambda p: train(p, head="forgetful:Values"), r"^head: expected mine\.initial .*, got None$"),
+        (lambda p: train(p, head="forgetful:Outputs"), r"^head: expected an output of shape \(\), got None$"),
+        (lambda p: train(p, head="forgetful:nothing"), "^head: forgetful:nothing: expected a Head .*, got function$"),
+        (lambda p: parse_norm("forgetful:Prox"), r"^norm: mine\.prox: expected an array .*, got None$"),
+        (lambda p: parse_norm("forgetful:Steepest"), r"^norm: mine\.steepest: expected an array .*, got None$"),
+        (lambda p: fit("forgetful:Reading"), r"^source: mine\.load: expected a Problem, got NoneType$"),
+        (lambda p: margin(p, np.eye(2), [0, 0], norm=True), "^norm: expected .*, got True$"),
+        (lambda p: solve_svm(p, [0, 0], callback=3), r"^callback: expected a function of an attsvm\.Progress, got 3$"),
+        (lambda p: regularization_path(p, [1.0], callback=3), "^callback: expected a function"),
+    ],
+)
+def test_what_returns_nothing_or_is_no_function_is_refused_by_its_name(folder, use, message):
+    write(folder, forgetful=FORGETFUL)
+    with pytest.raises(ProblemError, match=message) as raised:
+        use(random_problem(2, 2, 2, seed=0))
+    assert "\n" not in str(raised.value)
 
 
 def test_a_name_is_taken_once():

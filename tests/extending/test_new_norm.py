@@ -17,7 +17,7 @@ class LargestRow(Norm):
     name = "largest_row"
 
     def value(self, x, axes=2):
-        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).max())
+        return float(np.sqrt(np.sum(x * x, axis=tuple(range(1, axes)))).max())  # a row of a vector is one entry
 
     @property
     def dual(self):
@@ -25,7 +25,7 @@ class LargestRow(Norm):
 
     def steepest(self, g):
         xp = g.__array_namespace__()
-        lengths = xp.sqrt(xp.sum(g * g, axis=-1, keepdims=True))
+        lengths = xp.sqrt(xp.sum(g * g, axis=tuple(range(1, g.ndim)), keepdims=True))
         return g / xp.where(lengths > 0, lengths, 1.0)
 
     @property
@@ -40,7 +40,7 @@ class SumOfRows(Norm):
     name = "sum_of_rows"
 
     def value(self, x, axes=2):
-        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).sum())
+        return float(np.sqrt(np.sum(x * x, axis=tuple(range(1, axes)))).sum())
 
 
 # docs: end
@@ -63,8 +63,8 @@ class ShortRows(SumOfRows):
         return LargestRow()
 
     def prox(self, x, step):
-        lengths = np.linalg.norm(x, axis=-1, keepdims=True)  # each row is shortened by the step
-        return x * np.maximum(1 - step / np.maximum(lengths, 1e-300), 0)
+        lengths = np.sqrt(np.sum(x * x, axis=tuple(range(1, x.ndim)), keepdims=True))
+        return x * np.maximum(1 - step / np.maximum(lengths, 1e-300), 0)  # each row is shortened by the step
 
 
 HERE = "test_new_norm:LargestRow"
@@ -83,6 +83,22 @@ def test_it_is_found_by_its_import_path():
     assert attsvm.norms.parse_norm(HERE) == LargestRow()
     with pytest.raises(attsvm.ProblemError, match=r"test_new_norm:np: expected a Norm"):
         attsvm.norms.parse_norm("test_new_norm:np")
+
+
+@pytest.mark.parametrize("norm", [LargestRow(), SumOfRows(), ShortRows()], ids=str)
+@pytest.mark.parametrize("shape", [(4, 3), (4,)])
+def test_its_pieces_belong_together_on_matrices_and_on_vectors(norm, shape):
+    assert max(attsvm.norms.check(norm, shape=shape).errors.values()) < 1e-6
+
+
+def test_margins_of_a_prompt_are_margins_in_this_norm():
+    problem = attsvm.datasets.random_problem(5, 4, 6, seed=3, prompt=True)
+    p, selected = np.random.default_rng(0).standard_normal(6), attsvm.optimal_tokens(problem)
+    gaps = problem.tokens[np.arange(5), selected][:, None] @ p - problem.tokens @ p
+    gaps[np.arange(5), selected] = np.inf
+    least = gaps.min()
+    assert attsvm.margin(problem, p, selected, LargestRow()) == pytest.approx(least / np.abs(p).max())
+    assert attsvm.margin(problem, p, selected, SumOfRows()) == pytest.approx(least / np.abs(p).sum())
 
 
 def test_margins_of_a_batch_are_margins_in_this_norm(problem):

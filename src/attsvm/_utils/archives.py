@@ -3,13 +3,16 @@
 import contextlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0
 
 from attsvm._utils.files import atomic_write, read_text, reading, reason, regular_file
+from attsvm._utils.memory import free_memory, in_bytes
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 
@@ -35,6 +38,8 @@ def write_npz(
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """Read the array of an ``.npy`` file, without pickled objects."""
     with reading(path, "not a readable .npy file"), _without_pickle(path):
+        with regular_file(path).open("rb") as stream:
+            _check_fits(path, _bytes_of(stream, os.fstat(stream.fileno()).st_size))
         found = np.load(regular_file(path), allow_pickle=False)
         if not isinstance(found, np.ndarray):
             found.close()
@@ -53,6 +58,7 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
         if isinstance(found, np.ndarray):
             raise ValueError("expected an archive of named arrays, got a single array")
         with found as archive:
+            _check_fits(path, sum(_bytes_of(archive.zip.open(part), part.file_size) for part in archive.zip.infolist()))
             for name in archive.files:
                 with _without_pickle(f"{path}: {name}"):
                     arrays[name] = _plain(archive[name], f"{path}: {name}")
@@ -92,6 +98,25 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray
             raise ValueError(f"expected the kind {kind!r}")
         found.pop("playground", None)
     return {name: _of_lists(values, f"{path}: {name}") for name, values in found.items()}
+
+
+def _bytes_of(stream: IO[bytes], length: int) -> int:
+    """The bytes of memory that the content of a stream takes: its length, or what the header of its array states."""
+    with stream:
+        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            return length
+        read = read_array_header_1_0 if stream.read(2)[:1] == b"\1" else read_array_header_2_0
+        shape, _, dtype = read(stream)
+        return max(length, math.prod(shape) * dtype.itemsize)
+
+
+def _check_fits(path: object, size: int) -> None:
+    """Raise ProblemError if a file takes more memory than there is: a small archive can unpack to any size."""
+    if 0 < free_memory() < size:
+        raise ProblemError(
+            f"{path}: expected arrays that fit in memory, of which {in_bytes(free_memory())} are free, got "
+            f"{in_bytes(size)}"
+        )
 
 
 @contextlib.contextmanager

@@ -1,13 +1,19 @@
 """How extensions are found by name: what is built in, installed packages, and import paths."""
 
+import contextlib
 import difflib
 import importlib
+import inspect
+import json
+import os
 import pkgutil
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from contextvars import ContextVar
+from functools import lru_cache, reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -15,6 +21,12 @@ from typing import Any, Generic, TypeVar
 from attsvm.errors import ProblemError
 
 T = TypeVar("T")
+
+_of_file: ContextVar[bool] = ContextVar("_of_file", default=False)  # whether a file names what is looked up now
+_given: set[str] = set()  # import paths that the user or a trusted file named
+
+FOLDERS: list[str] = []
+"""The current folders in which modules were found by their import paths, for worker processes."""
 
 
 class Registry(Generic[T]):
@@ -178,8 +190,44 @@ def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | No
     return f"; did you mean {others.get(found[0], found[0])}?" if found else ""
 
 
-def import_object(path: str) -> object:
+@contextlib.contextmanager
+def named_by_file() -> Iterator[None]:
+    """In the block, import paths come from a file: those that the user did not name reach what is imported already."""
+    token = _of_file.set(True)
+    try:
+        yield
+    finally:
+        _of_file.reset(token)
+
+
+def trust(content: Any) -> None:
+    """Take the import paths in the JSON of a file as named by the user."""
+    _given.update(re.findall(r'"([\w.]+:[\w.]+)"', json.dumps(content, ensure_ascii=False)))
+
+
+def is_trusted(path: str) -> bool:
+    """Return whether the user named this path, or a file that the user trusts."""
+    return not _of_file.get() or path in _given
+
+
+@contextlib.contextmanager
+def importable(folders: Iterable[str]) -> Iterator[None]:
+    """Import modules in these folders, too, after all others, within the block."""
+    # with a separator at the end they differ from entries of others, in other threads and of the modules themselves
+    added = [os.path.join(folder, "") for folder in folders]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for entry in added:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(entry)
+
+
+def import_object(path: str) -> Any:
     """What ``package.module:name`` refers to. Modules in the current folder are found after all others.
+
+    A path that a file names (:func:`named_by_file`) runs no code: its module is imported already, or one of attsvm.
 
     Raises ImportError, AttributeError or ValueError if there is no such module or name, or what a module raises on
     import.
@@ -187,13 +235,17 @@ def import_object(path: str) -> object:
     module, _, name = path.partition(":")
     if "/" in module or module.endswith(".py"):
         raise ValueError(f"expected a module in place of a file: {Path(module).stem}:{name}, in the folder of the file")
+    if not is_trusted(path):
+        if module not in sys.modules and (not module.startswith("attsvm.") or module.endswith("__main__")):
+            raise ImportError(f"a file names it: import {module} first, or load the file with trusted=True")
+        return reduce(inspect.getattr_static, name.split("."), importlib.import_module(module))
     here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # it stays, for worker processes and for what the module imports later
-    found: object = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+    with importable(() if {"", here} & {*sys.path} else (here,)):
+        found: Any = importlib.import_module(module)
+    if (getattr(found, "__file__", None) or "").startswith(here) and here not in FOLDERS:
+        FOLDERS.append(here)
+    _given.add(path)
+    return reduce(getattr, name.split("."), found)
 
 
 @lru_cache(maxsize=64)

@@ -116,12 +116,12 @@ def reports(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
+            given: Any = options.get("callback")
+            check_callback(given)
             wanted: Any = options.pop("progress", False)
             if wanted is False:
                 return function(*args, **options)
             check_flag("progress", wanted)
-            given: Any = options.pop("callback", None)
-            check_callback(given)
             with shown(True, name, given) as callback:
                 options["callback"] = callback
                 return function(*args, **options)

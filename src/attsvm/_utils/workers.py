@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from attsvm._utils.extensions import FOLDERS
 from attsvm._utils.interruption import blocked
 
 Result = TypeVar("Result")
@@ -129,7 +130,8 @@ class _Worker:
 
 
 def _started() -> "subprocess.Popen[bytes]":
-    code = f"import sys; sys.path[:] = {sys.path!r}; from attsvm._utils.workers import serve; serve({os.getpid()})"
+    path = [*sys.path, *FOLDERS]
+    code = f"import sys; sys.path[:] = {path!r}; from attsvm._utils.workers import serve; serve({os.getpid()})"
     command = [sys.executable, *(f"-W{option}" for option in sys.warnoptions), "-c", code]
     environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     with blocked():  # Ctrl-C in a terminal is for the process that waits

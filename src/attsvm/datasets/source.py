@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.checks import check_kind
 from attsvm._utils.extensions import Registry, did_you_mean, kind_check
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
@@ -139,7 +140,9 @@ class Source(ABC):
         test_fraction : float
             Share that is set apart for testing, if the source itself makes the test sequences.
         """
-        return Drawing(self.load())
+        problem = self.load()
+        check_kind(f"source: {self.name}.load", problem, Problem, "attsvm.Problem(X, labels=y)")
+        return Drawing(problem)
 
     def title(self) -> str:
         """What the page is about: the beginning of its title."""

@@ -155,19 +155,19 @@ class Norm(ABC):
         array = np.asarray(x, dtype=np.float64)
         lead = array.shape[: array.ndim - axes]
         try:
-            numbers = [self._value_at_usual_scale(array[index]) for index in np.ndindex(lead)]
+            numbers = [self._value_at_usual_scale(array[index], axes) for index in np.ndindex(lead)]
         except ProblemError:
             raise
         except (TypeError, ValueError) as error:
             raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
         return np.array(numbers).reshape(lead)
 
-    def _value_at_usual_scale(self, x: np.ndarray) -> float:
+    def _value_at_usual_scale(self, x: np.ndarray, axes: int) -> float:
         """Compute the norm where its powers may overflow or underflow; powers of two change no digit."""
         exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
         if abs(exponent) <= USUAL_EXPONENT:
-            return float(self.value(x))
-        return float(np.ldexp(float(self.value(np.ldexp(x, -exponent))), exponent))
+            return float(self.value(x, axes))
+        return float(np.ldexp(float(self.value(np.ldexp(x, -exponent), axes)), exponent))
 
     def _missing(self, piece: str, consequence: str) -> MissingPiece:
         return MissingPiece(f"norm: {self.name} does not provide `{piece}`, so {consequence}")

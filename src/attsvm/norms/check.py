@@ -135,11 +135,12 @@ def checked(norm: Norm, jax: bool = False) -> Norm:
     Raises ProblemError if a test of :func:`check` fails.
     """
     try:
-        _checked_once(norm, jax)
-    except TypeError:  # a norm without a hash
+        hash(norm)
+    except TypeError:
         raise ProblemError(
             f"norm: expected a norm with equality and a hash, such as a frozen dataclass, got a {type(norm).__name__}"
         ) from None
+    _checked_once(norm, jax)
     return norm
 
 
@@ -166,7 +167,7 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
     def provided(piece: str, get: Callable[[], Any]) -> bool:
         """Return whether a norm has a piece; every error in it except that it is missing is an error of the norm."""
         try:
-            get()
+            found = get()
         except MissingPiece:
             return False
         except Exception as error:  # the code of a norm from outside may fail in any way
@@ -174,6 +175,9 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
                 f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm that cannot "
                 "measure every shape gives one that it can measure as `sample_shape`"
             ) from error
+        if piece in ("prox", "steepest") and np.shape(found) != shape:
+            got = None if found is None else f"an array of shape {np.shape(found)}"
+            raise ProblemError(f"norm: {norm.name}.{piece}: expected an array of shape {shape}, got {got}")
         return True
 
     provided("value", lambda: norm.values(x, axes))

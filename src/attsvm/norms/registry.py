@@ -1,15 +1,19 @@
 """The norms that are known by name, and how they are written to files."""
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from attsvm._utils.extensions import Registry, did_you_mean, import_object, kind_check
+from attsvm._utils.checks import as_number
+from attsvm._utils.extensions import Registry, did_you_mean, import_object, kind_check, named_by_file
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms.base import MissingPiece, Norm
 from attsvm.norms.check import checked
@@ -109,6 +113,8 @@ def written_norm(norm: Norm) -> dict[str, Any]:
     >>> written_norm(Lp(3))["name"]
     'l3'
     """
+    if isinstance(norm, MissingNorm):
+        return dict(norm.written)
     kind = type(norm)
     fields: dict[str, Any] | None = {}
     if dataclasses.is_dataclass(norm):
@@ -122,7 +128,10 @@ def written_norm(norm: Norm) -> dict[str, Any]:
 
 
 def read_norm(written: dict[str, Any]) -> Norm:
-    """Return the norm that :func:`written_norm` wrote; where its class cannot be imported, one that has a name only.
+    """Return the norm that :func:`written_norm` wrote.
+
+    No module is imported for it, unless it is one of attsvm or of an installed package with a norm. A norm whose class
+    cannot be reached has a name only, and errors of it say why.
 
     See Also
     --------
@@ -136,13 +145,18 @@ def read_norm(written: dict[str, Any]) -> Norm:
     """
     name, path, fields = written["name"], written["class"], written["fields"]
     try:
-        found: Any = import_object(path)
-        if not (isinstance(found, type) and issubclass(found, Norm)) or fields is None:
-            return MissingNorm(name, path)
-        types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]
-        return found(**{key: float(x) if types[key] in (float, "float") else _read(x) for key, x in fields.items()})
-    except (ImportError, AttributeError, TypeError, ValueError, KeyError):
-        return MissingNorm(name, path)
+        with named_by_file():
+            if path.partition(":")[0] not in sys.modules and not path.startswith("attsvm."):
+                tuple(NORMS)  # imports the installed ones
+            found = import_object(path)
+            if not (isinstance(found, type) and issubclass(found, Norm)):
+                return MissingNorm(name, path, "it is no norm", written)
+            if fields is None:
+                return MissingNorm(name, path, "its fields could not be written", written)
+            types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]
+            return found(**{key: float(x) if types[key] in (float, "float") else _read(x) for key, x in fields.items()})
+    except Exception as error:  # the code of a norm from outside may fail in any way
+        return MissingNorm(name, path, reason(error), written)
 
 
 def _written(value: Any) -> Any:
@@ -178,13 +192,17 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class MissingNorm(Norm):
-    """Stands in for the norm of a saved result whose class cannot be imported; it has a name only.
+    """Stands in for the norm of a saved result whose class cannot be reached; it has a name only.
 
     Parameters
     ----------
     name : str
     path : str
         Where the class was defined.
+    why : str
+        Why it cannot be reached.
+    written : dict
+        What the file holds; it is saved again as it is.
 
     See Also
     --------
@@ -193,6 +211,8 @@ class MissingNorm(Norm):
 
     name: str = ""
     path: str = ""
+    why: str = dataclasses.field(default="", compare=False)
+    written: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def value(self, x: Any, axes: int = 2) -> Any:
         """Raise MissingPiece, because the class of the norm is not known."""
@@ -202,7 +222,7 @@ class MissingNorm(Norm):
         raise self._missing("value", "")
 
     def _missing(self, piece: str, consequence: str) -> MissingPiece:
-        return MissingPiece(f"norm: {self.name} was defined in {self.path}, which cannot be imported here")
+        return MissingPiece(f"norm: {self.name} was defined in {self.path}, which cannot be used here ({self.why})")
 
 
 def _instance(found: type[Norm] | Norm) -> Norm:
@@ -215,10 +235,10 @@ def _instance(found: type[Norm] | Norm) -> Norm:
 
 
 def _number(norm: Any) -> str:
-    try:
-        return repr(float(norm))
-    except (TypeError, ValueError):
-        raise ProblemError(f"norm: expected {norm_spellings()}, got {norm!r}") from None
+    number = as_number(norm)
+    if math.isnan(number):
+        raise ProblemError(f"norm: expected {norm_spellings()}, got {norm!r}")
+    return repr(number)
 
 
 def norm_spellings() -> str:

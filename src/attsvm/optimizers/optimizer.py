@@ -9,7 +9,6 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -107,10 +106,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         optimizer.arguments = arguments
         optimizer.steps = _with_parts(Steps(norm=norm) if steps is None else steps, rule, arguments or {})
         return optimizer
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(Optimizer, norm=self.norm, arguments=self.arguments, steps=self.steps)
-        return made, (self.rule, self.name)
 
     def limit(self, attention: str, heads: int | None = None, key_groups: int | None = None) -> Limit:
         """The Att-SVM that it is expected to converge to.

@@ -1,13 +1,16 @@
 """The optimizers that are known by name, how ``optimizer=`` is read, and optimizers written to files."""
 
+import copyreg
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import optax
 
-from attsvm._utils.extensions import Registry
+from attsvm._utils.extensions import Registry, is_trusted, named_by_file
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer
@@ -105,6 +108,9 @@ def _find(name: str) -> Factory | optax.GradientTransformation:
         raise ProblemError(
             f"optimizer: expected one of {names}, or package.module:name, got {name!r}; optax:{name} is that of optax"
         )
+    if not is_trusted(name) and ":" in name and not re.fullmatch(r"optax:\w+", name):
+        # it would be called with arguments of the file, and might be os:system
+        raise ProblemError(f"a file names {name}: pass the optimizer, or load the file with trusted=True")
     return OPTIMIZERS.find(name)
 
 
@@ -123,7 +129,10 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
             raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
-    made = parse_optimizer(found(**options))
+    returned = found(**options)
+    if not isinstance(returned, optax.GradientTransformation):
+        raise ProblemError(f"optimizer: {name}: expected a function that returns an optimizer, got {returned!r}")
+    made = parse_optimizer(returned)
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file
         return Optimizer(
@@ -167,7 +176,8 @@ def from_configuration(written: dict[str, Any]) -> Any:
     if name not in OPTIMIZERS and ":" not in name:
         raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
     try:
-        return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
+        with named_by_file():
+            return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
 
@@ -179,3 +189,14 @@ def _read(value: Any) -> Any:
         return read_norm(value["norm"])
     part = next((key for key in ARGUMENTS if key in value), None)
     return from_configuration(value) if part is None else ARGUMENTS[part](**value[part])
+
+
+def _pickled(optimizer: Optimizer) -> tuple[Callable[[], Any], tuple[()]]:
+    """How an optimizer is pickled: by its name and arguments if they make it, as the functions of optax are local."""
+    of = optimizer
+    if of.arguments is not None and (":" in of.name or of.name in OPTIMIZERS):
+        return partial(parse_optimizer, of.name, **of.arguments), ()
+    return partial(Optimizer, of.rule, of.name, norm=of.norm, arguments=of.arguments, limits=of.limits), ()
+
+
+copyreg.pickle(Optimizer, _pickled)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from attsvm._utils.checks import check_callback, check_integer, check_kind
+from attsvm._utils.checks import check_integer, check_kind
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
@@ -148,7 +148,6 @@ class Stack(Layout):
         >>> attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=3).train(steps=10).status.value
         'finished'
         """
-        check_callback(callback)
         check_numbers(steps, dtype, 0.0, seed)
         home = find_device(device)
         resumed = init if isinstance(init, StackRun) else None

@@ -5,14 +5,16 @@ import contextlib
 import gc
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.compiled_programs import keep_programs
+from attsvm._utils.extensions import FOLDERS, importable
 from attsvm._utils.interruption import blocked
 from attsvm._utils.jax_devices import find_device, name_of
 from attsvm.errors import ProblemError
@@ -47,9 +49,11 @@ def outcomes(
             yield task, attempt(call, task)
         return
     from distributed import as_completed
+    from distributed.protocol.pickle import dumps
 
     given = list(tasks)
-    of_future = dict(zip(client.map(partial(_in_worker, call), given, pure=False), given, strict=True))
+    in_worker = partial(_in_worker, tuple(FOLDERS), dumps(call))
+    of_future = dict(zip(client.map(in_worker, given, pure=False), given, strict=True))
     for future, result in as_completed(list(of_future), client.loop, with_results=True, raise_errors=False):
         if future.status not in ("finished", "error"):
             raise ConnectionError(f"{client.scheduler.address}: the Dask scheduler ended")
@@ -57,10 +61,17 @@ def outcomes(
         yield of_future.pop(future), Failure.of(result[1], 1) if future.status == "error" else result
 
 
-def _in_worker(call: Callable[[Task], object], task: Task) -> Failure | None:
-    """Make a call in a process that does nothing else."""
+def _in_worker(folders: tuple[str, ...], call: bytes, task: Task) -> Failure | None:
+    """Make a call, which is pickled, in a process that does nothing else. Its modules may be in ``folders``, too."""
     _prepare_worker()
-    return attempt(call, task)
+    with importable(folders):
+        return attempt(_unpickled(call), task)
+
+
+@lru_cache(maxsize=1)
+def _unpickled(call: bytes) -> Callable[[Task], object]:
+    found: Callable[[Task], object] = pickle.loads(call)
+    return found
 
 
 @cache

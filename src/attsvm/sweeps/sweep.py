@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attsvm._utils.checks import check_callback, check_integer
+from attsvm._utils.checks import check_integer
 from attsvm._utils.extensions import did_you_mean, find_named, kind_check
 from attsvm._utils.extras import check_installed
 from attsvm._utils.jax_devices import find_device, on_device
@@ -120,7 +120,6 @@ def sweep(
     check_workers(scheduler, workers)
     check_installed("attsvm.sweep", "sweep", "xarray", "zarr", *(() if workers == 0 else ("dask", "distributed")))
     definition = define(grid, measures, **options)
-    check_callback(callback)
     size = chunk_size(definition, chunk)
     device = device_of_workers(scheduler, device)
     folder = Store(store)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import MaxOfHeads, Norm, Nuclear, Spectral, SumOfHeads
@@ -63,9 +64,10 @@ def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypot
         # N(K) N(Q) ≤ R² bounds the norm of KQ' that theirs induce, and ‖K‖² + ‖Q‖² ≤ R² twice the nuclear norm
         radius = radius**2 / (2 if steps.together else 1)
     try:
-        limit = constrained_limit(
-            problem, radius=radius, norm=norm, start=run, loss=run.loss_name, together=steps.together
-        )
+        with named_by_file():
+            limit = constrained_limit(
+                problem, radius=radius, norm=norm, start=run, loss=run.loss_name, together=steps.together
+            )
     except ProblemError:  # no minimum over balls of this norm
         return None
     away, lead = scaled(run.weights, np.asarray(run.log_scale)) - limit.weights, len(run.batch_shape)

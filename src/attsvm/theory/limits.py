@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool
 from scipy.optimize import minimize
 
+from attsvm._utils.extensions import named_by_file
+from attsvm.losses import parse_loss
 from attsvm.measures import attention_of
 from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm
@@ -160,6 +162,8 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     fits = run.head == "linear" and problem.num_heads is None and problem.head is not None
     if not fits or run.fixed or trained_head or loss is None or isinstance(run.penalty, str):
         return None
+    with named_by_file():
+        loss = parse_loss(loss, problem.num_classes)
     batch = run.batch_shape
     first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)

@@ -72,13 +72,13 @@ class Objective:
         pooled = _abstract(*per_query, problem.dim, 1)
         of_trial = {name: _abstract(*x.shape[len(problem.batch_shape) :], 1) for name, x in of_head.items()}
         outputs = _traced("head", self.head.outputs, of_trial, pooled)
-        if outputs.shape != (*wanted, 1):
-            found, of_one = outputs.shape[2:-1], wanted[2:]
+        if getattr(outputs, "shape", None) != (*wanted, 1):
+            found, of_one = None if outputs is None else outputs.shape[2:-1], wanted[2:]
             raise ProblemError(f"head: expected an output of shape {of_one or '()'}, got {found}")
         labels = _abstract(*per_query, 1)
         values = _traced("loss", self.loss.values, outputs, labels)
         slope = _traced("loss", self.loss.slope, outputs, labels)
-        if not values.shape == slope.log_slope.shape == labels.shape:
+        if any(getattr(x, "shape", None) != labels.shape for x in (values, getattr(slope, "log_slope", None))):
             raise ProblemError("loss: expected one number per margin, got another shape; write it elementwise")
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:

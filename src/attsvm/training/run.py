@@ -224,5 +224,5 @@ def optimizer_of(run: Any) -> Any:
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:
-        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt from the file; pass it to resume the run")
+        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
     return from_configuration(run.optimizer_config)

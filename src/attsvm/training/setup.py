@@ -116,6 +116,8 @@ def make_objective(
     Raises ProblemError if head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
     """
     of_head = head.initial(problem)
+    if not isinstance(of_head, dict):
+        raise ProblemError(f"head: expected {head.name}.initial to return a dict of arrays, got {of_head!r}")
     of_attention = list(layer.shapes(problem))
     taken = sorted({*of_attention, *HISTORY} & set(of_head))
     if taken:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 
-from attsvm._utils.checks import check_callback, check_flag
+from attsvm._utils.checks import check_flag
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
@@ -172,7 +172,6 @@ def train(
         raise ProblemError("problem: expected labels, got none")
     check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
-    check_callback(callback)
     home = find_device(device)
     stop = parse_stop(stop)
     batches = mini_batches(batch_size, stop, problem)
