@@ -181,14 +181,14 @@ class Store:
         attributes, names = header["attributes"], self.path / NAMES
         num_cells = math.prod(map(len, attributes["definition"]["grid"].values()))
         listed = set(names.read_bytes().splitlines()) if complete and names.is_file() else set()
-        files, records = dict(header["files"]), {}
+        files, contents = dict(header["files"]), dict[str, bytes]()
+        records: dict[Task, dict[str, Any]] = {}
         for task in tasks(num_cells, attributes["trials"], attributes["chunk"]):
             if (self.path / _record(task)).is_file():
                 records[task] = self._unsealed(_record(task), header["digest"])
                 files |= records[task].get("files", {})
             elif _line(task, header["digest"]) in listed:
                 raise self._refusal(_record(task), MISSING)
-        contents = {}
         for file, digest in files.items():
             path = Path(DATA, file)
             if (self.path / path).is_file():
@@ -230,7 +230,8 @@ class Store:
 
         if self.header()["digest"] != digest:
             raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
-        group, files = zarr.open_group(self.path / DATA, mode="r+"), []
+        files: list[str] = []
+        group: Any = zarr.open_group(self.path / DATA, mode="r+")
         for name, array in {**arrays, DONE: np.ones(task.size, bool)}.items():
             if name not in (*definition.declared, DONE):  # an output that no measure declares
                 with contextlib.suppress(ValueError):  # it was created before, perhaps by another worker
