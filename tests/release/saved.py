@@ -44,13 +44,19 @@ def values(name: str, found: Any) -> dict[str, Any]:
     return {key: np.asarray(getattr(found, key)).tolist() for key in KINDS[name][1]}
 
 
+def save_sweep(folder: Path) -> dict[str, Any]:
+    """Run a sweep, or continue it, and say what it holds."""
+    found = attsvm.sweep({"dim": [2, 3]}, ["feasible"], store=folder / "sweep", trials=8, workers=0)
+    return {key: found[key].values.tolist() for key in ("dim", "feasible", "done")}
+
+
 def write(folder: Path) -> None:
     """Save one of each kind, and what must be there after loading."""
     folder.mkdir(parents=True)
     made = objects()
     for name, one in made.items():
         one.save(folder / f"{name}.npz")
-    text = json.dumps({name: values(name, one) for name, one in made.items()})
+    text = json.dumps({name: values(name, one) for name, one in made.items()} | {"sweep": save_sweep(folder)})
     (folder / "values.json").write_text(text, encoding="utf-8")
 
 

@@ -1,12 +1,14 @@
 """Files of earlier versions load with the values that were saved, and runs continue (docs/guide/versions.md)."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import attsvm
-from release.saved import FILES, KINDS, values
+from attsvm.errors import ProblemError
+from release.saved import FILES, KINDS, save_sweep, values
 
 VERSIONS = sorted(path.name for path in FILES.iterdir())
 
@@ -29,3 +31,19 @@ def test_a_run_of_an_earlier_version_continues(version):
     further = attsvm.train(problem, init=run, steps=10)
     assert further.steps == run.steps + 10
     assert np.linalg.norm(further.weights) > np.linalg.norm(run.weights)
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if (FILES / version / "sweep").exists()])
+def test_a_sweep_of_an_earlier_version_opens_and_is_refused_a_continuation(version, tmp_path):
+    pytest.importorskip("zarr")
+    pytest.importorskip("xarray")
+    saved = json.loads((FILES / version / "values.json").read_text(encoding="utf-8"))["sweep"]
+    found = attsvm.open_sweep(FILES / version / "sweep")
+    assert {key: found[key].values.tolist() for key in saved} == saved
+    shutil.copytree(FILES / version / "sweep", tmp_path / "sweep")
+    if version != attsvm.__version__ or version == "1.0.0":
+        with pytest.raises(ProblemError, match=r"expected .* sweep.*, got .* of attsvm \d\.\d"):
+            save_sweep(tmp_path)
+    (tmp_path / "sweep" / "data.zarr" / "feasible" / "c" / "0" / "0").write_bytes(b"")
+    with pytest.raises(ProblemError, match=r"^[^\n]*sweep[^\n]*$"):
+        attsvm.open_sweep(tmp_path / "sweep")

@@ -25,13 +25,13 @@ def test_a_worker_that_outlives_its_client_commits_nothing_into_a_later_store(tm
     store = Store(tmp_path / "store")
     arrays = {name: np.ones(8) for name in SOLVED.declared}
     store.prepare(SOLVED, 8, "")
-    old = store.identity()
+    old = store.header()["digest"]
     shutil.rmtree(store.path)
     store.prepare(SOLVED.changed(seed=1), 8, "")
     with pytest.raises(ProblemError, match="got one that was created later"):
         store.write(SOLVED, 8, old, Task(0, 0, 8), arrays)
     assert store.done() == set()
-    store.write(SOLVED, 8, store.identity(), Task(0, 0, 8), arrays)
+    store.write(SOLVED, 8, store.header()["digest"], Task(0, 0, 8), arrays)
     assert store.done() == {Task(0, 0, 8)}
 
 
@@ -58,9 +58,8 @@ def test_a_store_whose_chunks_cannot_be_written_is_refused_in_one_line(tmp_path)
     store = tmp_path / "store"
 
     def filled_disk(problem, run):
-        shutil.rmtree(store / "errors", ignore_errors=True)
-        (store / "errors").write_text("")
-        shutil.rmtree(store / "data.zarr")
+        shutil.rmtree(store / "chunks")
+        (store / "chunks").write_text("")
         return {"one": np.ones(8)}
 
     grid, options = {"dim": [2]}, {"store": store, "trials": 8, "workers": 0}
@@ -100,40 +99,40 @@ def files_of(store, pattern):
 def test_no_damaged_file_is_opened_silently(whole):
     store, _ = whole
     bits = np.random.default_rng(0)
-    arrays = ("feasible", "largest", "done")
-    for path in (file for name in arrays for file in files_of(store, f"data.zarr/{name}/c/0/**/*")):
+    for path in files_of(store, "**/*.json") + files_of(store, "data.zarr/**/c/**/*"):
         data = path.read_bytes()
-        flips = [bytearray(data) for _ in range(4)]
-        for flipped, bit in zip(flips, bits.choice(8 * len(data), 4), strict=True):
-            flipped[bit // 8] ^= 1 << bit % 8
-        for damaged in [b"", data[: len(data) // 2], data + b"0", *flips]:
+        flipped, bit = bytearray(data), int(bits.integers(8 * len(data)))
+        flipped[bit // 8] ^= 1 << bit % 8
+        for damaged in (b"", data + b"0", flipped):
             path.write_bytes(damaged)
-            with pytest.raises(
-                ProblemError, match=rf"^{re.escape(str(path))}: expected a chunk .*, got a damaged file"
-            ):
+            with pytest.raises(ProblemError, match=rf"^{re.escape(str(path))}: expected .*, got a damaged one; \w+"):
                 attsvm.open_sweep(store)
-        assert attsvm.open_sweep(store, verify=False).attrs["errors"] == "[]", "it is opened without a look at the data"
-        path.write_bytes(data)
-    for path in files_of(store, "data.zarr/feasible/c/**/*"):
-        data = path.read_bytes()
         path.unlink()
-        with pytest.raises(ProblemError, match=rf"^{re.escape(str(path))}: .*, got no file; run the sweep again"):
+        with pytest.raises(ProblemError, match=rf"^{re.escape(str(store))}.*\b{path.name}\b") as refused:
             attsvm.open_sweep(store)
+        assert path.name == "sweep.json" or f"{path}: expected a file as the sweep wrote it, got none" in str(refused)
         path.write_bytes(data)
+    one, other = files_of(store, "data.zarr/feasible/c/*/0")
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])  # a valid chunk in another place
+    with pytest.raises(ProblemError, match=rf"^{re.escape(str(one))}: expected .*, got a damaged one"):
+        attsvm.open_sweep(store)
+    one.write_bytes(contents[0])
     assert attsvm.open_sweep(store).done.all()
 
 
-def test_the_same_sweep_names_a_damaged_file_and_computes_what_the_user_deletes_and_nothing_else(
+def test_the_same_sweep_names_a_damaged_file_and_writes_what_the_user_deletes_and_nothing_else(
     whole, tmp_path, command
 ):
     store = tmp_path / "store"
     shutil.copytree(whole[0], store)
     damaged, missing, *_ = files_of(store, "data.zarr/feasible/c/0/**/*")
-    uncommitted = files_of(store, "data.zarr/done/c/1/**/*")[0]
+    record, axis = store / "chunks" / "1-8.json", store / "data.zarr" / "dim" / "c" / "0"
+    contents = {path: path.read_bytes() for path in files_of(store, "data.zarr/**/*")}
     missing.unlink()
-    for path, content in ((damaged, damaged.read_bytes()[:-1]), (uncommitted, b"")):
+    for path, content in ((damaged, damaged.read_bytes()[:-1]), (axis, b""), (record, b"")):
         path.write_bytes(content)
-        said = f"{path}: expected a chunk as the sweep wrote it, got a damaged file; delete it and run the sweep again"
+        said = f"{path}: expected a file as the sweep wrote it, got a damaged one; delete it and run the sweep again"
         status, _, printed = command("sweep", "show", store)
         assert (status, printed.count("\n"), said in printed) == (2, 1, True)
         with pytest.raises(ProblemError, match=f"^{re.escape(said)}"):
@@ -144,3 +143,20 @@ def test_the_same_sweep_names_a_damaged_file_and_computes_what_the_user_deletes_
     assert counts == [40 - 8 * 3, 24, 32, 40]
     for opened in (found, attsvm.open_sweep(store)):
         assert opened.load().identical(whole[1].assign_attrs(command=opened.attrs["command"]))
+    assert {path: path.read_bytes() for path in contents} == contents
+
+
+def test_files_that_are_not_the_store_s_change_nothing(whole, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / ".DS_Store").write_bytes(b"\0")
+    one_chunk = sweep(CHECKED, store=store, workers=0, chunk=8, callback=lambda progress: progress.step == 8)
+    for folder in (store, store / "chunks", store / "data.zarr", store / "data.zarr" / "feasible"):
+        for name in (".DS_Store", "notes.txt", "2", "zarr.json.bak"):
+            (folder / name).write_bytes(b"\0")
+    shutil.copytree(store / "data.zarr" / "dim", store / "data.zarr" / "another")
+    (store / "data.zarr" / "feasible" / "c" / "1").mkdir(exist_ok=True)
+    (store / "data.zarr" / "feasible" / "c" / "1" / "2").write_bytes(b"no chunk")
+    assert attsvm.open_sweep(store).load().identical(one_chunk.load())
+    found = sweep(CHECKED, store=store, workers=0)
+    assert found.load().identical(whole[1])

@@ -3,21 +3,24 @@
 Its format::
 
     STORE/
-      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads; its attributes hold the definition
-      errors/       a JSON file for each failed chunk
+      sweep.json    the definition, and the SHA-256 of each file that was created with the store
+      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads, too
+      chunks/       a JSON record of each finished chunk, with the SHA-256 of its files, or of its failure; names.txt
+                    lists the records, so that a missing one is noticed
       lock          held by the client that runs
 
 docs/guide/results.md describes the ``xarray.Dataset`` that :func:`attsvm.sweeps.open_sweep` reads from it.
 
-zarr writes each chunk of an array to a file of its own, by a rename, with a checksum (CRC-32C). A chunk of trials is
-committed when ``done`` is written for it, after its outputs.
+zarr writes each chunk of an array to a file of its own, by a rename. A chunk of trials is committed when its record is
+written, after its files. A record has a digest of its own text, its place and the header, and the header one of its
+text. Only files that the header or a record lists are read, and only if they have the digest that is listed.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,9 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._utils.checks import check_flag
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import atomic_write, cannot_be_written, kind_of
+from attsvm._utils.files import atomic_write, cannot_be_written, kind_of, reading
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import DONE, create_array, create_group, plain
@@ -43,40 +45,42 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     import xarray
 
-DATA, NEW, ERRORS, LOCK = "data.zarr", "new.zarr", "errors", "lock"
+HEADER, DATA, NEW, RECORDS, NAMES, LOCK = "sweep.json", "data.zarr", "new.zarr", "chunks", "chunks/names.txt", "lock"
 
 OUR_ATTRIBUTES = ("id", "outputs")
-"""Attributes of the group that a dataset does not show: the random id of the store, and the order of its outputs."""
+"""Attributes of the group that a dataset does not show: the order of its outputs, and the id that 1.0 gave a store."""
+
+MISSING = "none; run the sweep again to write it"
+DAMAGED = "a damaged one; delete it and run the sweep again to write it"
+LOST = "a damaged one; restore it from a copy, or run the sweep in another folder"
 
 
 class Store:
     """A sweep's folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.given, self.path = path, Path(path).absolute()
+        self.given, self.path = Path(path), Path(path).absolute()
 
     @property
     def exists(self) -> bool:
         """Whether the folder holds a sweep that was created completely."""
         return (self.path / DATA).is_dir()
 
-    def group(self, mode: Any = "r") -> Any:
-        """The zarr group.
+    @property
+    def is_of_1_0(self) -> bool:
+        """Whether attsvm 1.0 created the sweep."""
+        return self.exists and not (self.path / HEADER).exists() and not (self.path / RECORDS).exists()
 
-        Raises ProblemError if there is none, or its metadata are damaged.
+    def header(self) -> dict[str, Any]:
+        """The attributes of the sweep, the digests of the files that were created with it, and the digest of all.
+
+        Raises ProblemError if there is no sweep, or its header is damaged.
         """
-        import zarr
-
-        if not self.exists:
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got none")
-        try:
-            found = zarr.open_group(self.path / DATA, mode=mode)
-            list(found.arrays())  # reads the metadata of each
-        except Exception as error:  # a damaged file fails in any way
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got a damaged one ({error})") from error
-        if not {"hash", "version", "definition", "chunk", *OUR_ATTRIBUTES} <= set(found.attrs):
-            raise ProblemError(f"{self.given}: expected the folder of a sweep, got one of another version")
-        return found
+        if not self.exists or not (self.path / HEADER).is_file():
+            lacks = f"one without {HEADER if self.exists else DATA}"
+            got = "a sweep of attsvm 1.0, which can only be opened" if self.is_of_1_0 else lacks
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got {got}")
+        return self._unsealed(HEADER, damaged=LOST)
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
@@ -87,8 +91,8 @@ class Store:
         kind = kind_of(self.path)
         if kind not in (None, "a folder"):
             raise ProblemError(f"{self.given}: expected a free name or the folder of a sweep, got {kind}")
-        others = {each.name for each in self.path.iterdir()} - {DATA, NEW, ERRORS, LOCK} if kind else set()
-        if others:
+        others = {each.name for each in self.path.iterdir()} - {HEADER, NEW, RECORDS, LOCK} if kind else set()
+        if not self.exists and (others := {name for name in others if not name.startswith(".")}):
             raise ProblemError(
                 f"{self.given}: expected a free name or the folder of a sweep, got one with {min(others)}"
             )
@@ -112,37 +116,41 @@ class Store:
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
-        Raises ProblemError if it is of another sweep or version, was begun on a device of another kind, has a damaged
-        file, or cannot be written.
+        Raises ProblemError if it is of another sweep or version or of a device of another kind, or cannot be written.
         """
         if not self.exists:
             with cannot_be_written(self.given):
                 self._create(definition, chunk, command, device)
             return chunk
-        header = self.group().attrs
-        if header["version"] != __version__:
+        header = self.header()
+        attributes = header["attributes"]
+        if attributes["version"] != __version__:
             raise ProblemError(
-                f"{self.given}: expected a sweep of attsvm {__version__}, got one of attsvm {header['version']}"
+                f"{self.given}: expected a sweep of attsvm {__version__}, got one of attsvm {attributes['version']}"
             )
-        if header["hash"] != definition.hash:
-            ours, theirs = definition.described(), json.loads(header["definition"])
+        if attributes["hash"] != definition.hash:
+            ours, theirs = definition.described(), attributes["definition"]
             differs = next((name for name in ours if ours[name] != theirs.get(name)), "hash")
             raise ProblemError(
                 f"{self.given}: expected a store of this sweep, got one of another sweep, whose {differs} is "
                 f"{_short(theirs.get(differs))} and not {_short(ours.get(differs))}"
             )
-        begun = header.get("device")
+        begun = attributes["device"]
         # the bits of a GPU are not those of a CPU
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
+        missing = [file for file in header["files"] if not (self.path / DATA / file).exists()]
         with cannot_be_written(self.given):
-            (self.path / ERRORS).mkdir(exist_ok=True)
-        self.check_readable()
-        return int(header["chunk"])
+            (self.path / RECORDS).mkdir(exist_ok=True)
+            if missing:
+                create_group(self.path / NEW, definition, attributes)
+            for file in missing:
+                os.renames(self.path / NEW / file, self.path / DATA / file)
+            shutil.rmtree(self.path / NEW, ignore_errors=True)
+        return int(attributes["chunk"])
 
     def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
-        header = {
-            "id": secrets.token_hex(16),
+        attributes = {
             "version": __version__,
             "command": command,
             "name": definition.name,
@@ -155,78 +163,87 @@ class Store:
             "outputs": list(definition.declared),
             "definition": definition.described(),
         }
-        for part in (NEW, ERRORS):
+        for part in (NEW, RECORDS):
             shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
-        create_group(self.path / NEW, definition, header)
-        (self.path / ERRORS).mkdir()
+        create_group(self.path / NEW, definition, attributes)
+        (self.path / RECORDS).mkdir()
+        created = (path for path in sorted((self.path / NEW).rglob("*")) if path.is_file())
+        files = {path.relative_to(self.path / NEW).as_posix(): _digest(path.read_bytes()) for path in created}
+        self._seal(HEADER, {"attributes": attributes, "files": files})
         os.rename(self.path / NEW, self.path / DATA)
 
-    def check_readable(self) -> None:
-        """Read every array, for which zarr compares the checksums of its files.
+    def read(self, *, complete: bool = True) -> tuple[dict[str, bytes], dict[Task, dict[str, Any]]]:
+        """The files of the zarr group that are listed, and the records of the finished and of the failed chunks.
 
-        Raises ProblemError that names a damaged file.
+        Raises ProblemError if a file is damaged, or one is missing and all have to be there (``complete``).
         """
-        group = self.group()
-        for array in _measured(group).values():
-            try:
-                array[...]
-            except Exception as error:  # a damaged file fails in any way
-                file = next((self._file(array, task) for task in _tasks(group) if not _can_read(array, task)), DATA)
-                raise ProblemError(
-                    f"{Path(self.given, file)}: expected a chunk as the sweep wrote it, got a damaged file; delete it "
-                    "and run the sweep again, which computes the chunk again"
-                ) from error
+        header = self.header()
+        attributes, names = header["attributes"], self.path / NAMES
+        num_cells = math.prod(map(len, attributes["definition"]["grid"].values()))
+        listed = set(names.read_bytes().splitlines()) if complete and names.is_file() else set()
+        files, contents = dict(header["files"]), dict[str, bytes]()
+        records: dict[Task, dict[str, Any]] = {}
+        for task in tasks(num_cells, attributes["trials"], attributes["chunk"]):
+            if (self.path / _record(task)).is_file():
+                records[task] = self._unsealed(_record(task), header["digest"])
+                files |= records[task].get("files", {})
+            elif _line(task, header["digest"]) in listed:
+                raise self._refusal(_record(task), MISSING)
+        for file, digest in files.items():
+            path = Path(DATA, file)
+            if (self.path / path).is_file():
+                with reading(self.given / path, "cannot be read"):
+                    contents[file] = (self.path / path).read_bytes()
+                if _digest(contents[file]) != digest:
+                    raise self._refusal(path, DAMAGED)
+            elif complete:
+                raise self._refusal(path, MISSING)
+        return contents, records
 
-    def check_complete(self) -> None:
-        """Check that all files of the committed chunks exist: zarr reads a missing one as missing values.
+    def _refusal(self, file: str | Path, got: str) -> ProblemError:
+        return ProblemError(f"{self.given / file}: expected a file as the sweep wrote it, got {got}")
 
-        Raises ProblemError that names one that does not.
-        """
-        for _, file in self._missing(self.group()):
-            raise ProblemError(
-                f"{Path(self.given, file)}: expected a chunk as the sweep wrote it, got no file; run the sweep again, "
-                "which computes the chunk again"
-            )
+    def _seal(self, file: str | Path, record: Mapping[str, Any], key: str = "") -> None:
+        """Write a record as JSON, with a digest of its text, its place and a key."""
+        sealed = {**record, "digest": _digest(f"{key} {file} {json.dumps(record)}".encode())}
+        with atomic_write(self.path / file) as stream:
+            stream.write(json.dumps(sealed, indent=1).encode())
 
-    def _missing(self, group: Any) -> Iterator[tuple[Task, Path]]:
-        """The committed chunks that lack a file, and the file."""
-        arrays = _measured(group).values()
-        for task in sorted(_committed(group)):
-            files = [self._file(array, task) for array in arrays]
-            yield from ((task, file) for file in files if not (self.path / file).is_file())
-
-    def _file(self, array: Any, task: Task) -> Path:
-        """The file of a chunk of an array, in the folder of the store."""
-        *cell, trials = _place(array, task)
-        own_axes = array.ndim - len(cell) - 1
-        key = array.metadata.encode_chunk_key((*cell, trials.start // array.chunks[len(cell)], *(0,) * own_axes))
-        return Path(DATA, array.basename, key)
-
-    def identity(self) -> str:
-        """The random id that it was created with."""
-        return str(self.group().attrs["id"])
+    def _unsealed(self, file: str | Path, key: str = "", damaged: str = DAMAGED) -> dict[str, Any]:
+        """A record that :meth:`_seal` has written, with its digest."""
+        with contextlib.suppress(Exception):  # a damaged file fails in any way
+            sealed = json.loads((self.path / file).read_bytes())
+            record = {name: value for name, value in sealed.items() if name != "digest"}
+            if sealed["digest"] == _digest(f"{key} {file} {json.dumps(record)}".encode()):
+                return dict(sealed)
+        raise self._refusal(file, damaged)
 
     def write(
-        self, definition: Definition, chunk: int, identity: str, task: Task, arrays: Mapping[str, np.ndarray]
+        self, definition: Definition, chunk: int, digest: str, task: Task, arrays: Mapping[str, np.ndarray]
     ) -> None:
         """Write the outputs of a chunk, then commit it.
 
-        Raises ProblemError if another store was created at the path: a worker may outlive its client.
+        ``digest``: of the header. Raises ProblemError if another store was created at the path: a worker may outlive
+        its client.
         """
-        group = self.group("r+")
-        if group.attrs["id"] != identity:
-            raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
-        for name, array in arrays.items():
-            if name not in group:  # an output that no measure declares
-                with contextlib.suppress(ValueError):  # another worker has created it since
-                    create_array(self.path / DATA, name, undeclared(array), definition, chunk)
-            # also a file of missing values alone, so that none is missing
-            group[name].with_config({"write_empty_chunks": True})[_place(group[name], task)] = array
-        group[DONE][_place(group[DONE], task)] = True
-        self._error(task).unlink(missing_ok=True)
+        import zarr
 
-    def _error(self, task: Task) -> Path:
-        return self.path / ERRORS / f"{task.name}.json"
+        if self.header()["digest"] != digest:
+            raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
+        files: list[str] = []
+        group: Any = zarr.open_group(self.path / DATA, mode="r+")
+        for name, array in {**arrays, DONE: np.ones(task.size, bool)}.items():
+            if name not in (*definition.declared, DONE):  # an output that no measure declares
+                with contextlib.suppress(ValueError):  # it was created before, perhaps by another worker
+                    create_array(self.path / DATA, name, undeclared(array), definition, chunk)
+                files.append(f"{name}/zarr.json")
+            cell, own_axes = definition.place(task.cell), (0,) * (array.ndim - 1)
+            files.append(f"{name}/{group[name].metadata.encode_chunk_key((*cell, task.first // chunk, *own_axes))}")
+            (self.path / DATA / files[-1]).unlink(missing_ok=True)  # zarr would read it
+            # also a file of missing values alone, so that none is missing
+            group[name].with_config({"write_empty_chunks": True})[(*cell, slice(task.first, task.stop))] = array
+        digests = {file: _digest((self.path / DATA / file).read_bytes()) for file in files}
+        self._commit(task, {"files": digests}, digest)
 
     def fail(self, definition: Definition, task: Task, failure: Failure) -> None:
         """Record the error of a chunk.
@@ -240,41 +257,38 @@ class Store:
             "error": failure.error,
             "traceback": failure.traceback,
         }
-        with cannot_be_written(self.given), atomic_write(self._error(task)) as stream:
-            stream.write(json.dumps(record, indent=1).encode())
+        with cannot_be_written(self.given):
+            self._commit(task, {"failure": record}, self.header()["digest"])
+
+    def _commit(self, task: Task, record: Mapping[str, Any], key: str) -> None:
+        self._seal(_record(task), record, key)
+        with (self.path / NAMES).open("ab") as names:
+            names.write(_line(task, key) + b"\n")
 
     def done(self) -> set[Task]:
-        """The committed chunks. One that lacks a file, as where a user has deleted a damaged one, is none."""
-        group = self.group()
-        return _committed(group) - {task for task, _ in self._missing(group)}
+        """The committed chunks. One that lacks a file, as where a user has deleted a damaged one, is none.
 
-    def errors(self) -> list[dict[str, Any]]:
-        """The records of the failed chunks. That of a chunk that was committed later no longer counts."""
-        done, found = {task.name for task in self.done()}, []
-        for path in sorted((self.path / ERRORS).glob("*.json")):
-            with contextlib.suppress(FileNotFoundError):  # of a chunk that is committed now
-                if path.stem not in done:
-                    found.append(json.loads(path.read_bytes()))
-        return found
+        Raises ProblemError if a file is damaged.
+        """
+        there, records = self.read(complete=False)
+        return {task for task, each in records.items() if "files" in each and each["files"].keys() <= there.keys()}
 
 
-def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray.Dataset":
+def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     """Open the result of a sweep, which may be finished, interrupted or running.
 
-    Every array is read, for which zarr compares the checksums of its files. The same sweep again computes chunks whose
-    files are missing, as where a damaged one was deleted.
+    Every file of the sweep is read and compared with its digest. The same sweep again writes files that are missing, as
+    where a damaged one was deleted. Sweeps of attsvm 1.0, which have no digests, are opened as they are.
 
     Parameters
     ----------
     store : path
         The folder of the sweep.
-    verify : bool
-        Look for damaged and missing files, which reads all of them.
 
     Returns
     -------
     xarray.Dataset
-        Its arrays are read when they are used. docs/guide/results.md describes it.
+        Its arrays are decoded when they are used. docs/guide/results.md describes it.
 
     Raises
     ------
@@ -296,19 +310,25 @@ def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray
     """
     check_installed("attsvm.sweep", "sweep", "xarray", "zarr")
     import xarray as xr
+    from zarr.buffer import cpu
+    from zarr.storage import MemoryStore
 
     found = Store(store)
-    header = found.group().attrs
-    if check_flag("verify", verify):
-        found.check_readable()
-        found.check_complete()
-    data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
+    if found.is_of_1_0:
+        with reading(found.given, "cannot be read"):
+            data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None).load()
+            errors = [json.loads(path.read_text()) for path in sorted(found.path.glob("errors/*.json"))]
+    else:
+        contents, records = found.read()
+        listed = MemoryStore({file: cpu.Buffer.from_bytes(content) for file, content in contents.items()})
+        data = xr.open_zarr(listed, consolidated=False, chunks=None)
+        errors = [record["failure"] for record in records.values() if "failure" in record]
     # zarr lists its arrays in any order
-    declared = header["outputs"]
+    declared = data.attrs["outputs"]
     names = [*declared, *sorted(set(map(str, data.data_vars)) - {*declared, DONE}), DONE]
     opened: xarray.Dataset = data[names]
     opened.attrs = {name: value for name, value in data.attrs.items() if name not in OUR_ATTRIBUTES}
-    opened.attrs["errors"] = json.dumps(found.errors())
+    opened.attrs["errors"] = json.dumps(errors)
     return opened
 
 
@@ -317,35 +337,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _measured(group: Any) -> dict[str, Any]:
-    """The arrays of trials, which are not coordinates."""
-    return {name: array for name, array in group.arrays() if array.metadata.dimension_names != (name,)}
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def _tasks(group: Any) -> list[Task]:
-    return tasks(math.prod(group[DONE].shape[:-1]), group.attrs["trials"], group.attrs["chunk"])
+def _record(task: Task) -> str:
+    return f"{RECORDS}/{task.name}.json"
 
 
-def _committed(group: Any) -> set[Task]:
-    """The chunks that are marked as done. One whose mark cannot be read is none."""
-    done, there = group[DONE], _tasks(group)
-    try:
-        marks = done[...]
-    except Exception:  # a damaged file fails in any way
-        marks, there = done, [task for task in there if _can_read(done, task)]
-    return {task for task in there if marks[_place(done, task)].all()}
-
-
-def _place(array: Any, task: Task) -> tuple[Any, ...]:
-    """Where the trials of a chunk are in an array, whose axes are those of the grid, the trials and its own."""
-    axes = array.metadata.dimension_names.index("trial")
-    return (*map(int, np.unravel_index(task.cell, array.shape[:axes])), slice(task.first, task.stop))
-
-
-def _can_read(array: Any, task: Task) -> bool:
-    """Whether the file of a chunk can be read."""
-    try:
-        array[_place(array, task)]
-    except Exception:  # a damaged file fails in any way
-        return False
-    return True
+def _line(task: Task, key: str) -> bytes:
+    """The line of a record in the list of names; its digest tells it from a damaged line."""
+    return f"{task.name} {_digest(f'{key} {task.name}'.encode())}".encode()

@@ -136,7 +136,7 @@ def sweep(
             RuntimeWarning,
             stacklevel=2,
         )
-    return open_sweep(store, verify=False)  # what was there before is verified, what is new was written now
+    return open_sweep(store)
 
 
 def _compute(
@@ -165,7 +165,7 @@ def _compute(
         at = Progress(done, trials, time.perf_counter() - began, stage=", ".join(stage))
         return callback is not None and bool(callback(at))
 
-    call = partial(run_chunk, definition, folder.path, chunk, folder.identity(), device)
+    call = partial(run_chunk, definition, folder.path, chunk, folder.header()["digest"], device)
     with connected(scheduler, number_of_workers(workers, device)) as client:
         if stops("" if client is None else client.dashboard_link or ""):
             return errors
@@ -183,11 +183,11 @@ def _compute(
     return errors
 
 
-def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, device: str | None, task: Task) -> None:
+def run_chunk(definition: Definition, path: Path, chunk: int, digest: str, device: str | None, task: Task) -> None:
     """Compute a chunk on one thread and on a device, and commit it to the store."""
     with one_thread(), on_device(find_device(device)):
         arrays = compute(definition, task)
-    Store(path).write(definition, chunk, identity, task, arrays)
+    Store(path).write(definition, chunk, digest, task, arrays)
 
 
 def define(
