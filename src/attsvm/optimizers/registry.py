@@ -196,7 +196,7 @@ def _pickled(optimizer: Optimizer) -> tuple[Callable[[], Any], tuple[()]]:
     of = optimizer
     if of.arguments is not None and (":" in of.name or of.name in OPTIMIZERS):
         return partial(parse_optimizer, of.name, **of.arguments), ()
-    return partial(Optimizer, of.rule, of.name, norm=of.norm, arguments=of.arguments, limits=of.limits), ()
+    return partial(Optimizer, of.rule, of.name, norm=of.norm, arguments=of.arguments, steps=of.steps), ()
 
 
 copyreg.pickle(Optimizer, _pickled)

@@ -45,7 +45,7 @@ def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
 
 def _new_axes(number: int, size: tuple[float, float]) -> list[Axes]:
     if not plt.get_fignums():
-        plt.draw_if_interactive()  # loads the backend, and what it sets stays
+        plt.draw_if_interactive()  # type: ignore[no-untyped-call]  # loads the backend, and what it sets stays
     with style.unless_set(**{"figure.figsize": size}):
         return list(np.atleast_1d(plt.subplots(1, number)[1]))
 

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -80,7 +80,7 @@ def unless_set(**more: Any) -> AbstractContextManager[None]:
 
     If the user has set ``font.size``, the other sizes of letters follow it.
     """
-    default, current = mpl.rcParamsDefault, mpl.rcParams
+    default, current = cast(Any, mpl.rcParamsDefault), cast(Any, mpl.rcParams)
     ratio = current["font.size"] / RC["font.size"] if current["font.size"] != default["font.size"] else 1.0
     own = {**RC, **{name: RC[name] * ratio for name in _SIZES}, **more}
     return _with({name: value for name, value in own.items() if current[name] == default[name]})
@@ -89,12 +89,13 @@ def unless_set(**more: Any) -> AbstractContextManager[None]:
 @contextmanager
 def _with(parameters: Mapping[str, Any]) -> Iterator[None]:
     """Set these parameters for a while. ``rc_context`` would also undo what a notebook sets at its first figure."""
-    before = {name: mpl.rcParams[name] for name in parameters}
-    mpl.rcParams.update(parameters)
+    current: Any = mpl.rcParams  # whose type knows single names only
+    before = {name: current[name] for name in parameters}
+    current.update(parameters)
     try:
         yield
     finally:
-        mpl.rcParams.update(before)
+        current.update(before)
 
 
 def lay_out(figure: Figure) -> None:

@@ -24,7 +24,6 @@ from attsvm.svm.certificate import (
     FROBENIUS,
     VIOLATION_ALLOWED,
     Certified,
-    Values,
     certify,
     farkas,
     is_optimal,
@@ -390,7 +389,7 @@ def _without_rounding(
     suspect: bool,
     tol: float,
     origin: Weights | None,
-) -> tuple[Certified, tuple[TokenValues, Values, bool] | None]:
+) -> tuple[Certified, tuple[TokenValues, Any, bool] | None]:
     """What exact products prove of one problem that is not optimal with bounds on the rounding errors.
 
     Returns the bounds, those of the least-violating weights if there are such; and Farkas multipliers, their bound, and
@@ -407,7 +406,7 @@ def _without_rounding(
     if weights is not None and bound > 0:
         pair = weights - (0.0 if origin is None else origin), dual
     done = certify(constraints, norm, *pair, tol)
-    return done, (dual, bound, max(bound, other) > FARKAS_BOUND)
+    return done, (dual, bound, bool(max(bound, other) > FARKAS_BOUND))
 
 
 def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], tokens: bool = False) -> np.ndarray:

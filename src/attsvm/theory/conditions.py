@@ -91,7 +91,7 @@ def three_valued(holds: Any) -> bool | np.ndarray | None:
     unknown = np.isnan(holds)
     if holds.ndim == 0:
         return None if unknown else bool(holds)
-    return holds if unknown.any() else holds.astype(bool)
+    return np.asarray(holds if unknown.any() else holds.astype(bool))
 
 
 def written_hypotheses(hypotheses: Iterable[Hypothesis]) -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ class Constraints:
 
     def slack(self, weights: Weights) -> TokenValues:
         """A(W) − b."""
-        return self.apply(weights) - self.right
+        return np.asarray(self.apply(weights) - self.right)
 
     def magnitude(self, weights: Weights) -> TokenValues:
         """Compute |A||W|, by which the rounding errors of A(W) are bounded row by row."""

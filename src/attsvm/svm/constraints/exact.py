@@ -40,7 +40,7 @@ class ExactConstraints(Constraints):
 
         def own(array: np.ndarray) -> np.ndarray:
             each = np.broadcast_to(array, batch + array.shape[-3:])
-            return each.reshape(int(np.prod(shape)), -1, *array.shape[-3:])[k]
+            return np.asarray(each.reshape(int(np.prod(shape)), -1, *array.shape[-3:])[k])
 
         parts = (getattr(one, field.name) for field in fields(Constraints))
         reference = own(sets).argmax(axis=-1)[..., None]
