@@ -18,13 +18,15 @@ TIE = 1e-14
 def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]:
     """Value of each token for its query's label: γ_it = y_i ⟨v, x_it⟩, or −⟨∂ℓ/∂o, x_it⟩ for class labels.
 
+    Two classes have the scores of labels ±1 with the head v_1 − v_0, unless a run is given.
+
     Parameters
     ----------
     problem : Problem
         With ``labels`` and a ``head``.
     run : Run, optional
-        Required for class labels 0..C−1: the slope of the cross-entropy is taken at the outputs o and with the linear
-        head of this run. For labels ±1 the scores do not depend on a run.
+        Required for C ≥ 3 classes: the slope of the cross-entropy is taken at the outputs o and with the linear head of
+        this run. For labels ±1 the scores do not depend on a run.
 
     Returns
     -------
@@ -35,8 +37,8 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     Raises
     ------
     ProblemError
-        If the problem has no labels or no head, if it has classes and no run is given or the other way round, or if
-        the head of the run is not linear.
+        If the problem has no labels or no head, if it has C ≥ 3 classes and no run is given, or labels ±1 and a run,
+        or if the head of the run is not linear.
 
     See Also
     --------
@@ -57,6 +59,10 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else 'head; problem.with_head("mean") fits one to the labels'
         raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")
+    if run is None and problem.num_classes == 2:
+        problem = problem.binary
+        assert problem.labels is not None
+        assert problem.head is not None
     if problem.num_classes is not None:
         if run is None:
             raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes, got None")
@@ -102,7 +108,7 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     Raises
     ------
     ProblemError
-        If the problem has no labels or no head, or has class labels.
+        If the problem has no labels or no head, or more than two classes.
 
     See Also
     --------
@@ -119,7 +125,7 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     >>> attsvm.optimal_tokens(problem)
     array([0])
     """
-    gamma = scores(problem)
+    gamma = scores(problem.binary)
     warn_of_ties(gamma)
     return selected_tokens(gamma)
 
@@ -210,7 +216,7 @@ def better_support_tokens(
 
     References: Tarzanagh, Li, Zhang and Oymak (2023), Definition 2.
     """
-    sets = selection_sets(problem, selected)
+    problem, sets = problem.binary, selection_sets(problem, selected)
     if (sets.sum(axis=-1) > 1).any():
         raise ProblemError(
             "selected: expected one token per query, got sets, for which local optimality is not defined"

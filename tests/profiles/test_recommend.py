@@ -201,9 +201,12 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ),
         (
             {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, 1, -1], keys=np.ones((4, 2, 2))), "selected": None},
-            "needs labels ±1, and neither queries nor keys",
+            "needs labels, and neither queries nor keys",
         ),
-        ({"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, -1, -1]), "selected": None}, "labels: expected both"),
+        (
+            {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, -1, -1]), "selected": None},
+            "labels: expected several",
+        ),
     ],
 )
 def test_bad_input_is_refused(changed, message):

@@ -8,3 +8,4 @@ from .differentiated import Differentiated as Differentiated
 from .registry import LOSSES as LOSSES
 from .registry import parse_loss as parse_loss
 from .token import TokenLoss as TokenLoss
+from .two_classes import parse_margin_loss as parse_margin_loss

@@ -263,6 +263,26 @@ class Problem(Displayed):
         """C if the head has shape (C, d); None for labels ±1."""
         return None if self.head is None or self.head.ndim == self.tokens.ndim - 2 else self.head.shape[-2]
 
+    @cached_property
+    def binary(self) -> "Problem":
+        """The problem with labels ±1: of two classes, with the head v_1 − v_0 and the label 1 for class 1.
+
+        The cross-entropy of two classes is the logistic loss of this problem. Problems without classes are as they are.
+        Raises ProblemError for another number of classes.
+        """
+        if self.num_classes is None:
+            return self
+        if self.num_classes != 2:
+            raise ProblemError(
+                f"problem: expected labels -1 and 1, or two classes, got {self.num_classes} classes, under which "
+                "attention may keep several tokens; attsvm.predict_direction(problem, run) finds them and their Att-SVM"
+            )
+        arrays = self.arrays()
+        two = {"head": arrays["head"][..., 1, :] - arrays["head"][..., 0, :]}
+        if "labels" in arrays:
+            two["labels"] = 2 * arrays["labels"] - 1
+        return Problem(**{**arrays, **two})
+
     def check_one_head(self) -> None:
         """Raise ProblemError if there are several attention heads, whose outputs are added up."""
         if self.num_heads is not None:

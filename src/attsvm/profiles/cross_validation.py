@@ -56,13 +56,13 @@ def accuracies(
 ) -> Float[np.ndarray, "N n 1"]:
     """For each norm and sequence, whether a classifier that is trained on the other folds classifies it rightly.
 
-    Raises ProblemError if the problem has no labels ±1, or has queries or keys, or if the sequences of all other folds
+    Raises ProblemError if the problem has no labels, or has queries or keys, or if all sequences of the other folds
     have one label.
     """
     one_array = not problem.has_queries and problem.keys is None
-    if not one_array or problem.labels is None or problem.num_classes is not None:
+    if not one_array or problem.labels is None:
         raise ProblemError(
-            "selected: expected the tokens to select, got None; without them the problem needs labels ±1, and neither "
+            "selected: expected the tokens to select, got None; without them the problem needs labels, and neither "
             "queries nor keys"
         )
     labels, right = problem.labels, np.zeros((len(norms), len(problem.labels), 1))
@@ -70,7 +70,7 @@ def accuracies(
         for fold in folds:
             rest = np.setdiff1d(np.arange(len(labels)), fold)
             if len(np.unique(labels[rest])) < 2:
-                raise ProblemError("labels: expected both labels outside of each fold, got one; use more sequences")
+                raise ProblemError("labels: expected several labels outside of each fold, got one; use more sequences")
             classifier = AttentionClassifier(norm=norm.name, random_state=seed)
             classifier.fit(_rows(problem, rest), labels[rest])
             said = classifier.predict(_rows(problem, fold))

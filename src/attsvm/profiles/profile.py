@@ -242,7 +242,8 @@ def _batch(problems: Problem) -> Problem:
     """The problems along one batch axis."""
     check_is_problem(problems, "problems")
     problems.check_one_head()
-    if problems.labels is None or problems.head is None or problems.num_classes is not None:
+    problems = problems.binary
+    if problems.labels is None or problems.head is None:
         raise ProblemError("problems: expected labels ±1 and linear heads")
     batch = len(problems.batch_shape)
     arrays = {name: getattr(problems, name) for name in ARRAY_NAMES}

@@ -159,9 +159,10 @@ def recommend(
         One problem with one attention head. Labels are used only without ``selected``.
     selected : int array, shape (n[, Q]), or bool array, shape (n[, Q], T), optional
         The token or the set of tokens that each query should select: what is known of the data,
-        :func:`attsvm.optimal_tokens`, a :class:`attsvm.Run` or a :class:`attsvm.Solution`. By default no token is
-        known: an :class:`attsvm.AttentionClassifier` is trained for each norm and fold, and its accuracy counts. Then
-        the problem needs labels ±1, and neither queries nor keys.
+        :func:`attsvm.optimal_tokens`, a :class:`attsvm.Run`, a :class:`attsvm.Solution` or, with the sets that runs
+        keep under several classes, a :class:`attsvm.Prediction`. By default no token is known: an
+        :class:`attsvm.AttentionClassifier` is trained for each norm and fold, and its accuracy counts. Then the problem
+        needs labels, and neither queries nor keys.
     norms : iterable of str, float or Norm, optional
         As for :func:`attsvm.solve_svm`. By default Frobenius, nuclear, spectral, ℓ1, ℓ1.5, ℓ3, ℓ∞, ℓ2,1 over rows and
         over columns, and γ2; those of vectors for a prompt. The Frobenius norm is always compared.

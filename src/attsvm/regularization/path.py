@@ -73,7 +73,7 @@ def regularization_path(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and, unless ``head_radii`` or ``head`` is given, a head (d,).
+        With labels ±1, or two classes, and, unless ``head_radii`` or ``head`` is given, a head (d,).
     radii : array, shape (L,)
         Increasing.
     attention : {"combined", "factored", "prompt"}, optional
@@ -114,9 +114,10 @@ def regularization_path(
     Raises
     ------
     ProblemError
-        If the radii are not positive and increasing, the problem has no labels ±1 or no head, the head does not fit or
-        is no number at some token, the loss does not depend on the attention, the problem has more logits or weights
-        than Newton steps can hold, no ball is registered for the norm, or another argument does not fit.
+        If the radii are not positive and increasing, the problem has no labels, more than two classes or no head, the
+        head does not fit or is no number at some token, the loss does not depend on the attention, the problem has more
+        logits or weights than Newton steps can hold, no ball is registered for the norm, or another argument does not
+        fit.
 
     See Also
     --------

@@ -210,7 +210,7 @@ def penalty_path(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and, unless ``head`` is given, a head (d,).
+        With labels ±1, or two classes, and, unless ``head`` is given, a head (d,).
     log_penalties : array, shape (L,)
         Log λ, decreasing.
     attention, rank, norm, loss, head

@@ -10,7 +10,7 @@ from attsvm._utils.checks import as_floats, check_number
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall
@@ -62,11 +62,10 @@ class Setting:
         """
         check_is_problem(problem)
         problem.check_one_head()
-        if problem.labels is None or problem.num_classes is not None:
-            found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
-            raise ProblemError(f"problem: expected labels -1 and 1, got {found}")
+        if problem.labels is None:
+            raise ProblemError("problem: expected labels -1 and 1, got no labels")
+        problem, parsed = parse_margin_loss(problem, loss)
         layer = parse_attention(attention, problem, rank)
-        parsed = parse_loss(loss, None)
         bounding = _norm_of_ball(layer, parse_norm(norm))
         setting = cls(problem, layer, bounding, parsed, scalar_of(parsed), _parse_cones(problem, cone))
         _check_size(problem, setting.ball(next(np.ndindex(*problem.batch_shape), ())))

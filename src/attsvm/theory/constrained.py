@@ -177,7 +177,7 @@ def constrained_limit(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head, or one for each attention head; without ``key_groups``.
+        With labels ±1, or two classes, and a head, or one for each attention head; without ``key_groups``.
     radius, decay : float, or array of shape (*batch_shape,)
         Exactly one of the two: R, or λ = 1/R. For factors, those of K and Q: the radius of the product is R².
     norm : str, float or Norm

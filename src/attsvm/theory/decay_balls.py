@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from attsvm._utils.checks import as_array, as_floats, selection_of
 from attsvm.errors import ProblemError
-from attsvm.losses import parse_loss
+from attsvm.losses import parse_margin_loss
 from attsvm.measures import check_weights
 from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
 from attsvm.norms.base import head_axes
@@ -115,8 +115,9 @@ def setting_of(
 ) -> Setting:
     """Check the arguments of :func:`attsvm.theory.constrained_limit`, and bring them together."""
     check_is_problem(problem)
-    if problem.labels is None or problem.num_classes is not None or problem.head is None:
-        raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got classes or none")
+    problem, parsed = parse_margin_loss(problem, loss)
+    if problem.labels is None or problem.head is None:
+        raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got none")
     if problem.key_groups is not None:  # heads that share keys are not bounded one by one
         raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
@@ -139,7 +140,7 @@ def setting_of(
         radii = np.broadcast_to(radii, batch).reshape(-1)
     except ValueError:
         raise ProblemError(f"{name}: expected a number, or shape {batch}, got {radii.shape}") from None
-    excess = StackedExcess.of(problem, scalar_of(parse_loss(loss, None)))
+    excess = StackedExcess.of(problem, scalar_of(parsed))
     own = problem.batch_shape
     places = np.arange(len(excess.keys)).reshape(own)
     places = np.broadcast_to(places, (*batch, *problem.heads_shape)).reshape(-1)

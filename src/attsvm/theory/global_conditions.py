@@ -6,7 +6,7 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
 from attsvm.optimizers.gradient import gradient_step
@@ -42,7 +42,7 @@ def global_convergence_conditions(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head, which is not trained.
+        With labels ±1, or two classes, and a head, which is not trained.
     init : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt, Solution or Run, optional
         The initial weights; zeros by default. A run gives its initial weights and its optimizer. It must be a run of
         all steps on the full gradient, without penalty and with the ``loss`` that is given.
@@ -87,7 +87,7 @@ def global_convergence_conditions(
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head, or an argument does not fit.
+        If the problem has no labels, more than two classes or no head, or an argument does not fit.
 
     See Also
     --------
@@ -132,7 +132,7 @@ def global_convergence_conditions(
     Conditions(all hypotheses hold)
     """
     check_is_problem(problem)
-    parsed = parse_loss(loss, problem.num_classes)
+    problem, parsed = parse_margin_loss(problem, loss)
     gamma = scores_of_queries(problem)
     start, optimizer = given_start(problem, init, parsed, optimizer)
     axes = 2 if problem.has_queries else 1

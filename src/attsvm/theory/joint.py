@@ -19,7 +19,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     Parameters
     ----------
     problem : Problem
-        With labels ±1. The head is not used.
+        With labels ±1, or two classes. The head is not used.
     selected : int array, shape (*batch, n[, Q]), or Run, Solution or Prediction
         One token per query.
     norm : str, float or Norm
@@ -51,7 +51,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1, or the selection or the norm does not fit.
+        If the problem has no labels or more than two classes, or the selection or the norm does not fit.
 
     See Also
     --------
@@ -82,7 +82,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     Conditions(all hypotheses hold)
     """
     check_is_problem(problem)
-    used, selected = parse_norm(norm), selection_of(selected)
+    problem, used, selected = problem.binary, parse_norm(norm), selection_of(selected)
     head = solve_head(problem, selected, used.of_vectors)
     solved = (is_feasible(head) == 1) & np.isfinite(head.value)
     active = problem.canonical.active if problem.has_query_axis else problem.canonical.active[..., 0]

@@ -101,7 +101,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head.
+        With labels ±1, or two classes, and a head.
     weights : Run, Solution, or array of shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
         A run, or weights. Their scale matters: the softmax must be saturated.
     norm : str, float or Norm, optional
@@ -116,7 +116,8 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head, the weights do not fit, or the norm of the run is not known.
+        If the problem has no labels, more than two classes or no head, the weights do not fit, or the norm of the run
+        is not known.
 
     See Also
     --------
@@ -137,6 +138,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     <Kind.GLOBAL: 'global'>
     """
     check_is_problem(problem)
+    problem = problem.binary
     gamma, solved = scores(problem), problem
     warn_of_ties(gamma)
     if isinstance(weights, Run):

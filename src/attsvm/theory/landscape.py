@@ -23,7 +23,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head, which is not trained.
+        With labels ±1, or two classes, and a head, which is not trained.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head.
+        If the problem has no labels, more than two classes or no head.
 
     See Also
     --------
@@ -78,6 +78,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     (True, False)
     """
     check_is_problem(problem)
+    problem = problem.binary
     best = optimal_tokens(problem)
     solution = solve_svm(problem, best)
     chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)

@@ -1,8 +1,8 @@
 """Limits of runs that are not the Att-SVM of the selected tokens.
 
-Under a nonlinear prediction head sets of tokens are kept (:func:`kept_sets`), with the token loss the components of the
-labels (:func:`label_components`). With a trained prediction head queries may be relaxed (:func:`joint_direction`), and
-with a penalty the weights stay finite (:func:`penalised_minimiser`).
+With the token loss the components of the labels are kept (:func:`label_components`). With a trained prediction head
+queries may be relaxed (:func:`joint_direction`), and with a penalty the weights stay finite
+(:func:`penalised_minimiser`).
 """
 
 from typing import NamedTuple
@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 
 from attsvm._utils.extensions import named_by_file
 from attsvm.losses import parse_loss
-from attsvm.measures import attention_of
 from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm
 from attsvm.problem import Problem
@@ -29,20 +28,12 @@ from attsvm.training.attention import parse_attention
 from attsvm.training.gradient import LossGradient
 from attsvm.training.run import Run
 
-KEPT = 1e-3
-"""Under a nonlinear prediction head, the tokens whose probability exceeds this are kept."""
 FEWEST = 3
 """Records that a trend needs."""
 TREND = 0.1
 """Two radii grow at the same rate if their ratio changes by less than this power of the number of steps."""
 STATIONARY = 1e-6
 """A point θ is stationary if its gradient is below this part of 2λ(1 + ‖θ‖)."""
-
-
-def kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:
-    """The tokens with an attention above 1e-3 at the end of a run."""
-    kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
-    return kept if problem.has_query_axis else kept[..., 0, :]
 
 
 class LabelComponents(NamedTuple):

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.losses import parse_loss
+from attsvm.losses import parse_margin_loss
 from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import is_locally_optimal, selection_sets
@@ -51,7 +51,7 @@ def local_convergence_conditions(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a head, which is not trained.
+        With labels ±1, or two classes, and a head, which is not trained.
     selected : int array, Run, Solution or Prediction
         One token per query, as for :func:`attsvm.solve_svm`.
     loss : str, Loss or callable
@@ -83,7 +83,7 @@ def local_convergence_conditions(
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head, or an argument does not fit.
+        If the problem has no labels, more than two classes or no head, or an argument does not fit.
 
     See Also
     --------
@@ -135,9 +135,9 @@ def local_convergence_conditions(
     check_is_problem(problem)
     if opening is not None:
         check_number("opening", opening, f"a number between 0 and {WIDEST}", lambda x: 0 < x < WIDEST)
+    problem, parsed = parse_margin_loss(problem, loss)
     if selection_sets(problem, selected).sum(axis=-1).max() > 1:
         raise ProblemError("selected: expected one token per query, got sets")
-    parsed = parse_loss(loss, problem.num_classes)
     solution = solve_svm(problem, selected)
     solved = np.isfinite(solution.value)
     optimal = solved & is_locally_optimal(problem, selected, solution.support)

@@ -34,7 +34,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     Parameters
     ----------
     problem : Problem
-        With labels ±1.
+        With labels ±1, or two classes.
     head : str or Head
         As for :func:`attsvm.train`.
 
@@ -58,7 +58,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1, or the head does not fit or is not finite at the mixtures.
+        If the problem has no labels or more than two classes, or the head does not fit or is not finite at mixtures.
 
     See Also
     --------
@@ -82,8 +82,9 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     """
     check_is_problem(problem)
     problem.check_one_head()
-    if problem.labels is None or problem.num_classes is not None:
-        raise ProblemError("problem: expected labels -1 and 1, got none or class numbers")
+    problem = problem.binary
+    if problem.labels is None:
+        raise ProblemError("problem: expected labels -1 and 1, got no labels")
     objective, parameters = make_objective(
         problem,
         parse_attention(None, problem, None),

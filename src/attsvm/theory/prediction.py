@@ -27,7 +27,8 @@ from attsvm.theory.hypotheses import (
     of_training,
     separable,
 )
-from attsvm.theory.limits import joint_direction, judge_penalised, kept_sets, label_components, penalised_minimiser
+from attsvm.theory.kept_tokens import as_margins, several_tokens
+from attsvm.theory.limits import joint_direction, judge_penalised, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
@@ -46,8 +47,9 @@ class Prediction(Batched):
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
-        The tokens that are kept: those of largest logit at the end of the run; under a nonlinear prediction head, all
-        tokens whose probability exceeds 1e-3.
+        The tokens that are kept: those of largest logit at the end of the run. Sets under the cross-entropy of C ≥ 3
+        classes, and under a nonlinear prediction head or a loss that does not decrease over the scores, where these are
+        the tokens whose probability exceeds 1e-3.
     standing : Standing
         ``proved``: every hypothesis of a theorem was checked on this run and holds. ``measured``: runs of this kind
         reached a mean margin ratio of at least 0.95 of the best one, and this run is within the range that was
@@ -65,8 +67,8 @@ class Prediction(Batched):
     direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
         The predicted direction of ``run.weights``.
     finite : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
-        For the token loss and the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
-        has the predicted direction.
+        Where sets are kept, in the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
+        has the predicted direction. Under nonlinear prediction heads it has the attention of the run.
     point : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
         For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them. For
         one with decoupled weight decay λ whose rates times λ add up to at least 10, the stationary point of
@@ -152,6 +154,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the attention's;
                                                       plain in the opposite order or without slack
     W, nonlinear h      GD                            Frobenius Att-SVM of the set of kept tokens
+    W, C ≥ 3 classes    GD                            Frobenius Att-SVM of the tokens of least cross-entropy
     (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p
@@ -192,6 +195,12 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     the weights of the heads that share K side by side. It has one solution for all heads of a group.
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
+
+    The cross-entropy of C ≥ 3 classes is convex in the pooled token, so that a mixture can be better than each token.
+    Under the fixed linear head of the problem, attention keeps the support of the minimum over the attention of each
+    query, or over the tokens that the run does not drop before. ``finite`` gives the kept tokens the attention of the
+    minimum. Steps of a constant length move back and forth around it; shorter ones come nearer. Two classes are treated
+    as labels ±1 with the difference of both heads.
 
     With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the
     token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM, and ``finite`` is the finite part
@@ -248,6 +257,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape or not run.selected.size:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
+    problem, run = as_margins(problem, run)
     penalised = run.penalty not in (0, NOT_RECORDED)
     known = known_limits(run)
     # the minimiser of loss plus penalty needs no norm
@@ -263,11 +273,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         model = "tokens, cyclic" if cyclic else "tokens, acyclic"
         if part.attention == "combined" and used == EUCLIDEAN:
             theorem = next_tokens(part.problem, run, rows, cyclic=cyclic)
-    elif run.head != "linear":
-        selected, model = kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
-        solution = solve_svm(part.problem, selected, norm=used, rank=rank)
-        rows.append(separable(solution))
-    elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
+    elif (kept := several_tokens(problem, run, part, used, rows[-1])) is not None:
+        selected, solution, finite, model, more = kept
+        rows = [*rows[:-1], *more]
+    elif part.trains_head and problem.num_heads is None:
         solution, head, relaxed, more = joint_direction(problem, run, part, used)
         rows, model = [*rows, *more], "trained head"
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm._utils.jax_devices import default_device
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import scores
@@ -64,7 +64,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and a linear head.
+        With labels ±1, or two classes, and a linear head.
     loss : str, Loss or callable
         As for :func:`attsvm.train`. Its derivatives are bounded over the scores of the data, so the exponential loss
         has a constant, too. The bounds are exact for the built-in losses; of other losses they are the largest values
@@ -77,7 +77,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head, or the loss does not fit.
+        If the problem has no labels, more than two classes or no head, or the loss does not fit.
 
     See Also
     --------
@@ -109,7 +109,8 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     0.193
     """
     check_is_problem(problem)
-    found = extent(problem, parse_loss(loss, problem.num_classes))
+    problem, parsed = parse_margin_loss(problem, loss)
+    found = extent(problem, parsed)
     constant: np.ndarray | float = plain(lipschitz_of(problem, found))
     return constant
 

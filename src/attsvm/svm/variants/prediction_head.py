@@ -34,7 +34,7 @@ def solve_head(
     Parameters
     ----------
     problem : Problem
-        With labels ±1; keys do not matter.
+        With labels ±1, or two classes; keys do not matter.
     selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Run, Solution
         One token per query.
     norm : str, float or Norm
@@ -52,7 +52,8 @@ def solve_head(
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1, the selection does not fit or holds sets, or an option is out of range.
+        If the problem has no labels or more than two classes, the selection does not fit or holds sets, or an option is
+        out of range.
 
     See Also
     --------
@@ -72,9 +73,9 @@ def solve_head(
     """
     check_is_problem(problem)
     problem.check_one_head()
-    if problem.labels is None or problem.num_classes is not None:
-        found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
-        raise ProblemError(f"problem: expected labels -1 and 1, got {found}")
+    problem = problem.binary
+    if problem.labels is None:
+        raise ProblemError("problem: expected labels -1 and 1, got no labels")
     sets = selection_sets(problem, selected)
     if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
         raise ProblemError("selected: expected one token per query, got sets of tokens")
