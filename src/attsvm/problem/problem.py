@@ -33,6 +33,7 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
+from attsvm.problem.copies import Copies
 from attsvm.results import check_index
 
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
@@ -289,6 +290,12 @@ class Problem(Displayed):
         return Canonical(self.tokens if self.keys is None else self.keys, queries, allowed, active)
 
     @cached_property
+    def copies(self) -> Copies:
+        """The tokens of each query with equal keys, which have equal attention under all weights."""
+        masked = self.mask is not None or self.query_mask is not None
+        return Copies.of(self.canonical.keys, self.canonical.allowed, masked=masked)
+
+    @cached_property
     def data_hash(self) -> str:
         """SHA-256 of the names, shapes and contents of the arrays."""
         digest = hashlib.sha256()
@@ -533,6 +540,15 @@ class Problem(Displayed):
             return self._stored()
         shared = {} if self.key_groups is None else {"key_groups": np.array(self.key_groups)}
         return of_one_head(self._stored(), len(self.model_shape)) | shared
+
+
+def of_rows(problem: Problem) -> Problem:
+    """A problem whose tokens are the rows of inequalities: one that is equal to the selected token stays a row.
+
+    Such rows, 0'w ≥ 1, have no solution.
+    """
+    problem.__dict__["copies"] = Copies(problem.canonical.allowed, None)
+    return problem
 
 
 def problem_of_file(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> Problem:

@@ -38,8 +38,8 @@ STATIONARY = 1e-6
 
 
 def kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:
-    """The tokens with an attention above 1e-3 at the end of a run."""
-    kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
+    """The tokens with an attention above 1e-3 at the end of a run, those with equal keys together."""
+    kept = problem.canonical.allowed & (problem.copies.total(attention_of(problem, run.weights)) > KEPT)
     return kept if problem.has_query_axis else kept[..., 0, :]
 
 
