@@ -106,6 +106,9 @@ class Problem(Displayed):
     Stored arrays are read-only and have the batch axes; shared arrays are views without copies. Labels have the Q axis
     if the queries have. Entries that the masks exclude are stored as zero.
 
+    Tokens of a query with equal keys have equal attention under all weights. m of them count as one token of their mean
+    value, whose logit is larger by log m; the first one represents them in selections and results.
+
     With ``num_heads`` the axis of heads is the last of the batch axes, of all arrays (without copies) and of all
     results: ``batch_shape`` is (*batch, H). Functions of tokens and selections treat each head as a problem of its own,
     because the constraints and token scores of a head do not depend on the other heads. :func:`attsvm.train` adds up

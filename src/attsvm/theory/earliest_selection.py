@@ -79,11 +79,13 @@ def earliest_selection(
 ) -> EarliestSelection:
     """The first step at which training can select a token of each query, whatever the loss and the labels are.
 
-    A query selects a token if it gives it the attention 1 − δ. Steps with N(W_{k+1} − W_k) ≤ η_k need
+    A query selects a token if it gives it, with all tokens of an equal key, the attention 1 − δ. Steps with
+    N(W_{k+1} − W_k) ≤ η_k need
 
         η_0 + η_1 + … ≥ min N(W − W_0) over the weights W that give the token the margin log((1 − δ)/δ)
 
-    over each other one, which is an Att-SVM. It differs from value · log((1 − δ)/δ) by at most N(W_0). For factors,
+    over each other one, which is an Att-SVM; over m' tokens with an equal key log(m'/m) more, if m tokens have that of
+    the selected one. It differs from value · log((1 − δ)/δ) by at most N(W_0). For factors,
     W = KQ', both lengths together have to be large enough: (N(K_0) + Σ η_k)(N(Q_0) + Σ η_k) ≥ value · log((1 − δ)/δ),
     where the value is that of the Att-SVM in the norm that N induces on products; or ½(‖(K_0, Q_0)‖ + Σ η_k)², if η_k
     is the length of a step of both factors together in the Frobenius norm.
