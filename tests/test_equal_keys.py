@@ -69,6 +69,32 @@ def slope(problem: attsvm.Problem, W: np.ndarray, number=float) -> np.ndarray:
     return total
 
 
+@given(st.integers(0, 10**6), st.sampled_from(["none", "tokens", "queries"]), st.booleans())
+def test_copies_means_and_sets_by_their_definition(seed, masked, several):
+    generator = np.random.default_rng(seed)
+    batch, (n, T, d, Q) = (2,) * several, generator.integers(1, [4, 7, 4, 4])
+    # whole numbers with both zeros, of which a third are moved
+    keys = generator.integers(-1, 2, (*batch, n, T, d)) * generator.choice([1.0, -0.0])
+    keys += (generator.random(keys.shape) < 0.3) * generator.standard_normal(keys.shape)
+    mask = None if masked == "none" else generator.random((*batch, n, *((Q,) if masked == "queries" else ()), T)) < 0.6
+    if mask is not None:
+        mask[..., 0] = True
+    problem = attsvm.Problem(np.ones((*batch, n, T, 1)), queries=np.ones((*batch, n, Q, 1)), keys=keys, mask=mask)
+    keys, _, allowed, _ = problem.canonical
+    values, sets = generator.standard_normal((3, *allowed.shape)), allowed & (generator.random(allowed.shape) < 0.3)
+    copies = problem.copies
+    means, kept, number = copies.mean(values), copies.largest(sets), np.broadcast_to(copies.number, allowed.shape)
+    for *query, t in np.argwhere(allowed).tolist():
+        every = np.flatnonzero(allowed[*query])
+        same = [u for u in every if (keys[*query[:-1], u] == keys[*query[:-1], t]).all()]
+        assert copies.distinct[*query, t] == (t == same[0])
+        assert number[*query, t] == len(same)
+        assert kept[*query, t] == sets[*query, same].any()
+        np.testing.assert_allclose(means[:, *query, t], values[:, *query, same].mean(axis=-1), atol=1e-12)
+    assert not copies.distinct[~allowed].any()
+    np.testing.assert_array_equal(means[:, ~allowed], values[:, ~allowed])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_is_that_of_merged_tokens_with_an_offset(kind):
     problem = draw(kind)

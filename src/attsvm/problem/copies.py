@@ -19,14 +19,21 @@ def _odd_numbers(length: int) -> np.ndarray:
 def _with_equal_codes(
     keys: Float[np.ndarray, "*batch n T d_k"], in_use: Bool[np.ndarray, "*batch n T"] | None
 ) -> Bool[np.ndarray, "*batch n"]:
-    """The sequences that may hold a key twice: a sum over the bits of each key occurs twice."""
+    """The sequences that may hold a key twice: its first number and a sum over its bits occur twice."""
+    numbers = keys[..., 0] if in_use is None else np.where(in_use, keys[..., 0], np.nan)
+    if not _occur_twice(numbers).any():  # as a rule, which takes a few microseconds
+        return np.zeros(keys.shape[:-2], bool)
     bits = (keys + 0.0).view(np.uint64)  # −0 + 0 = 0
     # whole numbers differ in their high bits only, which a product with an odd number does not move down
     codes = np.vecdot(bits ^ (bits >> np.uint64(32)), _odd_numbers(keys.shape[-1]))
     if in_use is not None:
         codes = np.where(in_use, codes, np.arange(codes.shape[-1], dtype=np.uint64))
-    codes.sort(axis=-1)
-    return np.asarray(np.logical_or.reduce(codes[..., 1:] == codes[..., :-1], axis=-1))
+    return np.asarray(_occur_twice(codes).any(axis=-1))
+
+
+def _occur_twice(numbers: np.ndarray) -> np.ndarray:
+    ordered = np.sort(numbers, axis=-1)
+    return np.asarray(ordered[..., 1:] == ordered[..., :-1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,10 +51,11 @@ def pool(logits: Array, tokens: Array, allowed: Array | None, copies: Array | No
     weight = settle(jnp.where(is_winner, 0.0, jnp.exp(shortfall)))
     hot = is_winner.astype(logits.dtype)
     number = None if copies is None else settle(total(hot, axis=2))
-    share = probability = settle(1.0 / ((1.0 if number is None else number) + total(weight, axis=2)))
+    total_weight = (1.0 if number is None else number) + total(weight, axis=2)
+    share = probability = settle(1.0 / total_weight)
     output = contract("nqt,ntd->nqd", settle((weight + hot) * share), tokens)
     if number is not None:
-        probability, hot = settle(number * share), (index == winner).astype(logits.dtype)
+        probability, hot = settle(number / total_weight), (index == winner).astype(logits.dtype)
     winning_token = contract("nqt,ntd->nqd", hot, tokens)
     return Pooled(output, winner, is_winner, shortfall, weight, share, probability, winning_token, number)
 
