@@ -20,6 +20,9 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
 
     Two classes have the scores of labels ±1 with the head v_1 − v_0, unless a run is given.
 
+    Tokens of a query with equal keys have equal attention under all weights, so that only the mean of their values
+    matters. Each of them has this mean.
+
     Parameters
     ----------
     problem : Problem
@@ -73,7 +76,8 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     values = np.einsum("...td,...d->...t", problem.tokens, problem.head[..., None, :])
     if problem.has_query_axis:
         values = values[..., None, :]
-    return np.where(_allowed(problem), problem.labels[..., None] * values, -np.inf)
+    gamma = np.where(_allowed(problem), problem.labels[..., None] * values, -np.inf)
+    return problem.copies.mean(gamma) if problem.has_query_axis else problem.copies.mean(gamma[..., None, :])[..., 0, :]
 
 
 def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]:
@@ -95,15 +99,15 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     # 1 − p without cancellation
     others = np.sum(np.where(right, 0.0, probability), axis=-1, keepdims=True)
     slope = np.where(right, others, -probability) @ head[..., None, :, :]
-    values = np.where(allowed, slope @ np.swapaxes(problem.tokens, -1, -2), -np.inf)
+    values = problem.copies.mean(np.where(allowed, slope @ np.swapaxes(problem.tokens, -1, -2), -np.inf))
     return values if problem.has_query_axis else values[..., 0, :]
 
 
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     """The token of highest score of each query, int ndarray (*batch, n[, Q]).
 
-    Ties give the lowest index, with a warning, as for a head of zeros: the theorems assume one optimal token. Padded
-    queries give -1.
+    Of tokens with equal keys it is the first one. Other ties give the lowest index, with a warning, as for a head of
+    zeros: the theorems assume one optimal token. Padded queries give -1.
 
     Raises
     ------
@@ -126,14 +130,15 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     array([0])
     """
     gamma = scores(problem.binary)
-    warn_of_ties(gamma)
+    warn_of_ties(problem, gamma)
     return selected_tokens(gamma)
 
 
-def warn_of_ties(gamma: Float[np.ndarray, "*queries T"]) -> None:
-    """Warn where several tokens of a query have its highest score, up to rounding."""
-    best = gamma.max(axis=-1, keepdims=True)
-    counts = np.sum(np.isfinite(gamma) & (gamma >= best - TIE * np.abs(best)), axis=-1)
+def warn_of_ties(problem: Problem, gamma: Float[np.ndarray, "*queries T"]) -> None:
+    """Warn where several tokens of a query with different keys have its highest score, up to rounding."""
+    best, distinct = gamma.max(axis=-1, keepdims=True), problem.copies.distinct
+    distinct = distinct if problem.has_query_axis else distinct[..., 0, :]
+    counts = np.sum(distinct & np.isfinite(gamma) & (gamma >= best - TIE * np.abs(best)), axis=-1)
     tied = np.count_nonzero(counts > 1)
     if not tied:
         return
@@ -161,7 +166,8 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     *batch, n[, Q], T): the set of tokens that are kept together. The batch axes may be left out if all problems share
     the selection. Entries of padded queries are ignored. A result gives its ``selected``.
 
-    Returns Q = 1 for a problem without a query axis. Padded queries have False only.
+    Returns Q = 1 for a problem without a query axis. Padded queries have False only. A set with a token has all tokens
+    of this query with the same key.
 
     Raises ProblemError if the shape or type does not fit, an index is out of range, a set is empty, or a token that the
     masks exclude is selected.
@@ -183,7 +189,7 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     # single tokens are right if there is one for each query in use, which is quickly counted
     if chosen.dtype == bool or np.count_nonzero(kept) != kept.size // allowed.size * np.count_nonzero(active):
         _check_tokens(problem, chosen, sets)
-    return kept
+    return problem.copies.largest(kept)
 
 
 def _check_tokens(problem: Problem, chosen: np.ndarray, sets: Bool[np.ndarray, "*queries T"]) -> None:
@@ -217,7 +223,7 @@ def better_support_tokens(
     References: Tarzanagh, Li, Zhang and Oymak (2023), Definition 2.
     """
     problem, sets = problem.binary, selection_sets(problem, selected)
-    if (sets.sum(axis=-1) > 1).any():
+    if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError(
             "selected: expected one token per query, got sets, for which local optimality is not defined"
         )

@@ -27,7 +27,10 @@ class Whole:
 
 @dataclass(frozen=True)
 class Rows:
-    """One row (k_r − k_t) z' for each query and each token that it may attend to, but its reference."""
+    """One row (k_r − k_t) z' for each query and each token that it may attend to, but its reference.
+
+    Tokens with equal keys are one token, the first of them: a set that holds one of them holds all.
+    """
 
     left: np.ndarray  # (m, d_k), whole numbers
     queries: np.ndarray  # (m, d_q), whole numbers
@@ -54,15 +57,20 @@ class Rows:
         whole_keys, whole_queries = Whole(keys), Whole(own)
         at, left, right_factors, right, equality = [], [], [], [], []
         for i, q, t in map(tuple, np.argwhere(allowed).tolist()):
-            reference = int(np.flatnonzero(sets[i, q])[0])
-            if t == reference or (required is not None and np.isnan(required[i, q, t])):
+            equal = (keys[i] == keys[i, t]).all(axis=-1) & allowed[i, q]
+            kept = sets[i, q] & allowed[i, q]
+            reference = int(np.flatnonzero(kept)[0])
+            if np.flatnonzero(equal)[0] < t or equal[reference]:
+                continue
+            of_equal = [] if required is None else [x for x in required[i, q, equal] if not np.isnan(x)]
+            if required is not None and not of_equal:
                 continue
             at.append((i, q, t))
             left.append(whole_keys.numbers[i, reference] - whole_keys.numbers[i, t])
             right_factors.append(whole_queries.numbers[i, q])
-            equality.append(bool(sets[i, q, t]))
-            asks_none = sets[i, q, t] or (relaxed is not None and relaxed[i, q])
-            right.append(int(not asks_none) if required is None else Fraction(float(required[i, q, t])))
+            equality.append(bool((kept & equal).any()))
+            asks_none = equality[-1] or (relaxed is not None and relaxed[i, q])
+            right.append(int(not asks_none) if required is None else Fraction(float(max(of_equal))))
         shape = keys.shape[-1], own.shape[-1]
         return cls(
             np.array(left, dtype=object).reshape(-1, shape[0]),

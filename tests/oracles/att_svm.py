@@ -16,7 +16,10 @@ def nearly_infeasible(epsilon, seed):
 
 
 def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
-    """Rows, right sides, equality flags and places (i, q, t) of one problem; queries (n, Q, d) or None."""
+    """Rows, right sides, equality flags and places (i, q, t) of one problem; queries (n, Q, d) or None.
+
+    Tokens that are equal to one before them, or to the reference, have none.
+    """
     n, T, _ = tokens.shape
     queries = np.ones((n, 1, 1)) if queries is None else queries.reshape(n, -1, queries.shape[-1])
     Q = queries.shape[1]
@@ -27,10 +30,11 @@ def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
             chosen = np.atleast_1d(selected[i][q] if Q > 1 or np.ndim(selected[i]) == 2 else selected[i])
             kept = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
             for t in np.flatnonzero(allowed[i, q]):
-                if t == kept[0]:
+                equal = [u for u in np.flatnonzero(allowed[i, q]) if (tokens[i, u] == tokens[i, t]).all()]
+                if equal[0] < t or kept[0] in equal:
                     continue
                 rows.append(np.outer(tokens[i, kept[0]] - tokens[i, t], queries[i, q]).ravel())
-                inside = t in kept
+                inside = bool(set(equal) & set(kept))
                 lenient = relaxed is not None and np.reshape(relaxed, (n, Q))[i, q]
                 right.append(0.0 if inside or lenient else 1.0)
                 equality.append(inside)

@@ -68,9 +68,8 @@ def test_together_is_as_one_by_one(kind, gap_without_rounding):
         np.testing.assert_allclose(together.value[k], one.value, rtol=1e-12)
         np.testing.assert_allclose(together.direction[k], one.direction, atol=1e-12 * one.value)
         np.testing.assert_array_equal(together.support[k], one.support)
-        if kind != "duplicates":  # a competitor that is there twice may share its multiplier as it likes
-            np.testing.assert_allclose(together.dual[k], one.dual, atol=1e-10 * np.abs(one.dual).max())
-    infeasible = {"infeasible"} if kind in ("prompt", "small", "crowded", "duplicates") else set()
+        np.testing.assert_allclose(together.dual[k], one.dual, atol=1e-10 * np.abs(one.dual).max())
+    infeasible = {"infeasible"} if kind in ("prompt", "crowded") else set()
     assert set(together.status) == {"optimal"} | infeasible
 
 
@@ -78,7 +77,7 @@ def test_statuses_are_each_problem_s_own():
     """Of a batch one has no solution, one asks for nothing, one is nearly infeasible: the others do not mind."""
     problem = attsvm.datasets.random_problem(1, 3, 2, 0, batch=(5,), prompt=True)
     tokens = problem.tokens.copy()
-    tokens[1] = [[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]  # a competitor that is the token itself
+    tokens[1] = [[[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]]  # also between its competitors
     tokens[2] = [[[0.0, 0.0], [-1e-6, -1.0], [-1e-6, 1.0]]]  # value 1e6
     tokens[3] = [[[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0]]]  # between its competitors
     relaxed = np.array([[False], [False], [False], [False], [True]])
@@ -86,7 +85,7 @@ def test_statuses_are_each_problem_s_own():
     assert solution.status.tolist() == ["optimal", "infeasible", "optimal", "infeasible", "optimal"]
     assert solution.value[2] == pytest.approx(1e6, rel=1e-9)
     assert solution.value[4] == 0
-    assert np.isinf(solution.bound[1])
+    assert solution.bound[1] > 1e12
     assert np.isnan(solution.value[[1, 3]]).all()
 
 

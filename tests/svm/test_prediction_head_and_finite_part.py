@@ -50,7 +50,7 @@ def test_contradicting_labels_leave_no_head():
     with pytest.raises(attsvm.ProblemError, match="got no labels"):
         attsvm.solve_head(attsvm.Problem(np.ones((2, 1, 3))), [0, 0])
     with pytest.raises(attsvm.ProblemError, match="got sets of tokens"):
-        attsvm.solve_head(attsvm.Problem(np.ones((1, 2, 3)), labels=[1]), [[True, True]])
+        attsvm.solve_head(attsvm.Problem(np.eye(2)[None], labels=[1]), [[True, True]])
 
 
 @pytest.mark.parametrize("prompt", [False, True])

@@ -174,7 +174,8 @@ def test_what_does_not_fit_is_refused():
     problem = attsvm.datasets.random_problem(3, 4, 4, seed=1)
     K, tokens = np.ones((4, 2)), [0, 0, 0]
     prompts = attsvm.Problem(problem.tokens)
-    same = attsvm.Problem(np.ones((1, 3, 4)), queries=np.ones((1, 4)))
+    between = [[[0, 0, 0, 0], [1, -1, 0, 0], [-1, 1, 0, 0]]]  # the first token is between the others
+    impossible = attsvm.Problem(between, queries=np.ones((1, 4)))
     heads = attsvm.Problem(problem.tokens, queries=problem.queries, num_heads=2)
     sets = np.tile([True, True, False, False], (3, 1))
     fits = {"K": K, "Q": K}
@@ -198,12 +199,12 @@ def test_what_does_not_fit_is_refused():
         (problem, tokens, "l3", "heads", "norm of products is known .* got l3"),
         (problem, tokens, "fused_heads", "heads", "norm of products is known .* got fused_heads"),
         (heads, [tokens] * 2, "spectral", "kq", 'known for scope "kq" and 2 attention heads, frobenius, got spectral'),
-        (same, [0], "spectral", "heads", "selected: expected a separable selection"),
+        (impossible, [0], "spectral", "heads", "selected: expected a separable selection"),
     ):
         factors = fits if of is not heads else {name: np.stack([K, K]) for name in ("K", "Q")}
         with pytest.raises(ProblemError, match=message):
             attsvm.theory.factor_ratio(of, factors, selected, norm, scope=scope)
-    assert attsvm.theory.kkt_ratio(same, fits, [0]) == 0
+    assert attsvm.theory.kkt_ratio(impossible, fits, [0]) == 0
     for arguments, message in (
         (("linf", 0), "num_columns: expected an integer >= 1, got 0"),
         (("spectral", 3, "bogus"), 'scope: expected "heads", "fused" or "kq", got \'bogus\''),

@@ -120,6 +120,26 @@ def test_a_duplicate_of_the_winner_does_not_let_the_rest_underflow():
         assert abs(mpmath.mpf(float(mine)) * mpmath.exp(log_scale) / true - 1) < 1e-12
 
 
+def test_copies_of_the_winner_with_other_values_do_not_let_the_rest_underflow():
+    logits = np.array([0.0, 0.0, -2000.0, -2001.0, 0.0])
+    tokens, gradient = np.random.default_rng(0).standard_normal((5, 3)), np.array([0.5, -1.0, 2.0])
+    copies = np.array([0, 0, 2, 3, 0], np.int32)
+    with jax.enable_x64(True):
+        x, arrays = tokens[None, ..., None], (gradient[None, None, :, None], np.zeros((1, 1, 1)), np.ones((1, 1, 1)))
+        of_logits = jax.jit(lambda s, first: logit_gradient(pool(s, x, None, first), x, *arrays))
+        found, log_scale = map(np.asarray, of_logits(logits[None, None, :, None], copies[None, None, :, None]))
+    mpmath.mp.dps = 2000
+    a = [mpmath.exp(mpmath.mpf(s)) for s in logits]
+    values = [mpmath.fdot(row, gradient) for row in tokens]
+    mean = mpmath.fdot(a, values) / sum(a)
+    exact = [x / sum(a) * (v - mean) for x, v in zip(a, values, strict=True)]
+    group = float(sum(exact[t] for t in (0, 1, 4)) / mpmath.exp(log_scale[0]))
+    assert log_scale[0] == -2000.0
+    assert found[0, 0, [0, 1, 4], 0].sum() == pytest.approx(group, rel=1e-12)
+    for t in (2, 3):
+        assert found[0, 0, t, 0] == pytest.approx(float(exact[t] / mpmath.exp(log_scale[0])), rel=1e-12)
+
+
 def test_finite_differences_where_nothing_is_saturated():
     generator = np.random.default_rng(3)
     logits, tokens = generator.normal(size=(3, 2, 5)), generator.normal(size=(3, 5, 4))

@@ -39,4 +39,4 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept:
     attention = attention_of(problem, weights)
     outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1) + intercept
     labels = np.asarray(problem.labels).reshape(active.shape)
-    return Evaluation((labels * outputs)[active], attention.max(axis=-1)[active], attention)
+    return Evaluation((labels * outputs)[active], problem.copies.total(attention).max(axis=-1)[active], attention)

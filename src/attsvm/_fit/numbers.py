@@ -139,7 +139,7 @@ def missing_error(fit: Fit) -> str | None:
             f"the attention is not saturated (median largest probability {fit.median_largest:.3g}, below {SOFT_BELOW})"
         )
     if "direction_error" not in fit.history:
-        if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
+        if fit.train.copies.distinct.sum(axis=-1).max() == 1:
             return "every query has only one token, so nothing is selected"
         if fit.chosen.value == 0:
             return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"

@@ -47,12 +47,13 @@ def margins(problem: Problem, weights: Any, selected: Any = None, *, ax: Axes | 
     """
     logits = token_logits(problem, single_weights(problem, weights))
     kept = selection_sets(problem, selection_of(selected, weights))
-    if (kept.sum(axis=-1) > 1).any():
+    one = kept & problem.copies.distinct
+    if (one.sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token for each query, got a set")
     canonical = problem.canonical
     active = canonical.active
     dropped = (canonical.allowed & ~kept)[active]
-    differences = np.where(kept, logits, 0.0).sum(axis=-1, keepdims=True)[active] - logits[active]
+    differences = np.where(one, logits, 0.0).sum(axis=-1, keepdims=True)[active] - logits[active]
     rows, _ = np.nonzero(dropped)
     values = differences[dropped]
     smallest = values.min() if values.size else 1.0

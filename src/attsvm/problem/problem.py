@@ -33,6 +33,7 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
+from attsvm.problem.copies import Copies
 from attsvm.results import check_index
 
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
@@ -104,6 +105,9 @@ class Problem(Displayed):
     -----
     Stored arrays are read-only and have the batch axes; shared arrays are views without copies. Labels have the Q axis
     if the queries have. Entries that the masks exclude are stored as zero.
+
+    Tokens of a query with equal keys have equal attention under all weights. m of them count as one token of their mean
+    value, whose logit is larger by log m; the first one represents them in selections and results.
 
     With ``num_heads`` the axis of heads is the last of the batch axes, of all arrays (without copies) and of all
     results: ``batch_shape`` is (*batch, H). Functions of tokens and selections treat each head as a problem of its own,
@@ -307,6 +311,12 @@ class Problem(Displayed):
         if self.mask is not None:
             allowed = allowed & (self.mask if self.mask.ndim == len(shape) else self.mask[..., None, :])
         return Canonical(self.tokens if self.keys is None else self.keys, queries, allowed, active)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """The tokens of each query with equal keys, which have equal attention under all weights."""
+        masked = self.mask is not None or self.query_mask is not None
+        return Copies.of(self.canonical.keys, self.canonical.allowed, masked=masked)
 
     @cached_property
     def data_hash(self) -> str:
@@ -553,6 +563,15 @@ class Problem(Displayed):
             return self._stored()
         shared = {} if self.key_groups is None else {"key_groups": np.array(self.key_groups)}
         return of_one_head(self._stored(), len(self.model_shape)) | shared
+
+
+def of_rows(problem: Problem) -> Problem:
+    """A problem whose tokens are the rows of inequalities: one that is equal to the selected token stays a row.
+
+    Such rows, 0'w ≥ 1, have no solution.
+    """
+    problem.__dict__["copies"] = Copies(problem.canonical.allowed, None)
+    return problem
 
 
 def problem_of_file(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> Problem:

@@ -91,7 +91,7 @@ def _of_equal_size(folds: Sequence[np.ndarray], numbers: int) -> Iterator[list[n
 
 
 def _soft_margin(training: Problem, kept: np.ndarray, without: Bool[np.ndarray, " folds"]) -> np.ndarray:
-    if (kept[without].sum(axis=-1) > 1).any():
+    if ((kept & training.copies.distinct.reshape(kept.shape))[without].sum(axis=-1) > 1).any():
         raise ProblemError(
             "selected: no weights keep these sets of tokens in all but one fold, and soft margins need single tokens"
         )

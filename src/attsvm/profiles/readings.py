@@ -132,5 +132,5 @@ def losses(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Float[np.nd
 
 def decided(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Bool[np.ndarray, "S"]:
     """Whether every query drops all tokens but one."""
-    dropped = 1 - attention_of(problem, weights).max(axis=-1)
+    dropped = 1 - problem.copies.total(attention_of(problem, weights)).max(axis=-1)
     return np.asarray(((dropped <= _DECIDED) | ~problem.canonical.active).all(axis=(-2, -1)))

@@ -52,7 +52,8 @@ class Excess:
     # shape (N, T, d_k), keys for each of the N active queries, relative to the key of the reference token
     keys: np.ndarray
     queries: np.ndarray  # shape (N, d_q)
-    allowed: np.ndarray  # shape (N, T)
+    allowed: np.ndarray  # shape (N, T); of tokens with equal keys the first one, with their mean
+    offsets: np.ndarray  # shape (N, T), log m for m tokens with equal keys
     tokens: np.ndarray  # shape (N, T, d)
     labels: np.ndarray  # shape (N,)
     head: HeadFunction | LinearFunction = field(repr=False)
@@ -68,15 +69,17 @@ class Excess:
         Raises ProblemError if the head is not a number at some token.
         """
         assert problem.labels is not None
-        keys, queries, allowed, active = problem.canonical
+        keys, queries, _, active = problem.canonical
+        tokens = np.broadcast_to(problem.tokens[:, None], (*active.shape, *problem.tokens.shape[1:]))
         labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
         sequence, _ = np.nonzero(active)
         # scores and reference follow from the head
         excess = cls(
             keys=keys[sequence],
             queries=queries[active],
-            allowed=allowed[active],
-            tokens=problem.tokens[sequence],
+            allowed=problem.copies.distinct[active],
+            offsets=np.log(np.broadcast_to(problem.copies.number, tokens.shape[:-1]))[active],
+            tokens=problem.copies.mean(tokens, axes=1)[active],
             labels=labels[active],
             head=head,
             scores=np.zeros((len(sequence), problem.num_tokens)),
@@ -272,9 +275,9 @@ class Excess:
         return self.infimum + side * float(np.exp(side * value))
 
     def logits(self, weights: np.ndarray) -> np.ndarray:
-        """s_t − s_α, shape (N, T); −inf where masked."""
+        """s_t − s_α + log m, shape (N, T); −inf where masked."""
         logits = (self.keys @ (self.queries @ weights.reshape(self.shape).T)[..., None])[..., 0]
-        return np.where(self.allowed, logits, -np.inf)
+        return np.where(self.allowed, logits + self.offsets, -np.inf)
 
     def rebased(self, weights: np.ndarray) -> Self:
         """The excess over the selected tokens if the softmax is nearly saturated, else over the optimal ones.

@@ -78,7 +78,7 @@ def _dropped_tokens(
         return None
     rows = (inside.keys[query, token][:, :, None] * inside.queries[query][:, None]).reshape(len(query), len(fixed))
     offsets = np.log(cost[query, token]) + inside.loss.log_slope(margins)[query] - logsumexp(logits, axis=1)[query]
-    offsets = offsets + rows @ fixed - np.log(len(inside.reference))
+    offsets = offsets + inside.offsets[query, token] + rows @ fixed - np.log(len(inside.reference))
     rows = rows - (rows @ along) @ along.T
     across = _basis(rows)
     return Tail(LogSumExp(rows @ across, offsets), fixed, across, max(residual, neglected))

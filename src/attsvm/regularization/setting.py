@@ -226,11 +226,13 @@ def along_path(
     kept = np.zeros((len(points), *active.shape, problem.num_tokens), dtype=bool)
     for row, point in zip(kept, points, strict=True):
         row[active] = point.excess.kept(point.weights)
+    single = (kept[-1].sum(axis=-1) <= 1).all()
+    kept = problem.copies.largest(kept)
     if not problem.has_query_axis:
         kept = kept[:, :, 0]
     solution = solve_svm(
         problem,
-        selected[-1] if (kept[-1].sum(axis=-1) <= 1).all() else kept[-1],
+        selected[-1] if single else kept[-1],
         setting.norm,
         relaxed=relaxed,
         rank=setting.rank,

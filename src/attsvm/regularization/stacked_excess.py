@@ -70,6 +70,9 @@ class StackedExcess(Gaps):
     keys : ndarray, shape (N, n, T, k)
     queries : ndarray, shape (N, n, e)
     allowed : bool ndarray, shape (N, n, T)
+        Of tokens with equal keys the first one, with their mean.
+    offsets : ndarray, shape (N, n, T)
+        Log m for m tokens with equal keys.
     scores : ndarray, shape (N, n, T)
         y v'x, 0 where not allowed.
     share : ndarray, shape (N, n)
@@ -86,6 +89,7 @@ class StackedExcess(Gaps):
     keys: np.ndarray
     queries: np.ndarray
     allowed: Bool[np.ndarray, "N n T"]
+    offsets: Float[np.ndarray, "N n T"]
     scores: Float[np.ndarray, "N n T"]
     share: Float[np.ndarray, "N n"]
     reference: np.ndarray
@@ -99,7 +103,8 @@ class StackedExcess(Gaps):
 
         Of several attention heads, each one is alone.
         """
-        keys, queries, allowed, active = problem.canonical
+        keys, queries, _, active = problem.canonical
+        offsets = np.log(np.broadcast_to(problem.copies.number, (*active.shape, problem.num_tokens)))
         gamma = scores(problem)
         gamma = gamma if problem.has_query_axis else gamma[..., None, :]
         keys = np.broadcast_to(keys[..., None, :, :], (*active.shape, *keys.shape[-2:]))
@@ -110,10 +115,12 @@ class StackedExcess(Gaps):
             array = np.broadcast_to(array, (*problem.batch_shape, *array.shape[-2 - len(own) :]))
             return np.ascontiguousarray(array.reshape(math.prod(problem.batch_shape), -1, *own))
 
-        allowed = flat(allowed)
+        allowed = flat(problem.copies.distinct)
         gamma = np.where(allowed, flat(gamma), 0.0)
         best = np.argmax(np.where(allowed, gamma, -np.inf), axis=-1)
-        return cls(flat(keys), flat(queries), allowed, gamma, flat(share), best, np.zeros(best.shape), loss)
+        return cls(
+            flat(keys), flat(queries), allowed, flat(offsets), gamma, flat(share), best, np.zeros(best.shape), loss
+        )
 
     def joined(self, heads: int) -> Self:
         """One function of the weights of H heads, the blocks of a block-diagonal matrix.
@@ -124,7 +131,7 @@ class StackedExcess(Gaps):
         def of_models(array: np.ndarray) -> np.ndarray:
             return array.reshape(len(array) // heads, -1, *array.shape[2:])
 
-        own = ("allowed", "scores", "share", "reference", "others")
+        own = ("allowed", "offsets", "scores", "share", "reference", "others")
         joined: dict[str, Any] = {name: of_models(getattr(self, name)) for name in own}
         joined |= {name: of_models(_in_own_block(getattr(self, name), heads)) for name in ("keys", "queries")}
         return replace(self, **joined, heads=heads)
@@ -140,7 +147,7 @@ class StackedExcess(Gaps):
 
     def __getitem__(self, index: np.ndarray) -> Self:
         """The functions at these places."""
-        own = ("keys", "queries", "allowed", "scores", "share", "reference", "others")
+        own = ("keys", "queries", "allowed", "offsets", "scores", "share", "reference", "others")
         return replace(self, **{name: getattr(self, name)[index] for name in own})
 
     def scaled(self, radii: Float[np.ndarray, " N"]) -> Self:
@@ -179,13 +186,18 @@ class StackedExcess(Gaps):
         return np.where(self.allowed, self.own_scores[..., None] - self.scores, 0.0)
 
     @property
+    def offsets_from_own(self) -> np.ndarray:
+        """How much larger the logarithm of each a_t is than that of a_α at W = 0, shape (N, n, T)."""
+        return np.asarray(self.offsets - np.take_along_axis(self.offsets, self.reference[..., None], axis=-1))
+
+    @property
     def infimum(self) -> np.ndarray:
         """L_α, shape (N,)."""
         return np.asarray((self.loss.value(self.margins) * self.share).sum(axis=-1) / self.heads)
 
     def log_attention(self, weights: np.ndarray) -> np.ndarray:
         """Log a_t, shape (N, n, T); −inf where not allowed."""
-        logits = np.where(self.allowed, -self.gaps(weights), -np.inf)
+        logits = np.where(self.allowed, self.offsets - self.gaps(weights), -np.inf)
         largest = logits.max(axis=-1, keepdims=True)
         logits = logits - np.where(np.isfinite(largest), largest, 0.0)
         total = np.exp(logits).sum(axis=-1, keepdims=True)

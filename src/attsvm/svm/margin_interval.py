@@ -107,8 +107,9 @@ def margin_interval(
     asks = selected >= 0
     dropped = allowed & asks[..., None]
     np.put_along_axis(dropped, np.maximum(selected, 0)[..., None], False, axis=-1)
-    # an exact duplicate has the margin 0 under all weights
-    same = dropped & duplicates(head.keys, selected)
+    svm = Problem(head.keys, queries=head.queries, mask=allowed, query_mask=asks)
+    # tokens with the key of the selected one are kept with it
+    same = dropped & selection_sets(svm, selected)
     counts = int(np.count_nonzero(dropped)), int(np.count_nonzero(same))
     norm = float(np.linalg.norm(head.weights))
     kept = dropped & ~same
@@ -116,7 +117,6 @@ def margin_interval(
         return MarginInterval(Status.OPTIMAL, None, norm, None, None, *counts, 0, 0), None
     # W over its smallest margin is feasible, so ‖W‖ over it bounds the least norm from above
     margin = _smallest_margin(head, kept, selected) / norm if norm > 0 else 0.0
-    svm = Problem(head.keys, queries=head.queries, mask=allowed & ~same, query_mask=asks)
     steps = max_steps or MAX_STEPS
     if margin > 0:
         constraints = Constraints.of(svm, selection_sets(svm, selected))
@@ -213,16 +213,6 @@ class _Bounds(DualSearch):
             if least > 0 and norm / least < self.upper_bound:
                 self.upper_bound, self.upper_point = norm / float(least), point.copy()
         return 1 - self.lower / self.upper_bound, 1.0
-
-
-def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.ndarray, "n Q T"]:
-    """Find tokens whose key equals the key of the selected token bit by bit."""
-    same = np.zeros((*selected.shape, keys.shape[1]), bool)
-    for i, sequence in enumerate(keys):
-        _, kind = np.unique(sequence, axis=0, return_inverse=True)
-        kind = kind.reshape(-1)
-        same[i] = kind[np.maximum(selected[i], 0)][:, None] == kind[None, :]
-    return same
 
 
 def _smallest_margin(head: HeadProblem, kept: np.ndarray, selected: np.ndarray) -> float:

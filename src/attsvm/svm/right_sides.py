@@ -49,7 +49,7 @@ def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> F
     if np.isinf(array).any():
         raise ProblemError("required: expected finite numbers, or NaN where no margin is required, got an infinite one")
     array = np.broadcast_to(array, batch + own)
-    return array if problem.has_query_axis else array[..., None, :]
+    return problem.copies.largest(array if problem.has_query_axis else array[..., None, :])
 
 
 def check_center(problem: Problem, center: Any, batch: tuple[int, ...]) -> Weights | None:

@@ -81,7 +81,9 @@ def solve_svm(
     """Solve the Att-SVM: the weights of least norm that keep the selected tokens with a margin of 1.
 
     Minimise N(W) subject to (k_iα − k_it)' W z_i ≥ 1 for every query i, its selected token α and every other token t
-    that it may attend to. For a prompt, W is the vector p and there is no z.
+    that it may attend to. For a prompt, W is the vector p and there is no z. Tokens of a query with equal keys have
+    equal logits under all weights and count as one token: those of the selected token give no constraint, and those of
+    another token one.
 
     With ``required`` and ``center``, minimise N(W − W_0) subject to (k_iα − k_it)' W z_i ≥ b_it: the smallest change of
     the weights W_0 that gives these margins.
@@ -99,8 +101,8 @@ def solve_svm(
         each head is a problem of its own in the batch, unless the norm is a :class:`attsvm.norms.JointNorm` of all
         heads: the heads are then one problem, whose ``direction`` and ``dual`` have the axis of heads.
     required : array, shape (*batch, n[, Q], T), optional
-        The margins b_it, of any sign; NaN where nothing is required. By default 1. Entries of selected and masked
-        tokens do not matter.
+        The margins b_it, of any sign; NaN where nothing is required. By default 1. Entries of masked tokens, and of
+        tokens with the key of the selected one, do not matter. Of other tokens with equal keys the largest counts.
     center : ndarray of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt; or Run, Solution, optional
         W_0. By default 0. Neither ``required`` nor ``center`` can be used with ``relaxed``, ``slack``, ``rank`` or sets
         of tokens.
@@ -290,7 +292,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         value=plain(done.value),
         margin=plain(done.margin),
         dual=own_axes(done.dual),
-        support=own_axes(done.support),
+        support=own_axes(problem.copies.of_first(done.support.reshape(sets.shape))),
         gap=plain(done.gap),
         violation=plain(done.violation),
         raw_violation=plain(done.raw_violation),

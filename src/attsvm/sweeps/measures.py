@@ -16,6 +16,7 @@ from attsvm.norms import parse_norm
 from attsvm.norms.registry import norms_in
 from attsvm.problem import Problem
 from attsvm.results import Status
+from attsvm.selection import selection_sets
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.measure import MISSING, YES_NO, Measure, OfFunction, Output
 from attsvm.theory.kinds import Kind, classify
@@ -151,7 +152,9 @@ class SupportCount(Measure):
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         solution = block.solution()
-        counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
+        # tokens with equal keys are one constraint
+        support = solution.support & block.trained_problem.copies.distinct.reshape(solution.support.shape)
+        counts = support.reshape(len(support), -1).sum(axis=1)
         return {"support_count": np.where(block.comparable(solution), counts, MISSING)}
 
 
@@ -166,12 +169,10 @@ class AllSupport(Measure):
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         solution = block.optimal_solution()
-        canonical = block.problem.canonical
-        # one token of each active query is selected
-        others = canonical.allowed.sum(axis=(-3, -2, -1)) - canonical.active.sum(axis=(-2, -1))
+        others = block.problem.canonical.allowed & ~selection_sets(block.problem, block.optimal)
         counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
         inaccurate = np.asarray(solution.status) == Status.INACCURATE
-        return {"all_support": np.where(inaccurate, MISSING, counts == others)}
+        return {"all_support": np.where(inaccurate, MISSING, counts == others.sum(axis=(-3, -2, -1)))}
 
 
 RELATIVE = 1e-6

@@ -273,7 +273,7 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     """
     check_is_problem(problem)
     queries = int(problem.canonical.active.sum(axis=(-2, -1)).max())
-    most_tokens = int(problem.canonical.allowed.sum(axis=-1).max())
+    most_tokens = int(problem.copies.distinct.sum(axis=-1).max())
     almost_sure = problem.has_queries and problem.key_dim >= most_tokens - 1 and problem.query_dim >= queries
     solution = solve_svm(problem, optimal_tokens(problem) if selected is None else selected, norm=norm)
     statement = "the selected tokens can be separated from the others"

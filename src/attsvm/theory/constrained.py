@@ -77,7 +77,8 @@ class ConstrainedLimit(Result):
         What the gaps of support tokens are for R → ∞, up to a difference that vanishes, like 1/R for the least of them;
         NaN for other tokens, and where a support token has at least the score of the selected one.
     cap : float, or ndarray, shape (*batch_shape,)
-        1/(1 + exp(−R/V)): no weights of the ball give each selected token a larger probability.
+        1/(1 + exp(−R/V)): no weights of the ball give each selected token a larger probability. With m tokens of the
+        selected key and m' of another, exp(−R/V) m'/m; the smallest of the support tokens counts.
     lower_bound : float, or ndarray, shape (*batch_shape,)
         A lower bound of the loss in the ball, up to rounding errors.
     log_bound : float, or ndarray, shape (*batch_shape,)
@@ -264,7 +265,8 @@ def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
         return plain(array.reshape(of_heads if setting.balls > 1 else batch))
 
     def per_token(array: np.ndarray) -> np.ndarray:
-        return array.reshape(*of_heads, *queries, -1)
+        with_query_axis = array.reshape(*of_heads, *problem.canonical.active.shape[-2:], -1)
+        return problem.copies.of_first(with_query_axis).reshape(*of_heads, *queries, -1)
 
     core = weights.shape[1:] if problem.has_queries else weights.shape[1:2]
     return ConstrainedLimit(
@@ -279,8 +281,8 @@ def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
         value=per_ball(svm.value),
         ratio=per_ball(svm.ratio),
         logit_gaps=per_token(np.where(excess.allowed, excess.gaps(weights), np.nan)),
-        closed_form=per_token(_closed_form(_log_costs(joined), svm)),
-        cap=per_ball(1 / (1 + np.exp(-np.minimum(svm.ratio, 700.0)))),
+        closed_form=per_token(_closed_form(_log_costs(joined) + joined.offsets_from_own, svm)),
+        cap=per_ball(1 / (1 + np.exp(_least_offset(joined, svm) - np.minimum(svm.ratio, 700.0)))),
         lower_bound=shaped(infimum + np.where(np.isfinite(log_bound), np.exp(log_bound), 0.0)),
         log_bound=shaped(log_bound),
         excess_over_bound=shaped(over_bound),
@@ -312,6 +314,13 @@ class _AttSVM(NamedTuple):
         total = mu.sum(axis=-1, keepdims=True)
         with np.errstate(divide="ignore"):  # V = 0 where there are no other tokens
             return cls(value, setting.radii[:, None] / value, mu / np.where(total > 0, total, 1.0))
+
+
+def _least_offset(excess: StackedExcess, svm: _AttSVM) -> Float[np.ndarray, "N G"]:
+    """The least log(m_t/m_α) of a support token: one of them has a gap of at most R/V under weights of the ball."""
+    mu = svm.multipliers
+    least = np.min(np.where(mu > 0, excess.offsets_from_own.reshape(mu.shape), np.inf), axis=-1)
+    return np.where(np.isfinite(least), least, 0.0)
 
 
 def _log_costs(excess: StackedExcess) -> np.ndarray:
@@ -352,7 +361,7 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     lost = np.exp(np.minimum(log_loss - least, 0.0))
     by_query = (lost > WORTH[0]) & (lost < WORTH[1])
     shares = np.exp(np.where(by_query, log_loss, -np.inf)[:, None, None] - of_query)
-    costs = costs + np.log1p(-shares)
+    costs = costs + joined.offsets_from_own + np.log1p(-shares)
     # H is a sum over the balls, each with its own weights
     if setting.balls > 1:
         joined, whole = setting.excess.over(setting.excess.optimal), weights

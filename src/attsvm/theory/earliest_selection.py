@@ -3,6 +3,9 @@
 A query that gives its token the attention 1 − δ gives every other token at most δ, so each of its margins is at least
 log((1 − δ)/δ). The weights are then at least as far from W_0 as the Att-SVM with these margins and this centre. Steps
 with N(ΔW_k) ≤ η_k need Σ η_k to be as large. For one query and W_0 = 0, that is value · log((1 − δ)/δ).
+
+m tokens with equal keys are one token with the sum of their attention. Its margin over m' tokens with another key is at
+least log((1 − δ)/δ) + log(m'/m).
 """
 
 from typing import Any, NamedTuple
@@ -76,11 +79,13 @@ def earliest_selection(
 ) -> EarliestSelection:
     """The first step at which training can select a token of each query, whatever the loss and the labels are.
 
-    A query selects a token if it gives it the attention 1 − δ. Steps with N(W_{k+1} − W_k) ≤ η_k need
+    A query selects a token if it gives it, with all tokens of an equal key, the attention 1 − δ. Steps with
+    N(W_{k+1} − W_k) ≤ η_k need
 
         η_0 + η_1 + … ≥ min N(W − W_0) over the weights W that give the token the margin log((1 − δ)/δ)
 
-    over each other one, which is an Att-SVM. It differs from value · log((1 − δ)/δ) by at most N(W_0). For factors,
+    over each other one, which is an Att-SVM; over m' tokens with an equal key log(m'/m) more, if m tokens have that of
+    the selected one. It differs from value · log((1 − δ)/δ) by at most N(W_0). For factors,
     W = KQ', both lengths together have to be large enough: (N(K_0) + Σ η_k)(N(Q_0) + Σ η_k) ≥ value · log((1 − δ)/δ),
     where the value is that of the Att-SVM in the norm that N induces on products; or ½(‖(K_0, Q_0)‖ + Σ η_k)², if η_k
     is the length of a step of both factors together in the Frobenius norm.
@@ -206,6 +211,8 @@ def _distances(
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """Lower bounds on N(W − W_0) until each query is selected, and all of them; 0 for padded queries."""
     keys, queries, allowed, _ = problem.canonical
+    # tokens with equal keys are one token, whose logit is larger by the logarithm of their number
+    offsets = np.log(np.broadcast_to(problem.copies.number, allowed.shape))
     batch, (Q, T) = problem.batch_shape, allowed.shape[-2:]
     n = allowed.shape[-3]
     # one problem for each query and each of its possible tokens
@@ -232,7 +239,7 @@ def _distances(
         if not np.isfinite(center).all():
             raise ProblemError("init: expected finite numbers, got NaN or inf")
         center_of_each = each(np.broadcast_to(center, batch + own).reshape(*batch, 1, 1, 1, *own), len(own))
-    margins = np.full((1, T), need)
+    margins = need + each(offsets[..., None, :] - np.take_along_axis(offsets, token, axis=-1)[..., None], 1)[:, None]
     solution = solve_svm(one, token[possible][:, None], norm, required=margins, center=center_of_each)
     lengths = np.full(shape, np.inf)
     lengths[possible] = _at_least(solution)
@@ -241,7 +248,8 @@ def _distances(
     if chosen is None:  # all queries are selected only after each of them
         return single, single.max(axis=(-2, -1), initial=0.0)
     picks = chosen.argmax(axis=-1) if problem.has_query_axis else chosen[..., 0, :].argmax(axis=-1)
-    margins = np.full((*picks.shape[len(batch) :], T), need)
+    margins = need + offsets - np.take_along_axis(offsets, chosen.argmax(axis=-1)[..., None], axis=-1)
+    margins = margins.reshape(*picks.shape, T)
     whole = solve_svm(problem, picks, norm, required=margins, center=center)
     return single, np.maximum(_at_least(whole), single.max(axis=(-2, -1), initial=0.0))
 

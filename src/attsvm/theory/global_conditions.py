@@ -15,7 +15,7 @@ from attsvm.optimizers.registry import parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import scalar_of
 from attsvm.results import repeated
-from attsvm.selection import optimal_tokens
+from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.kinds import trial_axes
@@ -140,14 +140,14 @@ def global_convergence_conditions(
 
     best = optimal_tokens(problem)
     solution = solve_svm(problem, best)
-    chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)
+    chosen = selection_sets(problem, best)
     allowed = problem.canonical.allowed
     rest = allowed & ~chosen
     feasible, equal = is_feasible(solution), _equal_scores(gamma, rest, allowed)
     found = extent(problem, parsed)
     level = Level(problem, parsed, gamma, rest, found)
     descent = descent_direction(problem, start, parsed)
-    margin = _gradient_margin(problem, descent, chosen, rest)
+    margin = _gradient_margin(problem, descent, chosen & problem.copies.distinct, rest)
 
     excess = level.relative(level.excess(start))
     lipschitz = lipschitz_of(problem, found)

@@ -131,7 +131,8 @@ def _gaps(
     """The other tokens of queries without slack, and 1 − y_i v'x_it of every token."""
     assert problem.labels is not None
     values = np.einsum("...td,...d->...t", problem.tokens, np.nan_to_num(head.direction)[..., None, :])
-    values = values[..., None, :] if problem.has_query_axis else values
+    values = problem.copies.mean(np.where(problem.canonical.allowed, values[..., None, :], 0.0))
+    values = values if problem.has_query_axis else values[..., 0, :]
     others = problem.canonical.allowed & ~selection_sets(problem, selected)
     others = others if problem.has_query_axis else others[..., 0, :]
     return others & ~slack[..., None], 1.0 - problem.labels[..., None] * values
@@ -161,7 +162,7 @@ def _mixture_bounds(problem: Problem, selected: Any, head: Solution, norm: Norm)
     """N*(Σ λ_j y_j r_j) with r_i replaced by each token of its query, the multipliers scaled to sum 1."""
     assert problem.labels is not None
     sets = selection_sets(problem, selected)
-    kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
+    kept = np.einsum("...qt,...td->...qd", sets / problem.copies.number, problem.tokens)
     kept = kept if problem.has_query_axis else kept[..., 0, :]
     own = tuple(range(-len(problem.query_shape) + len(problem.batch_shape), 0))
     total = head.dual.sum(axis=own, keepdims=True)

@@ -93,7 +93,7 @@ def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decrea
     convex = linear and problem.num_classes is not None and problem.num_classes > 2 and _of_cross_entropy(run)
     if convex and not part.trains_head and problem.num_heads is None:
         return kept_by_classes(problem, run, part, used)
-    kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
+    kept = problem.canonical.allowed & (problem.copies.total(attention_of(problem, run.weights)) > KEPT)
     selected = kept if problem.has_query_axis else kept[..., 0, :]
     solution = solve_svm(part.problem, selected, norm=used, rank=rank_for(run, used))
     model = "nonlinear head" if not linear else "several tokens" if problem.num_classes is None else "classes"
@@ -129,14 +129,17 @@ def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Ke
     assert problem.labels is not None
     batch, (n, Q, T) = run.batch_shape, problem.canonical.allowed.shape[-3:]
     active = np.broadcast_to(problem.canonical.active, (*batch, n, Q))
-    allowed = np.broadcast_to(problem.canonical.allowed, (*batch, n, Q, T))[active]
+    # tokens with equal keys are one, of their mean value and total attention
+    copies = problem.copies
+    allowed = np.broadcast_to(copies.distinct, (*batch, n, Q, T))[active]
     scores = problem.tokens @ np.swapaxes(problem.head, -1, -2)[..., None, :, :]
-    scores = np.broadcast_to(scores[..., None, :, :], (*batch, n, Q, *scores.shape[-2:]))[active]
+    scores = copies.mean(np.broadcast_to(scores[..., None, :, :], (*batch, n, Q, *scores.shape[-2:])), 1)[active]
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     wrong = np.arange(problem.head.shape[-2]) != np.broadcast_to(labels, active.shape)[active][:, None]
     own = scores[~np.broadcast_to(wrong[:, None], scores.shape)].reshape(*scores.shape[:2], 1)
     gaps = np.swapaxes(scores - own, 1, 2)[wrong].reshape(len(scores), -1, T)
-    logits = np.where(problem.canonical.allowed, token_logits(problem, run.weights), -np.inf)[active]
+    logits = token_logits(problem, run.weights) + np.log(copies.number)
+    logits = np.where(copies.distinct, logits, -np.inf)[active]
     logs = logits - logits.max(axis=1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
     least = least_attention(gaps, allowed)
@@ -149,9 +152,12 @@ def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Ke
     def spread(of_rows: np.ndarray) -> np.ndarray:
         whole = np.zeros(shape, of_rows.dtype)
         whole[active] = of_rows
+        whole = copies.of_first(whole)
         return whole if problem.has_query_axis else whole[..., 0, :]
 
-    selected, attention = spread(least.kept), spread(least.attention)
+    selected = spread(least.kept)
+    of_each = np.broadcast_to(copies.number, (*batch, n, Q, T))[active]
+    attention = spread(least.attention / of_each)
     solution = solve_svm(part.problem, selected, norm=used, rank=rank_for(run, used))
     better = solution.support & spread(~least.kept & (least.slack <= 0))
     finite = finite_part(part.problem, attention, selected)

@@ -15,7 +15,7 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.norms.base import head_axes
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
-from attsvm.selection import better_support_tokens, scores, selected_tokens, warn_of_ties
+from attsvm.selection import better_support_tokens, scores, selected_tokens, selection_sets, warn_of_ties
 from attsvm.svm import solve_svm
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
@@ -140,7 +140,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     check_is_problem(problem)
     problem = problem.binary
     gamma, solved = scores(problem), problem
-    warn_of_ties(gamma)
+    warn_of_ties(problem, gamma)
     if isinstance(weights, Run):
         solved = trained_part(problem, weights).problem
         used, weights = norm_for(weights, norm), weights.weights
@@ -177,8 +177,9 @@ def _attended(problem: Problem, weights: np.ndarray) -> tuple[np.ndarray, np.nda
     """The selected tokens (*batch, n, Q), the same as a mask, and the largest probability of another token."""
     canonical = problem.canonical
     logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
-    selected = selected_tokens(logits)
-    chosen = selected[..., None] == np.arange(problem.num_tokens)
+    # products with equal keys may differ in the last digit
+    selected = selected_tokens(problem.copies.of_first(logits))
+    chosen = selection_sets(problem, selected if problem.has_query_axis else selected[..., 0])
     attention = softmax(logits, canonical.allowed)
     dropped = np.where(canonical.allowed & ~chosen, attention, 0.0).max(axis=(-3, -2, -1))
     return selected, chosen, dropped

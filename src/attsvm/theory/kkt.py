@@ -10,7 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.base import project_on_ball, refuse_joint_parts
 from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
-from attsvm.problem import Problem, check_is_problem
+from attsvm.problem import Problem, check_is_problem, of_rows
 from attsvm.results import plain
 from attsvm.svm import solve_svm
 from attsvm.theory.ratios import (
@@ -99,7 +99,8 @@ def kkt_ratio(
         if smallest <= 0:
             ratios.append(smallest)
             continue
-        best = solve_svm(Problem(np.concatenate([np.zeros((1, flat.size)), -slopes])[None]), [0], norm=of_pair)
+        program = of_rows(Problem(np.concatenate([np.zeros((1, flat.size)), -slopes])[None]))
+        best = solve_svm(program, [0], norm=of_pair)
         ratios.append(smallest * float(lower_bound(best)))
     found: np.ndarray | float = plain(np.array(ratios).reshape(keys.shape[:-3]))
     return found

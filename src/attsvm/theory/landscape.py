@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, hstack, identity
 
 from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
-from attsvm.selection import optimal_tokens
+from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.smoothness import scores_of_queries
@@ -81,7 +81,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     problem = problem.binary
     best = optimal_tokens(problem)
     solution = solve_svm(problem, best)
-    chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)
+    chosen = selection_sets(problem, best)
     rest = problem.canonical.allowed & ~chosen
     support = solution.support if problem.has_query_axis else solution.support[..., None, :]
     all_support = (is_feasible(solution) == 1) & (support | ~rest).all(axis=(-3, -2, -1)) & rest.any(axis=(-3, -2, -1))
@@ -124,11 +124,11 @@ def _core(problem: Problem) -> tuple[int, ...]:
 
 def _chain(problem: Problem) -> np.ndarray:
     """The rows (k_s − k_t) z' for each token t and each token s of the next higher score, flat."""
-    keys, queries, allowed, active = problem.canonical
+    keys, queries, _, active = problem.canonical
     gamma = scores_of_queries(problem)
     rows: list[Any] = []
     for i, q in np.argwhere(active):
-        kept = np.flatnonzero(allowed[i, q])
+        kept = np.flatnonzero(problem.copies.distinct[i, q])
         levels, level = np.unique(gamma[i, q, kept], return_inverse=True)
         for k in range(1, len(levels)):
             for s in kept[level == k]:

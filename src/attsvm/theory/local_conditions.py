@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
@@ -37,8 +37,11 @@ class Tokens(NamedTuple):
     length: Float[np.ndarray, "*batch n Q T"]
     """‖r‖."""
     least_slope: Float[np.ndarray, "*batch n Q 1"]
+    """min −ℓ' over m."""
     weight: Float[np.ndarray, "*batch n Q 1"]
-    """max |ℓ'| times the range of the scores."""
+    """max |ℓ'| times the range of the scores, over m."""
+    number: Int[np.ndarray, "*batch n Q 1"]
+    """m, the number of tokens with the key of the selected one."""
     best_margin: Float[np.ndarray, "*batch 1 1 1"]
     """Ξ = 1/‖W_svm‖, the margin of D."""
 
@@ -136,7 +139,7 @@ def local_convergence_conditions(
     if opening is not None:
         check_number("opening", opening, f"a number between 0 and {WIDEST}", lambda x: 0 < x < WIDEST)
     problem, parsed = parse_margin_loss(problem, loss)
-    if selection_sets(problem, selected).sum(axis=-1).max() > 1:
+    if (selection_sets(problem, selected) & problem.copies.distinct).sum(axis=-1).max() > 1:
         raise ProblemError("selected: expected one token per query, got sets")
     solution = solve_svm(problem, selected)
     solved = np.isfinite(solution.value)
@@ -177,6 +180,9 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     keys, queries, allowed, _ = problem.canonical
     chosen = selection_sets(problem, selected)
     others = allowed & ~chosen
+    # m tokens with the key of the selected one share its attention: that of another token is at most exp(−margin)/m
+    number = np.maximum(chosen.sum(axis=-1, keepdims=True), 1)
+    chosen = chosen & problem.copies.distinct
     gamma = np.where(allowed, scores_of_queries(problem), 0.0)
     core = 2 if problem.has_queries else 1
     # infeasible, or without another token: then there is no cone
@@ -191,8 +197,9 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
         np.sum(np.where(chosen, gamma, 0.0), axis=-1, keepdims=True) - gamma,
         np.sum(np.where(chosen, logits, 0.0), axis=-1, keepdims=True) - logits,
         np.linalg.norm(away, axis=-1) * np.linalg.norm(queries, axis=-1)[..., None],
-        least_slope[..., None],
-        weight[..., None],
+        least_slope[..., None] / number,
+        weight[..., None] / number,
+        number,
         (1.0 / value)[..., None, None, None],
     )
 
@@ -217,7 +224,7 @@ def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[
     r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
     # the smallest margin of each token under a unit vector of the cone
     low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
-    share = np.exp(-np.maximum(r * low, 0.0))
+    share = np.exp(-np.maximum(r * low, 0.0)) / tokens.number
     deficit = np.sum(np.where(tokens.others, np.maximum(tokens.gap, 0.0) * share, 0.0), axis=-1, keepdims=True)
     kept = 1.0 / (1.0 + np.sum(share, axis=-1, keepdims=True))
     pull = np.where(tokens.support, tokens.least_slope * (tokens.gap - deficit) * kept, np.inf)

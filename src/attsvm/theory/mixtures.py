@@ -100,10 +100,13 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     for index in np.ndindex(*batch):
         one = problem[index] if batch else problem
         function = HeadFunction(objective.head, {name: x[index] for name, x in parameters.items()})
+        means = np.broadcast_to(one.tokens[:, None], (*one.canonical.allowed.shape, one.dim))
+        means = one.copies.mean(means, axes=1)
         for place in np.argwhere(one.canonical.active):
             at = (*index, *place)
-            found = _of_query(one, function, int(place[0]), int(place[1]))
+            found = _of_query(one, function, int(place[0]), int(place[1]), means[tuple(place)])
             constants[at], selected[at], mixtures[at] = found
+    mixtures = problem.copies.of_first(mixtures) / problem.copies.number
     if not problem.has_query_axis:
         constants, selected, mixtures = constants[..., 0], selected[..., 0], mixtures[..., 0, :]
     constant = constants.min(axis=tuple(range(len(batch), constants.ndim)))
@@ -126,12 +129,13 @@ class _OfQuery(NamedTuple):
     mixture: np.ndarray  # (T,)
 
 
-def _of_query(problem: Problem, head: HeadFunction, sequence: int, query: int) -> _OfQuery:
-    """The smallest ratio of one query, its optimal token, and the mixture."""
+def _of_query(problem: Problem, head: HeadFunction, sequence: int, query: int, means: np.ndarray) -> _OfQuery:
+    """The smallest ratio of one query, its optimal token, and the mixture. ``means``: its tokens."""
     assert problem.labels is not None
     label = float(problem.labels[sequence, query] if problem.has_query_axis else problem.labels[sequence])
-    allowed = np.flatnonzero(problem.canonical.allowed[sequence, query])
-    tokens = problem.tokens[sequence, allowed]
+    # of tokens with equal keys the first one, with their mean
+    allowed = np.flatnonzero(problem.copies.distinct[sequence, query])
+    tokens = means[allowed]
 
     def score(points: np.ndarray) -> np.ndarray:
         values = label * head.values(points)

@@ -166,14 +166,14 @@ def at_unit_scale(problem: Problem) -> Problem:
 
 
 def token_of_each_query(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch n Q T"]:
-    """The selection as sets of one token."""
+    """The selection as sets of one token, and of those with its key."""
     sets = selection_sets(problem, selected)
     if sets.shape[:-3] != problem.batch_shape:
         raise ProblemError(
             f"selected: expected one selection for each problem, with batch axes {problem.batch_shape}, "
             f"got batch axes {sets.shape[:-3]}"
         )
-    if (sets.sum(axis=-1) > 1).any():
+    if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token per query, got sets of several tokens")
     return sets
 

@@ -28,7 +28,7 @@ class Extent(NamedTuple):
     """What bounds the loss of each query, with the axes (*batch, n, Q). Without a second token, all ranges are zero."""
 
     compared: Bool[np.ndarray, "*batch n Q"]
-    """Whether the query is not padded and has at least two tokens."""
+    """Whether the query is not padded and has at least two tokens with different keys."""
     low: Float[np.ndarray, "*batch n Q"]
     """Lowest score."""
     best: Float[np.ndarray, "*batch n Q"]
@@ -129,7 +129,7 @@ def extent(problem: Problem, loss: OutputLoss) -> Extent:
     """The ranges of scores, keys and slopes of each query."""
     _, queries, allowed, active = problem.canonical
     gamma = scores_of_queries(problem)
-    compared = active & (allowed.sum(axis=-1) > 1)
+    compared = active & (problem.copies.distinct.sum(axis=-1) > 1)
     best = np.where(active, gamma.max(axis=-1), 0.0)
     low = np.where(active, np.min(np.where(allowed, gamma, np.inf), axis=-1), 0.0)
     margins = low[..., None] + (best - low)[..., None] * np.linspace(0.0, 1.0, SAMPLES)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attsvm._utils.contractions import settle
 from attsvm.errors import ProblemError
 from attsvm.losses import Outputs
 from attsvm.training.attention import Data, Parameters
@@ -44,14 +45,16 @@ def log_excess(objective: Objective, trained: Parameters, fixed: Parameters, dat
     Δ = Σ_t a_t (m_* − m_t), and its excess is Δ times the mean of |ℓ'| from there to m_*.
     """
     of_attention, of_head = objective.split(trained, fixed)
-    pooled = pool(objective.attention.logits(of_attention, data), data.tokens, data.allowed)
+    pooled = pool(objective.attention.logits(of_attention, data), data.tokens, data.allowed, data.copies)
     margins = data.labels[:, :, None] * objective.head.outputs(of_head, data.tokens)[:, None]
+    if data.copies is not None:
+        margins = _mean_of_copies(margins, data.copies)
     if data.allowed is not None:
         margins = jnp.where(data.allowed, margins, -jnp.inf)
     best = jnp.max(margins, axis=2, keepdims=True)
     behind = best - margins
     counted = (behind > 0) & jnp.isfinite(behind)
-    log_attention = jnp.where(pooled.is_winner, 0.0, pooled.shortfall) + jnp.log(pooled.probability)
+    log_attention = jnp.where(pooled.is_winner, 0.0, pooled.shortfall) + jnp.log(pooled.share)
     terms = jnp.where(counted, log_attention + jnp.log(jnp.where(counted, behind, 1.0)), -jnp.inf)
     log_drop = jax.nn.logsumexp(terms, axis=2)
     best, drop = jnp.where(data.query_weight > 0, best[:, :, 0], 0.0), jnp.exp(log_drop)
@@ -63,3 +66,12 @@ def log_excess(objective: Objective, trained: Parameters, fixed: Parameters, dat
     counts = data.query_weight > 0
     share = jnp.where(counts, jnp.log(jnp.where(counts, data.query_weight, 1.0)), -jnp.inf)
     return jax.nn.logsumexp(share + log_mean + log_drop, axis=(0, 1))
+
+
+def _mean_of_copies(margins: Array, copies: Array) -> Array:
+    """The mean margin of tokens with equal keys, exact where their margins are equal."""
+    margins = jnp.broadcast_to(margins, jnp.broadcast_shapes(margins.shape, copies.shape))
+    first = jnp.take_along_axis(margins, jnp.broadcast_to(copies, margins.shape), axis=2)
+    equal = copies[:, :, :, None] == copies[:, :, None]
+    above = jnp.sum(jnp.where(equal, (margins - first)[:, :, None], 0.0), axis=3)
+    return settle(first + above / jnp.sum(equal, axis=3))

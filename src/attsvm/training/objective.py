@@ -86,7 +86,7 @@ class Objective:
         of_attention, of_head = self.split(trained, fixed)
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(of_attention | p, data), moved)
-        pooled = pool(logits, data.tokens, data.allowed)
+        pooled = pool(logits, data.tokens, data.allowed, data.copies)
         of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         outputs = self.heads.total(of_heads)
         direction, log_slope = self.loss.slope(outputs, data.labels)
@@ -119,7 +119,7 @@ class Objective:
     def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self.split(trained, fixed)
-        pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
+        pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed, data.copies)
         return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled.output, data), data))
 
     def observe(
@@ -128,7 +128,7 @@ class Objective:
         """The observation of the current parameters."""
         of_attention, of_head = self.split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
-        pooled = pool(logits, data.tokens, data.allowed)
+        pooled = pool(logits, data.tokens, data.allowed, data.copies)
         value = self._mean_loss(self._outputs(of_head, pooled.output, data), data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)

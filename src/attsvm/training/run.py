@@ -44,9 +44,9 @@ class Run(Result):
         relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
         kept here. Thus their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
-        The token of largest logit, the lowest index on ties; -1 for padded queries.
+        The token of largest logit, the lowest index on ties, the first of equal keys; -1 for padded queries.
     probability : ndarray, shape (*batch_shape, n[, Q])
-        The softmax probability of the selected token; 0 for padded queries.
+        The softmax probability of the selected token, of tokens with equal keys together; 0 for padded queries.
     loss : float, or ndarray, shape (*batch_shape,)
         Mean over the unmasked queries, penalty included.
     history : dict of str to ndarray

@@ -20,36 +20,44 @@ class Pooled(NamedTuple):
 
     output: Array  # shape (n, Q, d, B), o = Σ_t a_t x_t
     winner: Array  # shape (n, Q, 1, B), the index of *, the token of largest logit, the lowest one on ties
-    is_winner: Array  # shape (n, Q, T, B)
+    is_winner: Array  # shape (n, Q, T, B), whether a token is *, or one of the m tokens with its key
     shortfall: Array  # shape (n, Q, T, B), δ_t = s_t − s_* ≤ 0; −inf where the mask excludes the token
     weight: Array  # shape (n, Q, T, B), e_t = exp(δ_t), 0 for the winner
-    probability: Array  # shape (n, Q, 1, B), the winner's, 1/S with S = 1 + Σ_{t≠*} e_t
-    winning_token: Array  # shape (n, Q, d, B), x_*
+    share: Array  # shape (n, Q, 1, B), 1/S with S = m + Σ_{t≠*} e_t
+    probability: Array  # shape (n, Q, 1, B), the winner's, m/S
+    winning_token: Array  # shape (n, Q, d, B), x_*, or the first token with its key
+    number: Array | None  # shape (n, Q, 1, B), m; None if no two keys are equal
 
 
-def pool(logits: Array, tokens: Array, allowed: Array | None) -> Pooled:
+def pool(logits: Array, tokens: Array, allowed: Array | None, copies: Array | None = None) -> Pooled:
     """Average the tokens by the softmax of their logits.
 
     ``logits``: shape (n, Q, T, B). ``tokens``: shape (n, T, d, B or 1). ``allowed``: shape (n, Q, T, B or 1), what each
-    query may attend to; None allows all. A query that may attend to nothing pools its first token.
+    query may attend to; None allows all. A query that may attend to nothing pools its first token. ``copies``: shape
+    (n, Q, T, B or 1), for each token the first one with an equal key; None if no two keys are equal.
     """
     if allowed is not None:
         logits = settle(jnp.where(allowed, logits, -jnp.inf))
     T = logits.shape[2]
     index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
     largest = settle(jnp.max(logits, axis=2, keepdims=True))
-    winner = settle(jnp.min(jnp.where(logits == largest, index, T - 1), axis=2, keepdims=True))
-    is_winner = index == winner
+    first = index if copies is None else copies
+    winner = settle(jnp.min(jnp.where(logits == largest, first, T - 1), axis=2, keepdims=True))
+    is_winner = first == winner
     shortfall = logits - largest
     if allowed is not None:
         # −inf − (−inf) is NaN where nothing is allowed
         shortfall = jnp.where(allowed, shortfall, -jnp.inf)
     weight = settle(jnp.where(is_winner, 0.0, jnp.exp(shortfall)))
-    probability = settle(1.0 / (1.0 + total(weight, axis=2)))
     hot = is_winner.astype(logits.dtype)
-    output = contract("nqt,ntd->nqd", settle((weight + hot) * probability), tokens)
+    number = None if copies is None else settle(total(hot, axis=2))
+    total_weight = (1.0 if number is None else number) + total(weight, axis=2)
+    share = probability = settle(1.0 / total_weight)
+    output = contract("nqt,ntd->nqd", settle((weight + hot) * share), tokens)
+    if number is not None:
+        probability, hot = settle(number / total_weight), (index == winner).astype(logits.dtype)
     winning_token = contract("nqt,ntd->nqd", hot, tokens)
-    return Pooled(output, winner, is_winner, shortfall, weight, probability, winning_token)
+    return Pooled(output, winner, is_winner, shortfall, weight, share, probability, winning_token, number)
 
 
 def logit_gradient(
@@ -60,7 +68,8 @@ def logit_gradient(
     With D_t = ⟨x_* − x_t, ∂L/∂o⟩ and r = Σ_{t≠*} e_t D_t / S the gradient is r/S for the winner and
     (e_t/S)(r − D_t) for the others. These are sums of small terms, while a_t(g_t − Σ_u a_u g_u) cancels to noise. To
     avoid underflow, a factor exp(c) is taken out of every e_t that multiplies, where c is the largest log|ℓ'| + δ_t of
-    a trial over its tokens with D_t ≠ 0.
+    a trial over its tokens with D_t ≠ 0. If m tokens have the key of the winner, x_* is their mean in D_t, and each of
+    them has the gradient r/S.
 
     ``tokens``: shape (n, T, d, B or 1). ``output_gradient``: shape (n, Q, d, B), ∂L/∂o of each query over its |ℓ'|.
     ``log_slope``: shape (n, Q, B), log|ℓ'|; −inf where it is zero. ``query_weight``: shape (n, Q, B or 1), the share of
@@ -70,6 +79,8 @@ def logit_gradient(
     gradient is zero).
     """
     D = gap_products(pooled.winning_token, tokens, output_gradient)
+    if pooled.number is not None:  # from the first of equal tokens to their mean
+        D = settle(D - total(jnp.where(pooled.is_winner, D, 0.0), axis=2) / pooled.number)
     # Tokens with D = 0 contribute no term. Otherwise a duplicate of the winner would keep c at its δ = 0 while all
     # terms that move the weights underflow.
     silent = pooled.is_winner | (D == 0.0) | (query_weight[:, :, None] == 0.0)
@@ -77,8 +88,8 @@ def logit_gradient(
     largest = over_entries(jnp.maximum, exponent)
     log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
     products = settle(jnp.exp(exponent - log_scale) * D)
-    r = settle(total(products, axis=2) * pooled.probability)
-    share = query_weight[:, :, None] * pooled.probability
+    r = settle(total(products, axis=2) * pooled.share)
+    share = query_weight[:, :, None] * pooled.share
     return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - products) * share), log_scale
 
 

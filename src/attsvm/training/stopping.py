@@ -68,7 +68,7 @@ class MarginPlateau:
     """
 
     def __init__(self, problem: Problem, norm: Norm, tolerance: float) -> None:
-        if not (problem.canonical.allowed.sum(axis=-1) > 1).any(axis=(-2, -1)).all():
+        if not (problem.copies.distinct.sum(axis=-1) > 1).any(axis=(-2, -1)).all():
             raise ProblemError("margin_tol: expected a query with at least two tokens, got none, so there is no margin")
         self.problem, self.norm, self.tolerance = problem, norm, tolerance
         self.seen: list[_Seen] = []

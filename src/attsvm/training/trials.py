@@ -96,7 +96,8 @@ class TrialData:
         weight = active / active.sum(axis=(-2, -1), keepdims=True)
         self._dtype = dtype
         masked = None if bool(allowed.all()) else np.asarray(allowed)
-        self._of_heads = (problem.tokens, keys, queries, masked)
+        self._of_heads = (problem.tokens, keys, queries)
+        self._of_pairs = (masked, problem.copies.first)
         # the loss is that of the sum over the heads
         first = (slice(None),) * len(problem.model_shape) + (0,) * len(self._heads_shape)
         self._of_models = labels[first], weight[first]
@@ -105,15 +106,15 @@ class TrialData:
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
-        tokens, keys, queries, masked = self._of_heads
+        tokens, keys, queries = self._of_heads
         taken = self._last(tokens, trials, self._heads_shape, added=1)
         # tokens that are their own keys stay one array, which takes half the cache
         of_keys = taken if keys is tokens else self._last(keys, trials, self._heads_shape, added=1)
         of_queries = self._last(queries, trials, self._heads_shape, added=1)
-        allowed = None if masked is None else self._last(masked, trials, self._heads_shape, added=1)
+        of_pairs = (None if x is None else self._last(x, trials, self._heads_shape, added=1) for x in self._of_pairs)
         labels, weight = self._of_models
         of_labels, of_weight = self._last(labels, trials, (), added=1), self._last(weight, trials, (), added=0)
-        return Data(taken, of_keys, of_queries, of_labels, of_weight, allowed)
+        return Data(taken, of_keys, of_queries, of_labels, of_weight, *of_pairs)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
@@ -139,7 +140,7 @@ class TrialData:
         if self._num_added and added is not None:
             more = np.repeat(array[:1] * array.dtype.type(added), self._num_added, axis=0)
             array = np.concatenate([array, more])
-        return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
+        return np.ascontiguousarray(array, dtype=self._dtype if array.dtype.kind == "f" else array.dtype)
 
 
 def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:

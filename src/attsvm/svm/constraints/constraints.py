@@ -50,7 +50,8 @@ class Constraints:
     """One row (k_r − k_t) z' for each query and each token t that it may attend to, except its reference token r.
 
     The reference is the selected token, or the first token of a selected set. Rows of tokens outside the set are
-    inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0.
+    inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0. Of tokens
+    with equal keys only the first one counts.
     """
 
     is_exact: ClassVar[bool] = False  # whether products are rounded only once
@@ -74,8 +75,10 @@ class Constraints:
         In small problems, each query becomes a sequence of its own: (n, Q) = (nQ, 1) from then on. This copies the
         tokens, and keeps all digits of rows that are much shorter than their tokens.
         """
-        keys, queries, allowed, _ = problem.canonical
-        inequality = allowed & ~sets
+        keys, queries, _, _ = problem.canonical
+        inequality = problem.copies.distinct & ~sets
+        if problem.copies.first is not None:
+            sets = sets & problem.copies.distinct
         right = inequality.astype(np.float64)
         if relaxed is not None:
             right *= ~relaxed[..., None]

@@ -132,6 +132,8 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
         goal = ratios.reshape(constraints.inequality.shape)
         for index in np.ndindex(batch):
             weights[index], residual[index] = _least(constraints[index] if batch else constraints, goal[index])
+    # no weights give tokens with equal keys different probabilities
+    residual = np.maximum(residual, np.abs(ratios - problem.copies.of_first(ratios)).max(axis=(-3, -2, -1)))
     return FinitePart(residual=plain(residual), weights=weights if problem.has_queries else weights[..., 0])
 
 

@@ -9,7 +9,7 @@ from attsvm._utils.checks import selection_of
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.problem import Problem, check_is_problem
+from attsvm.problem import Problem, check_is_problem, of_rows
 from attsvm.selection import selection_sets
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
@@ -28,8 +28,8 @@ def solve_head(
 ) -> Solution:
     """Solve for the head of least norm that classifies the selected tokens with a margin of 1.
 
-    Minimise N(v) subject to y_i v'r_i ≥ 1, where r_i is the selected token. The head v converges to this direction when
-    it is trained together with the attention.
+    Minimise N(v) subject to y_i v'r_i ≥ 1, where r_i is the selected token, or the mean of the tokens with its key. The
+    head v converges to this direction when it is trained together with the attention.
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ def solve_head(
     if problem.labels is None:
         raise ProblemError("problem: expected labels -1 and 1, got no labels")
     sets = selection_sets(problem, selected)
-    if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
+    if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token per query, got sets of tokens")
     batch, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
-    kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
+    kept = np.einsum("...qt,...td->...qd", sets / problem.copies.number, problem.tokens)
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     # y r'v ≥ 1 is a margin of the token y r over a token of zeros
     signed = (labels[..., None] * kept).reshape(*batch, n * Q, -1)
@@ -91,7 +91,7 @@ def solve_head(
         mask=np.stack([np.ones_like(counted), counted], axis=-1),
     )
     solution = solve_svm(
-        pairs,
+        of_rows(pairs),
         np.zeros((*batch, n * Q), dtype=int),
         norm,
         slack=slack,

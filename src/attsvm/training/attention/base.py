@@ -30,6 +30,7 @@ class Data(NamedTuple):
     labels: AnyArray  # (n, Q, B)
     query_weight: AnyArray  # (n, Q, B): 1 / number of queries in the mean, 0 for padded ones
     allowed: AnyArray | None  # (n, Q, T, B)
+    copies: AnyArray | None  # (n, Q, T, B): the first token with an equal key; None if no two keys are equal
 
 
 class Reduced(NamedTuple):
@@ -143,8 +144,13 @@ class Attention(Shaped):
 
 
 def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarray) -> Problem:
-    """The problem with other keys or queries, whose leading axes are ``lead``."""
+    """The problem with other keys or queries, whose leading axes are ``lead``. Equal keys stay equal."""
     batch = len(problem.batch_shape)
     own = {name: getattr(problem, name) for name in ARRAY_NAMES}
     spread = {name: np.broadcast_to(x, lead + x.shape[batch:]) for name, x in own.items() if x is not None}
+    first = Problem(problem.canonical.keys).copies.first if "keys" in replaced else None
+    if first is not None:  # products with equal rows may differ in the last digit
+        keys = replaced["keys"]
+        of = np.broadcast_to(first[..., 0, :, None], keys.shape)
+        replaced["keys"] = np.take_along_axis(keys, of, axis=-2)
     return Problem(**(spread | replaced))
