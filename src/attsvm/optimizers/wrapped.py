@@ -1,6 +1,5 @@
 """Any optimizer with momentum, or on the normalized gradient: among them Adam and Muon, those of optax."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -107,24 +106,6 @@ def normalized(
 OPTIMIZERS.register("normalized", normalized)
 
 
-def of_optax(
-    name: str,
-    make: Callable[[float | Schedule], optax.GradientTransformation],
-    learning_rate: float | Schedule,
-    steps: Steps,
-) -> Optimizer:
-    """An optimizer of optax on the gradient divided by its ℓ2 norm.
-
-    ``name``: its name in ``OPTIMIZERS``. ``make``: from the learning rate to the optimizer.
-    ``learning_rate``: a positive number, or a schedule. ``steps``: without the schedule.
-
-    Raises ProblemError if the learning rate is not a positive number.
-    """
-    rate = LearningRate(learning_rate).rate
-    arguments = {"learning_rate": rate}
-    return chain(Normalize(), make(rate), name=name, arguments=arguments, norm=steps.norm, steps=steps)
-
-
 def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     """Optax's Adam on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
 
@@ -151,7 +132,8 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    return of_optax("adam", optax.adam, learning_rate, Steps("adam", Lp(np.inf), "step"))
+    rate, steps = LearningRate(learning_rate).rate, Steps("adam", Lp(np.inf), "step")
+    return chain(Normalize(), optax.adam(rate), name="adam", arguments={"learning_rate": rate}, steps=steps)
 
 
 OPTIMIZERS.register("adam", adam)
@@ -187,7 +169,8 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "spectral") < 0.9)
     True
     """
-    return of_optax("muon", optax.contrib.muon, learning_rate, Steps("muon", Spectral(), "step", scope="heads"))
+    rate, steps = LearningRate(learning_rate).rate, Steps("muon", Spectral(), "step", scope="heads")
+    return chain(Normalize(), optax.contrib.muon(rate), name="muon", arguments={"learning_rate": rate}, steps=steps)
 
 
 OPTIMIZERS.register("muon", muon)

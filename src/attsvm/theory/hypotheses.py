@@ -11,8 +11,7 @@ import numpy as np
 
 from attsvm.measures import token_logits
 from attsvm.norms import Norm
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.steps import Steps
+from attsvm.optimizers import Limit, Steps
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import better_support_tokens, scores

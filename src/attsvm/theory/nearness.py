@@ -98,7 +98,7 @@ def of_slopes(problem: Problem, run: Run) -> Hypothesis:
     """That no query has a far flatter loss than another, whose tokens are then learned far later."""
     most = contents()["range"]["slopes"]
     key, statement = "measured_slopes", f"the slopes of the loss differ by a factor of at most {most:g}, as measured"
-    loss = parse_loss(run.loss_name) if run.live_loss is None and run.loss_name in BUILT_IN else run.live_loss
+    loss = parse_loss(run.loss_name, None) if run.live_loss is None and run.loss_name in BUILT_IN else run.live_loss
     if loss is None or problem.head is None or problem.labels is None or problem.num_classes is not None:
         return Hypothesis(key, statement, None)
     of_tokens = np.broadcast_to(scores(problem), (*run.selected.shape, problem.num_tokens))

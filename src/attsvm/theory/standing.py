@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
-from attsvm.optimizers.limit import Limit, bounded
-from attsvm.optimizers.steps import Steps, matches
+from attsvm.optimizers import Limit, Steps, bounded, matches
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.theory.measured import Found, Row, contents, enough, notes, table
