@@ -27,7 +27,7 @@ def test_a_token_run_is_predicted_by_the_graph_svm_and_not_by_its_selection(cycl
     assert found.standing == standing
     assert found.direction == pytest.approx(solution.direction, abs=1e-9)
     assert found.finite == pytest.approx(graph.finite_minimiser(vocabulary).weights, abs=1e-12)
-    # steps of constant length do not settle in the finite part, so they stay farther away with cycles, at a ratio of .88
+    # steps of constant length do not settle in the finite part, so they stay farther away with cycles (a ratio of .88)
     assert 1 - attsvm.correlation(run.weights - found.finite, found.direction) < far
     if cyclic:  # the tokens of largest logit are another problem
         other = attsvm.solve_svm(problem, run.selected)

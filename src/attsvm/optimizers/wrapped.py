@@ -1,5 +1,6 @@
 """Any optimizer with momentum, or on the normalized gradient: among them Adam and Muon, those of optax."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -100,7 +101,12 @@ def normalized(
     """
     known = None if norm is None else parse_norm(norm)
     arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if average else {})}
-    return chain(normalization(scope, average), inner, name="normalized", arguments=arguments, norm=known)
+    of_inner = inner.steps if isinstance(inner, Optimizer) else Steps()
+    # the same steps as those of normalized_gradient_descent
+    is_plain = known is None and (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
+    steps = replace(of_inner, normalised="average" if average else "step", scope=scope) if is_plain else None
+    parts = normalization(scope, average), inner
+    return chain(*parts, name="normalized", arguments=arguments, norm=known, steps=steps)
 
 
 OPTIMIZERS.register("normalized", normalized)

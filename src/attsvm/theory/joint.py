@@ -84,7 +84,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     check_is_problem(problem)
     used, selected = parse_norm(norm), selection_of(selected)
     head = solve_head(problem, selected, used.of_vectors)
-    solved = is_feasible(head) & np.isfinite(head.value)
+    solved = (is_feasible(head) == 1) & np.isfinite(head.value)
     active = problem.canonical.active if problem.has_query_axis else problem.canonical.active[..., 0]
     own = tuple(range(-active.ndim + len(problem.batch_shape), 0))
     slack = active & ~head.support & np.expand_dims(solved, own)

@@ -83,7 +83,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)
     rest = problem.canonical.allowed & ~chosen
     support = solution.support if problem.has_query_axis else solution.support[..., None, :]
-    all_support = is_feasible(solution) & (support | ~rest).all(axis=(-3, -2, -1)) & rest.any(axis=(-3, -2, -1))
+    all_support = (is_feasible(solution) == 1) & (support | ~rest).all(axis=(-3, -2, -1)) & rest.any(axis=(-3, -2, -1))
 
     core = (problem.key_dim, problem.query_dim)[: 2 if problem.has_queries else 1]
     order = np.zeros(problem.batch_shape + core)
