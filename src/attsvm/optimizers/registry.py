@@ -2,6 +2,7 @@
 
 import copyreg
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
