@@ -28,7 +28,6 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.optimizers.steps import UNKNOWN
 from attsvm.papers.figures.factored_optimizers import WAYS as OF_FACTORS
 from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
 from attsvm.papers.pieces import Store
@@ -167,7 +166,7 @@ def standing_row(row: dict[str, Any]) -> dict[str, Any] | None:
     """The row of the table of standings; None for full batches, and for steps that it does not name."""
     limit = getattr(CASES[row["optimizer"]].optimizer, "limit", lambda _: Limit(None))(row["attention"])
     steps = limit_at(limit, row["logit_change"][1]).steps
-    if row["batch"] == "full" or steps.kind == UNKNOWN or steps.momentum:  # those are of mini_batch_limits.py
+    if row["batch"] == "full" or steps.kind == "unknown" or steps.momentum:  # those are of mini_batch_limits.py
         return None
     high = min(row["ratio_mean_half"], row["ratio_mean"]) >= ENOUGH
     return {

@@ -64,8 +64,8 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
         raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")
     if run is None and problem.num_classes == 2:
         problem = problem.binary
-        assert problem.labels is not None
-        assert problem.head is not None
+    assert problem.labels is not None
+    assert problem.head is not None
     if problem.num_classes is not None:
         if run is None:
             raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes, got None")

@@ -16,7 +16,7 @@ def contexts_of(rng, n, cyclic):
             return graph
 
 
-@pytest.mark.parametrize(("cyclic", "standing", "far"), [(False, "measured", 2e-3), (True, "measured", 1e-2)])
+@pytest.mark.parametrize(("cyclic", "standing", "far"), [(False, "measured", 2e-3), (True, "conjecture", 1e-2)])
 def test_a_token_run_is_predicted_by_the_graph_svm_and_not_by_its_selection(cyclic, standing, far):
     rng = np.random.default_rng(3)
     graph, vocabulary = contexts_of(rng, 6, cyclic), unit_vectors(rng, 6, 8)
@@ -27,7 +27,7 @@ def test_a_token_run_is_predicted_by_the_graph_svm_and_not_by_its_selection(cycl
     assert found.standing == standing
     assert found.direction == pytest.approx(solution.direction, abs=1e-9)
     assert found.finite == pytest.approx(graph.finite_minimiser(vocabulary).weights, abs=1e-12)
-    # steps of constant length do not settle in the finite part, so they stay farther away with cycles
+    # steps of constant length do not settle in the finite part, so they stay farther away with cycles (a ratio of .88)
     assert 1 - attsvm.correlation(run.weights - found.finite, found.direction) < far
     if cyclic:  # the tokens of largest logit are another problem
         other = attsvm.solve_svm(problem, run.selected)

@@ -262,7 +262,8 @@ def test_a_prediction_is_measured_only_for_what_was_measured():
     early = stack.predict(stack.train(steps=20, loss="exponential"))[0]
     assert {one.name: one.holds for one in early.hypotheses}["saturated"] is False
     assert early.standing == "none"
-    for changes in ({"schedule": "custom"}, {"step": 100_000}, {"loss_name": "custom"}):
+    unknown = replace(run.limit, steps=replace(run.limit.steps, schedule=None))
+    for changes in ({"limit": unknown}, {"step": 100_000}, {"loss_name": "custom"}):
         assert stack.predict(replace(run, **changes))[0].standing == "conjecture"
     for changes in ({"batch_size": 1}, {"weight_decay": 0.1}):
         assert stack.predict(replace(run, **changes))[0].standing == "none"

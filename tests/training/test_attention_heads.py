@@ -14,8 +14,7 @@ from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
-from attsvm.optimizers import SquaredNorm
-from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers import SquaredNorm, rule_of
 from attsvm.optimizers.rule import Rule, WeightDecay
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import Factored

@@ -11,7 +11,7 @@ import pytest
 import attsvm
 from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
-from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers import rule_of
 from attsvm.optimizers.transformations import Normalize, Relative
 from attsvm.training import collect
 from attsvm.training import range as ranges

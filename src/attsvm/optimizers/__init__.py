@@ -26,6 +26,21 @@ other optimizers training stalls then. A new optimizer is a transformation of op
 ``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """
 
-import lazy_loader
+from attsvm._utils.doors import open_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "ARGUMENTS",
+    "bounded",
+    "configuration",
+    "converted",
+    "from_configuration",
+    "limit_of",
+    "matches",
+    "read_limit",
+    "read_steps",
+    "rule_of",
+    "written_limit",
+    "written_steps",
+)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

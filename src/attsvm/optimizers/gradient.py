@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,12 @@ from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Chain, Rule
+from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
 from attsvm.optimizers.sizes import sum_of_squares
 from attsvm.optimizers.steps import Steps
-from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
+from attsvm.optimizers.transformations import LearningRate, Relative
 from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
@@ -48,24 +48,6 @@ class Descent(Rule):
             factor = -group.factor(own)
             moves |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
         return moves, state
-
-
-class GradientStep(NamedTuple):
-    """A step of constant size along the negative gradient: −η∇L, or, normalized, −η∇L/‖∇L‖."""
-
-    rate: float
-    normalized: bool
-
-
-def gradient_step(rule: Rule) -> GradientStep | None:
-    """The steps of a rule, if they are of constant size along the negative gradient."""
-    if not isinstance(rule, Chain) or not isinstance(rule.rule, Descent) or not rule.parts:
-        return None
-    *before, last = rule.parts
-    unit_length = all(isinstance(part, Normalize) and part.by == Lp(2.0) for part in before)
-    if not unit_length or not isinstance(last, LearningRate) or callable(last.rate):
-        return None
-    return GradientStep(last.rate, normalized=bool(before))
 
 
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:

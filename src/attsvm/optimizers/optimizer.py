@@ -59,7 +59,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     """
 
     name: str
-    norm: Norm | None
     rule: Rule
     numbers: Mapping[str, float]
     arguments: Mapping[str, Any] | None
@@ -70,7 +69,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         rule: Rule,
         name: str,
         *,
-        norm: Norm | None = None,
         arguments: Mapping[str, Any] | None = None,
         steps: Steps | None = None,
     ) -> "Optimizer":
@@ -102,10 +100,15 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             return _one_trial(rule.init(_named(params)))
 
         optimizer: Optimizer = super().__new__(cls, init, update)
-        optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
+        optimizer.rule, optimizer.name, optimizer.numbers = rule, name, numbers
         optimizer.arguments = arguments
-        optimizer.steps = _with_parts(Steps(norm=norm) if steps is None else steps, rule, arguments or {})
+        optimizer.steps = _with_parts(Steps() if steps is None else steps, rule, arguments or {})
         return optimizer
+
+    @property
+    def norm(self) -> Norm | None:
+        """The norm in which it steps."""
+        return self.steps.norm
 
     def limit(self, attention: str, heads: int | None = None, key_groups: int | None = None) -> Limit:
         """The Att-SVM that it is expected to converge to.
@@ -194,9 +197,9 @@ def chain(
     for number in names:
         if names.count(number) > 1:
             raise ProblemError(f"{number}: expected once in a chain, got {names.count(number)}")
-    known = norm if norm is not None else getattr(last, "norm", None)
-    made = Chain(tuple(before), rule)
-    return Optimizer(made, name or type(rule).__name__, norm=known, arguments=arguments, steps=steps)
+    if steps is None:
+        steps = Steps(norm=norm if norm is not None else getattr(last, "norm", None))
+    return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
 
 
 def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps:

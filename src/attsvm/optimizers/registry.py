@@ -3,8 +3,9 @@
 import copyreg
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,10 @@ import optax
 
 from attsvm._utils.extensions import Registry, is_trusted, named_by_file
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.norms import JointNorm, Norm, read_norm, written_norm
+from attsvm.optimizers.limit import limit_of
 from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer
-from attsvm.optimizers.steps import ARGUMENTS
+from attsvm.optimizers.steps import ARGUMENTS, Steps, written_steps
 
 Factory = Callable[..., optax.GradientTransformation]
 
@@ -138,7 +140,6 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
         return Optimizer(
             made.rule,
             name,
-            norm=made.norm,
             arguments=options,
             steps=made.steps,
         )
@@ -182,6 +183,25 @@ def from_configuration(written: dict[str, Any]) -> Any:
         raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
 
 
+def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a file has of a run; of versions 0.2 and 1.0, whose limits named their steps, with the record of the steps.
+
+    It is that of the optimizer, rebuilt from its arguments, and unknown if it cannot be.
+    """
+    limit = meta.get("limit")
+    if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
+        return meta
+    steps = Steps()
+    with suppress(ProblemError):
+        own = from_configuration(meta.get("optimizer_config") or {}).steps
+        several = 2 if limit["norm"] is not None and isinstance(read_norm(limit["norm"]), JointNorm) else None
+        groups = 1 if several and "shared keys" in str(limit.get("steps")) else None
+        steps = limit_of(own, meta["attention"], several, groups, layers="layers" in meta).steps
+    if meta.get("schedule", "not recorded") == "not recorded":
+        steps = replace(steps, schedule=None)
+    return {**meta, "limit": {**limit, "steps": written_steps(steps)}}
+
+
 def _read(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
@@ -196,7 +216,7 @@ def _pickled(optimizer: Optimizer) -> tuple[Callable[[], Any], tuple[()]]:
     of = optimizer
     if of.arguments is not None and (":" in of.name or of.name in OPTIMIZERS):
         return partial(parse_optimizer, of.name, **of.arguments), ()
-    return partial(Optimizer, of.rule, of.name, norm=of.norm, arguments=of.arguments, steps=of.steps), ()
+    return partial(Optimizer, of.rule, of.name, arguments=of.arguments, steps=of.steps), ()
 
 
 copyreg.pickle(Optimizer, _pickled)

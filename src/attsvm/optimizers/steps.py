@@ -1,16 +1,10 @@
 """The steps of an optimizer as a record, which runs save and the table of standings has as columns."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
-from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral, parse_norm, read_norm, written_norm
-
-UNKNOWN = "unknown"
-"""The kind of steps about which nothing is known."""
+from attsvm.norms import Norm, parse_norm, read_norm, written_norm
 
 ARGUMENTS: dict[str, Any] = {}
 """Dataclasses among the arguments of optimizers, schedules too, by the key that their fields are written under."""
@@ -56,7 +50,7 @@ class Steps:
     ('normalized mirror descent', 'mirror', 'step', 0.1)
     """
 
-    kind: str = UNKNOWN
+    kind: str = "unknown"
     norm: Norm | None = None
     normalised: str = "no"
     momentum: float | None = 0.0
@@ -124,66 +118,3 @@ def read_fields(written: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schedule := read.get("schedule"), Mapping):
         read["schedule"] = next(ARGUMENTS[key](**value) for key, value in schedule.items())
     return read
-
-
-# --- files of versions 0.2 and 1.0, which had a name for each kind of steps
-
-_EUCLIDEAN, _SIGNS = Lp(2.0), Lp(np.inf)
-_NAMES = {
-    "gradient descent": Steps("gradient", _EUCLIDEAN),
-    "normalized gradient descent": Steps("gradient", _EUCLIDEAN, "step"),
-    "log gradient descent": Steps("log gradient", _EUCLIDEAN),
-    "mirror descent": Steps("mirror"),
-    "normalized mirror descent": Steps("mirror", normalised="step"),
-    "steepest descent": Steps("steepest", normalised="step", scope="heads"),
-    "bilinear descent": Steps("bilinear", normalised="step"),
-    "adam": Steps("adam", _SIGNS, "step"),
-    "muon as shipped": Steps("muon", Spectral(), "step", scope="heads"),
-}
-_ON_FACTORS = {
-    **{
-        name: Steps("steepest", norm, "step", scope="heads", factors="any")
-        for name, norm in {
-            "spectral": Spectral(),
-            "gamma2": OnRows(_SIGNS),
-            "nuclear": OnColumns(_SIGNS),
-            "nu": _SIGNS,
-        }.items()
-    },
-    "fused_kq": Steps("steepest", Spectral(), "step", scope="kq", factors="any"),
-    "fused_heads": Steps("steepest", Spectral(), "step", scope="fused", factors="any"),
-    "adam": Steps("adam", _SIGNS, "step", factors="any"),
-}
-
-
-def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a file has of a run, with the record of its steps in place of their name, schedule and learning rate.
-
-    Version 0.2 named the kind of steps on factors by its length, or not at all, and had limits of longer steps.
-    """
-    limit = meta.get("limit")
-    if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
-        return meta
-    norm = None if limit["norm"] is None else read_norm(limit["norm"])
-    first, *others = str(limit.get("steps", "")).split(", ")
-    name = first.removesuffix(" on factors")
-    on_factors = name != first or limit.get("beyond") is not None
-    if on_factors and norm is not None and name != "adam":
-        name = norm.name
-    by_norm = _ON_FACTORS if on_factors or "shared keys" in others else {}
-    known = by_norm.get(name.removeprefix("max over heads of "), _NAMES.get(name, Steps()))
-    schedule, rate = str(meta.get("schedule", "")), meta.get("learning_rate")
-    text = re.match(r"(\w+)\((.*?)\)", schedule)
-    numbers = {} if text is None else {key: float(x) for key, x in re.findall(r"(\w+)=([^,]+)", text[2])}
-    steps = replace(
-        known,
-        norm=norm if known.norm is None and meta.get("attention") != "factored" else known.norm,
-        normalised="average" if "running average" in others else known.normalised,
-        momentum=None if "momentum" in others else 0.0,
-        scope="each" if {"each factor", "each layer"} & {*others} else known.scope,
-        factors="no" if "shared keys" in others else known.factors,
-        shared_keys="shared keys" in others,
-        schedule=ARGUMENTS[text[1].lower()](**numbers) if text else rate if schedule.startswith("constant") else None,
-        relative=schedule.endswith("relative"),
-    )
-    return {**meta, "limit": {**limit, "steps": written_steps(steps)}}

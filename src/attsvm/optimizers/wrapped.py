@@ -1,6 +1,6 @@
 """Any optimizer with momentum, or on the normalized gradient: among them Adam and Muon, those of optax."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -101,28 +101,15 @@ def normalized(
     """
     known = None if norm is None else parse_norm(norm)
     arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if average else {})}
-    return chain(normalization(scope, average), inner, name="normalized", arguments=arguments, norm=known)
+    of_inner = inner.steps if isinstance(inner, Optimizer) else Steps()
+    # the same steps as those of normalized_gradient_descent
+    is_plain = known is None and (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
+    steps = replace(of_inner, normalised="average" if average else "step", scope=scope) if is_plain else None
+    parts = normalization(scope, average), inner
+    return chain(*parts, name="normalized", arguments=arguments, norm=known, steps=steps)
 
 
 OPTIMIZERS.register("normalized", normalized)
-
-
-def of_optax(
-    name: str,
-    make: Callable[[float | Schedule], optax.GradientTransformation],
-    learning_rate: float | Schedule,
-    steps: Steps,
-) -> Optimizer:
-    """An optimizer of optax on the gradient divided by its ℓ2 norm.
-
-    ``name``: its name in ``OPTIMIZERS``. ``make``: from the learning rate to the optimizer.
-    ``learning_rate``: a positive number, or a schedule. ``steps``: without the schedule.
-
-    Raises ProblemError if the learning rate is not a positive number.
-    """
-    rate = LearningRate(learning_rate).rate
-    arguments = {"learning_rate": rate}
-    return chain(Normalize(), make(rate), name=name, arguments=arguments, norm=steps.norm, steps=steps)
 
 
 def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
@@ -151,7 +138,8 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    return of_optax("adam", optax.adam, learning_rate, Steps("adam", Lp(np.inf), "step"))
+    rate, steps = LearningRate(learning_rate).rate, Steps("adam", Lp(np.inf), "step")
+    return chain(Normalize(), optax.adam(rate), name="adam", arguments={"learning_rate": rate}, steps=steps)
 
 
 OPTIMIZERS.register("adam", adam)
@@ -187,7 +175,8 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "spectral") < 0.9)
     True
     """
-    return of_optax("muon", optax.contrib.muon, learning_rate, Steps("muon", Spectral(), "step", scope="heads"))
+    rate, steps = LearningRate(learning_rate).rate, Steps("muon", Spectral(), "step", scope="heads")
+    return chain(Normalize(), optax.contrib.muon(rate), name="muon", arguments={"learning_rate": rate}, steps=steps)
 
 
 OPTIMIZERS.register("muon", muon)

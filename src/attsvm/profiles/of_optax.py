@@ -11,8 +11,7 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Optimizer, chain, normalized
-from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers import Optimizer, chain, normalized, rule_of
 from attsvm.optimizers.rule import Wrapped
 from attsvm.optimizers.scales import Scaled, Tree
 from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task, refusal

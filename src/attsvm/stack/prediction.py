@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.norms import JointNorm
 from attsvm.stack.layout import Layout
-from attsvm.stack.path import Layer
+from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
+from attsvm.theory.nearness import Place, of_start
 from attsvm.theory.prediction import Prediction
 from attsvm.theory.standing import Model, judge, known_limits
 
@@ -38,7 +40,10 @@ def predictions(
     for number, solution in enumerate(solutions, start=1):
         one = separable(solution)
         rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))
-    judgement = judge(of_one_layer, known, used, model_of(stack, run), rows, None)
+    ratios = [_ratios(layer, solution, np.size(run.step)) for layer, solution in zip(layers, solutions, strict=True)]
+    weights = tuple(run.history[name] for name in run.weights)
+    place = Place("margin ratio", np.min(ratios, axis=0), (of_start("", run.history, weights),))
+    judgement = judge(of_one_layer, known, used, model_of(stack, run), rows, None, place)
     return tuple(
         Prediction(
             solution,
@@ -52,6 +57,15 @@ def predictions(
         )
         for layer, solution in zip(layers, solutions, strict=True)
     )
+
+
+def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
+    """The margin ratio of each trial in a layer, the least of all attention heads."""
+    together = isinstance(solution.norm, JointNorm)
+    margins = smallest_margin(layer).min(axis=-1) if together else smallest_margin(layer)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = margins * np.asarray(solution.value) / solution.norm.values(layer.weights, 3 if together else 2)
+    return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 
 def model_of(stack: Layout, run: StackRun) -> Model:

@@ -8,9 +8,7 @@ import numpy as np
 
 from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Limit
-from attsvm.optimizers.limit import read_limit, written_limit
-from attsvm.optimizers.steps import converted
+from attsvm.optimizers import Limit, converted, read_limit, written_limit
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 

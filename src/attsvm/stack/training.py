@@ -9,10 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import OutputLoss
-from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
-from attsvm.optimizers.optimizer import rule_of
-from attsvm.optimizers.registry import configuration
-from attsvm.optimizers.steps import ARGUMENTS
+from attsvm.optimizers import ARGUMENTS, Limit, Optimizer, configuration, normalized_gradient_descent, rule_of
 from attsvm.problem import Problem
 from attsvm.results import plain, plain_status
 from attsvm.stack.layout import Layout

@@ -15,7 +15,7 @@ from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
-from attsvm.theory.hypotheses import of_problem
+from attsvm.theory.hypotheses import of_arrival, of_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
@@ -26,8 +26,6 @@ ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""
 SETTLED = 1e-2
 """The last rate times the decay: a step moves the weights by about this part of the radius."""
-NEAR = 0.05
-"""The distance to the point over its length at which a run counts as arrived."""
 
 
 class Decayed(NamedTuple):
@@ -128,14 +126,7 @@ def _judged(
             "relative Frank-Wolfe gap",
             least=False,
         ),
-        at_worst(
-            "arrived",
-            "the weights are within 0.05 of the length of the point",
-            part <= NEAR,
-            part,
-            "is the distance to the point over its length",
-            least=False,
-        ),
+        of_arrival(part),
     ]
     failing = {one.name for one in hypotheses if one.holds is False}
     unknown = any(one.holds is None for one in hypotheses)

@@ -17,8 +17,7 @@ from attsvm._utils.checks import check_number, selection_of, weights_of
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm
-from attsvm.optimizers import parse_optimizer
-from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers import parse_optimizer, rule_of
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
 from attsvm.problem import Problem, check_is_problem

@@ -9,9 +9,7 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
-from attsvm.optimizers.gradient import gradient_step
-from attsvm.optimizers.optimizer import rule_of
-from attsvm.optimizers.registry import parse_optimizer
+from attsvm.optimizers import Steps, parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import scalar_of
 from attsvm.results import repeated
@@ -191,11 +189,11 @@ def _step(
     """The rate of an optimizer over the largest one; 0 without an optimizer."""
     if optimizer is None:
         return np.zeros(())
-    made = gradient_step(rule_of(optimizer))
-    if made is None:
+    steps: Steps = getattr(optimizer, "steps", Steps())
+    if steps.kind != "gradient" or steps.normalised == "average" or steps.momentum != 0 or steps.constant is None:
         return np.full((), np.inf)
-    largest = largest_step if made.normalized else largest_rate
-    return np.asarray(np.divide(made.rate, largest, out=np.full(largest.shape, np.inf), where=largest > 0))
+    largest = largest_rate if steps.normalised == "no" else largest_step
+    return np.asarray(np.divide(steps.constant, largest, out=np.full(largest.shape, np.inf), where=largest > 0))
 
 
 def _equal_scores(gamma: np.ndarray, rest: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.measures import token_logits
 from attsvm.norms import Norm
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.steps import Steps
+from attsvm.optimizers import Limit, Steps
 from attsvm.problem import Problem
+from attsvm.results import Status
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
@@ -34,6 +35,16 @@ BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross
 RATE_OF_LOSS = "the learning rate is at most 1/L"
 RATE_OF_CONE = "the learning rate is at most that of the cone"
 IN_CONE = "the weights are in a cone that gradient descent does not leave"
+
+BEYOND_ROUNDING = 100
+"""A step moves the logits if it changes one by more than this many rounding errors of the largest one."""
+LARGEST = 300.0
+"""Of a larger scale of the weights, the exponential of this is enough: no rounding error is small."""
+ARRIVED = 1e-6
+"""A run whose distance to a point is below this part of the length of the point has arrived, and moves no more."""
+
+NEAR_POINT = 0.05
+"""The distance to a point over its length at which a run counts as near."""
 
 WIDER = 8
 """Cones that are tried, from the correlation of the weights up to the widest one."""
@@ -120,6 +131,39 @@ def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> 
     return [*rows, at_worst(key, statement, worse == 0, worse, "better support tokens", least=False)]
 
 
+def of_arithmetic(problem: Problem, run: Run, distance: np.ndarray | None = None) -> list[Hypothesis]:
+    """What every theorem assumes of floating point: that rounding does not decide where the run goes.
+
+    ``distance``: to the point that the run converges to, over the length of the point, if there is one.
+    """
+    # a step that rounding removes goes nowhere, whatever a theorem says of exact arithmetic
+    change = np.asarray(run.history.get("logit_change", np.zeros((1, *run.batch_shape)))[-1])
+    logits = np.where(problem.canonical.allowed, np.abs(token_logits(problem, run.weights)), 0.0)
+    largest = logits.reshape(*run.batch_shape, -1).max(axis=-1) * np.exp(np.minimum(run.log_scale, LARGEST))
+    rounding = np.finfo(np.float32 if run.dtype == "float32" else np.float64).eps * largest
+    moved = change > BEYOND_ROUNDING * rounding
+    moved |= False if distance is None else distance <= ARRIVED
+    finite = np.isfinite(largest) & np.isfinite(run.loss) & (np.asarray(run.status) != Status.NON_FINITE)
+    first = np.asarray(-1 if run.precise_until is None else run.precise_until)
+    return [
+        at_worst("last_step_moved", "the last step moved the logits, in spite of rounding", moved, change, "logits"),
+        Hypothesis("finite", "all weights of the run are finite", bool(np.all(finite))),
+        Hypothesis("precise", "no logit exceeded 1e8, from where on rounding decides", bool(np.all(first < 0))),
+    ]
+
+
+def of_arrival(part: np.ndarray) -> Hypothesis:
+    """That a run is near the point to which it converges. ``part``: its distance over the length of the point."""
+    return at_worst(
+        "arrived",
+        f"the weights are within {NEAR_POINT:g} of the length of the point",
+        part <= NEAR_POINT,
+        part,
+        "is the distance to the point over its length",
+        least=False,
+    )
+
+
 def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
     """Local convergence of W or p, with the cone of :func:`attsvm.theory.local_convergence_conditions`.
 
@@ -128,17 +172,12 @@ def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: lis
     paper = TRANSFORMERS if problem.has_queries else TOKEN_SELECTION
     source = f"{paper}: local convergence of gradient descent; local_convergence_conditions has the constants"
     plain = constant_rate(run, "gradient")
-    # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
-    change = run.history.get("logit_change", np.zeros(1))[-1]
-    moves = at_worst(
-        "last_step_moved", "the last step moved the logits, in spite of rounding", change > 0, change, "logits"
-    )
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
     same = of_problem(problem, run)
-    if not (one_head and all(one.holds for one in (*so_far, plain, same, moves))):
+    if not (one_head and all(one.holds for one in (*so_far, plain, same))):
         unchecked = {"rate_of_loss": RATE_OF_LOSS, "rate_of_cone": RATE_OF_CONE, "in_cone": IN_CONE}
-        return Theorem(source, (plain, same, moves, *(Hypothesis(*one, None) for one in unchecked.items())))
+        return Theorem(source, (plain, same, *(Hypothesis(*one, None) for one in unchecked.items())))
     rate = run.limit.steps.constant or 0.0
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
@@ -166,7 +205,6 @@ def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: lis
         (
             plain,
             same,
-            moves,
             at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False),
             at_worst("rate_of_cone", RATE_OF_CONE, best[1] <= 1, best[1], "rate over the largest", least=False),
             at_worst("in_cone", IN_CONE, best[0] >= 1, best[0], "norm over the radius of the cone"),

@@ -164,7 +164,7 @@ def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Ke
     gap = np.zeros(active.shape)
     gap[active] = least.gap
     axes = tuple(range(len(batch), selected.ndim))
-    rows = [
+    hypotheses = [
         separable(solution),
         _drops(problem, selected),
         at_worst(
@@ -193,7 +193,7 @@ def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Ke
             least=False,
         ),
     ]
-    return Kept(selected, solution, _finite(part, finite.weights, used), "classes", rows)
+    return Kept(selected, solution, _finite(part, finite.weights, used), "classes", hypotheses)
 
 
 def _choose(least: LeastAttention, rows: np.ndarray, gaps: np.ndarray, allowed: np.ndarray, logs: np.ndarray) -> float:
@@ -252,7 +252,7 @@ def _least(gaps: np.ndarray, among: np.ndarray, allowed: np.ndarray) -> LeastAtt
 
     def slack_of(a: np.ndarray, rows: np.ndarray) -> np.ndarray:
         g = slope(a, rows)
-        return g - np.min(g, axis=1, keepdims=True, where=among[rows], initial=np.inf)
+        return np.asarray(g - np.min(g, axis=1, keepdims=True, where=among[rows], initial=np.inf))
 
     # F(a) = max_p p'Da + H(p) over the simplex of the classes: conditions D'p = level + s, a s = 0, log p = Da − const
     a, s = among / count[:, None], np.ones(among.shape)

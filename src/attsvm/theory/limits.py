@@ -19,7 +19,7 @@ from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
-from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_problem
+from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_arithmetic, of_arrival, of_problem
 from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Standing, rank_for
@@ -203,7 +203,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     return Minimiser(point, plain(np.sqrt(np.sum(away**2, axis=core))), tuple(rows))
 
 
-def judge_penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
+def judge_penalised(problem: Problem, run: Run, limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
     """How well the minimiser of loss plus penalty is known to be the limit."""
     if limit is None:
         source = (
@@ -212,13 +212,17 @@ def judge_penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgemen
         )
         return Judgement(Standing.NONE, source, tuple(rows))
     kept = [one for one in rows if one.name not in ("no_penalty", "same_norm")]
-    hypotheses = (*kept, *limit.hypotheses)
+    own = tuple(range(len(run.batch_shape), limit.point.ndim))
+    part = np.asarray(limit.distance) / np.maximum(np.sqrt(np.sum(limit.point**2, axis=own)), np.finfo(float).tiny)
+    near = of_arrival(part)
+    hypotheses = (*kept, *limit.hypotheses, *of_arithmetic(problem, run, part), near)
     source = "descent to the minimiser of loss plus penalty"
     if all(one.holds for one in hypotheses):
         return Judgement(Standing.PROVED, f"{source}: gradient descent on a convex function", hypotheses)
     # with decay the limit is another point, and steps on mini-batches do not settle in one
     stationary = [one for one in limit.hypotheses if one.name == "stationary"]
     settles = all(one.holds is not False for one in (*kept, *stationary))
+    source = source if near.holds else f"not there yet: {near}; {source}"
     return Judgement(Standing.CONJECTURE if settles else Standing.NONE, source, hypotheses)
 
 

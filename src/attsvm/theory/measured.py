@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from attsvm.optimizers.steps import Steps, matches, read_steps
+from attsvm.optimizers import Steps, matches, read_steps
 
 
 class Found(StrEnum):

@@ -22,6 +22,7 @@ from attsvm.theory.hypotheses import (
     gradient_flow,
     mirror_descent,
     next_tokens,
+    of_arithmetic,
     of_loss,
     of_selection,
     of_training,
@@ -30,6 +31,7 @@ from attsvm.theory.hypotheses import (
 from attsvm.theory.kept_tokens import as_margins, several_tokens
 from attsvm.theory.limits import joint_direction, judge_penalised, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
+from attsvm.theory.nearness import place_of
 from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training.run import NOT_RECORDED, Run
@@ -304,11 +306,15 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
-        found = judge(run, known, used, trained, rows, theorem)
+        if theorem is not None:
+            theorem = theorem._replace(hypotheses=(*theorem.hypotheses, *of_arithmetic(problem, run)))
+        is_plain = of_batches is None and (relaxed is None or not relaxed.any())
+        place = place_of(part, run, solution, selected, used, None if is_plain else direction)
+        found = judge(run, known, used, trained, rows, theorem, place)
         found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
     limit = penalised_minimiser(problem, run)
-    found = judge_penalised(limit, of_training(run, known, used))
+    found = judge_penalised(problem, run, limit, of_training(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
     return Prediction(
         solution, used, selected, *found, relaxed, head, point, None, None if limit is None else point, distance

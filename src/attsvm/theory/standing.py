@@ -11,11 +11,11 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
-from attsvm.optimizers.limit import Limit, bounded
-from attsvm.optimizers.steps import Steps, matches
+from attsvm.optimizers import Limit, Steps, bounded, matches
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.theory.measured import Found, Row, contents, enough, notes, table
+from attsvm.theory.nearness import Place
 from attsvm.training.run import Run
 
 
@@ -148,19 +148,30 @@ class Model(NamedTuple):
 
 
 def judge(
-    run: Run, known: TrialLimits, used: Norm, model: Model, rows: list[Hypothesis], theorem: Theorem | None
+    run: Run,
+    known: TrialLimits,
+    used: Norm,
+    model: Model,
+    rows: list[Hypothesis],
+    theorem: Theorem | None,
+    place: Place,
 ) -> Judgement:
     """Look for a theorem, then for a measurement; of trials whose steps have several lengths, the least known counts.
 
     ``known``: the limits of the trials. ``used``: the norm of the Att-SVM. ``rows``: what any prediction assumes. The
-    rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay.
+    rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay. ``place``: where the trials
+    are. Far from its limit, a run is not called proved or measured.
     """
-    hypotheses = (*rows, *(theorem.hypotheses if theorem else ()))
-    if theorem and all(one.holds for one in hypotheses):
-        return Judgement(Standing.PROVED, theorem.source, hypotheses)
+    near, of_theorem = place.near(), theorem.hypotheses if theorem else ()
+    hypotheses = (*rows, *of_theorem, near)
+    if theorem and all(one.holds for one in (*rows, *of_theorem)):
+        if near.holds:
+            return Judgement(Standing.PROVED, theorem.source, hypotheses)
+        source = f"not there yet: {near}; its exact continuation is covered by {theorem.source}"
+        return Judgement(Standing.CONJECTURE, source, hypotheses)
     if any(one.holds is False for one in rows if one.name not in ("full_batch", "no_decay")):
         return Judgement(Standing.NONE, "nothing is predicted; the Att-SVM is for comparison", hypotheses)
-    found = [_measured(run, limit, trials, used, model, rows, theorem) for limit, trials in known.items()]
+    found = [_measured(run, limit, trials, used, model, rows, of_theorem, place) for limit, trials in known.items()]
     return max(found, key=lambda one: [*Standing].index(one.standing))
 
 
@@ -171,11 +182,11 @@ def _measured(
     used: Norm,
     model: Model,
     rows: list[Hypothesis],
-    theorem: Theorem | None,
+    of_theorem: tuple[Hypothesis, ...],
+    place: Place,
 ) -> Judgement:
     """What was measured of the trials with this limit."""
-    of_theorem = theorem.hypotheses if theorem else ()
-    hypotheses = (*rows, *of_theorem)
+    hypotheses = (*rows, *of_theorem, place.near(trials))
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
     found = _row(run, known, used, model)
     if found is None:
@@ -185,16 +196,21 @@ def _measured(
     if found.found is Found.NONE:
         source = f"such steps were measured to stay below {enough():g}: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
-    within = _within(run, trials, found)
+    within, near = [*_within(run, trials, found), *place.compared], place.near(trials, found)
     replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
     kept = [one for one in rows if not replaced.get(one.name)]
-    hypotheses = (*kept, *within, *of_theorem)
+    hypotheses = (*kept, *within, *of_theorem, near)
     if found.found is Found.RISING:
         return Judgement(Standing.CONJECTURE, f"below {enough():g} and still rising: {found.text()}{more}", hypotheses)
     others = [one for one in rows if one.name not in replaced]
-    if all(one.holds for one in (*others, *within)):
+    inside = all(one.holds for one in (*others, *within))
+    if inside and near.holds:
         return Judgement(Standing.MEASURED, found.text(), hypotheses)
-    source = f"outside of what was measured: {found.text()}{_advice(run, trials, found)}"
+    yet = "" if near.holds else f"not there yet: {near}; "
+    if inside:
+        source = f"{yet}{found.text()}{place.more_steps(run, trials, found)}"
+    else:
+        source = f"{yet}outside of what was measured: {found.text()}{_advice(run, trials, found)}"
     return Judgement(Standing.CONJECTURE, source, hypotheses)
 
 

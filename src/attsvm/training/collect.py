@@ -9,10 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.limit import Limit
-from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.registry import configuration
-from attsvm.optimizers.steps import UNKNOWN
+from attsvm.optimizers import Limit, Optimizer, configuration
 from attsvm.problem import Problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.training.run import NOT_RECORDED, Run
@@ -122,7 +119,7 @@ def _limit(setup: Setup) -> Limit:
 def weight_decay_of(optimizer: Any, limit: Limit) -> float | None:
     """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
     decay: float | None = dict(getattr(optimizer, "numbers", {})).get("weight_decay")
-    return 0.0 if decay is None and limit.steps.kind != UNKNOWN else decay
+    return 0.0 if decay is None and limit.steps.kind != "unknown" else decay
 
 
 def joined_limit(resumed: Any, limit: Limit) -> Limit:

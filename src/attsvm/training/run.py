@@ -11,9 +11,7 @@ from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.losses.base import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers.limit import Limit, read_limit, written_limit
-from attsvm.optimizers.registry import from_configuration
-from attsvm.optimizers.steps import converted
+from attsvm.optimizers import Limit, converted, from_configuration, read_limit, written_limit
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
 

@@ -11,7 +11,7 @@ import numpy as np
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.optimizers.optimizer import rule_of
+from attsvm.optimizers import rule_of
 from attsvm.training.attention import Data
 from attsvm.training.attention_heads import fold
 from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program

@@ -12,8 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads.base import Head
 from attsvm.losses.base import OutputLoss
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers.limit import limit_of
-from attsvm.optimizers.steps import Steps
+from attsvm.optimizers import Steps, limit_of
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced, Shaped
 from attsvm.training.objective import Objective

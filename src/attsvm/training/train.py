@@ -18,8 +18,7 @@ from attsvm.heads.linear import Linear
 from attsvm.heads.registry import parse_head
 from attsvm.losses.base import OutputLoss
 from attsvm.losses.registry import parse_loss
-from attsvm.optimizers.optimizer import rule_of
-from attsvm.optimizers.registry import parse_optimizer
+from attsvm.optimizers import parse_optimizer, rule_of
 from attsvm.optimizers.unit_steps import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention

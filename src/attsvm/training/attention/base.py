@@ -9,10 +9,8 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
+from attsvm.optimizers import Limit, Optimizer, Steps, limit_of
 from attsvm.optimizers.gradient import normalized_gradient_descent
-from attsvm.optimizers.limit import Limit, limit_of
-from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.steps import Steps
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array

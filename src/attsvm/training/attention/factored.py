@@ -8,8 +8,8 @@ import numpy as np
 
 from attsvm._utils.contractions import contract
 from attsvm.errors import ProblemError
+from attsvm.optimizers import Optimizer
 from attsvm.optimizers.gradient import normalized_gradient_descent
-from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.transformations import Decaying
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
