@@ -11,9 +11,12 @@ from . import papers as papers
 from . import plot as plot
 from . import profiles as profiles
 from . import regularization as regularization
+from . import stack as stack
+from . import svm as svm
 from . import sweeps as sweeps
 from . import theory as theory
 from . import torch as torch
+from . import training as training
 from ._fit.fit import fit as fit
 from ._fit.result import Fit as Fit
 from ._utils.progress import Progress as Progress

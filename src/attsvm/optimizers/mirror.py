@@ -81,10 +81,10 @@ def _stepped(mirror: Array, factor: Array, gradient: Array) -> Array:
 
 
 def mirror_descent(
+    learning_rate: float | Schedule = 0.1,
     *,
     p: float | None = None,
     potential: Potential | str | None = None,
-    learning_rate: float | Schedule = 0.1,
     normalize: bool = True,
     scope: Literal["all", "each"] = "all",
     relative: bool = False,
@@ -95,13 +95,13 @@ def mirror_descent(
 
     Parameters
     ----------
+    learning_rate : float or callable
+        η, or a schedule: a JAX function of the number of steps taken. For p > 2 the weights grow only like
+        k^(1/(p−1)) under a constant rate; a linearly growing schedule makes up for it.
     p : float
         The exponent of the potential, 1 < p < ∞. p = 2 is (normalized) gradient descent.
     potential : Potential or str, optional
         In place of p: ψ by its gradient and the inverse of that, or the import path ``package.module:name`` of one.
-    learning_rate : float or callable
-        η, or a schedule: a JAX function of the number of steps taken. For p > 2 the weights grow only like
-        k^(1/(p−1)) under a constant rate; a linearly growing schedule makes up for it.
     normalize : bool
         Divide the gradient by its ℓq norm, q = p/(p − 1): exact however small it is. Otherwise training stalls where
         the gradient underflows. For another potential, the norm is the dual of that of the potential, or ℓ2.

@@ -85,9 +85,9 @@ class Steepest(Rule):
 
 
 def steepest_descent(
+    learning_rate: float | Schedule = 0.1,
     *,
     norm: str | float | Norm,
-    learning_rate: float | Schedule = 0.1,
     normalize: bool = True,
     relative: bool = False,
     weight_decay: float = 0.0,
@@ -99,11 +99,11 @@ def steepest_descent(
 
     Parameters
     ----------
+    learning_rate : float or callable
+        η, or a schedule: a JAX function of the number of steps taken.
     norm : str, float or Norm
         "linf", "l1", "spectral", "nuclear", "frobenius", any p ≥ 1 of an entrywise norm, or any norm that provides
         ``steepest`` in JAX. For a vector, spectral and nuclear mean ℓ2.
-    learning_rate : float or callable
-        η, or a schedule: a JAX function of the number of steps taken.
     normalize : bool
         Steps of length η in N, exact however small the gradient is; otherwise of η N*(∇L), and training stalls where
         the gradient underflows.

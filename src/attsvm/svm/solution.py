@@ -68,7 +68,8 @@ class Solution(Result):
         The largest rank that was passed. Where the nuclear solution has a larger one, ``dual`` is that of the nuclear
         solution, and ``gap`` is the relative distance to its value.
     stats : dict
-        ``method`` and ``why`` it was chosen, ``steps``, ``seconds``.
+        ``method`` and ``why`` it was chosen, ``steps``, ``seconds``; ``selected_by``, the type of the result that the
+        selection was taken from, if it was.
 
     See Also
     --------
@@ -116,6 +117,48 @@ class Solution(Result):
             return None
         shape = infeasible.shape + (1,) * (self.dual.ndim - infeasible.ndim)
         return Certificate(self.dual * infeasible.reshape(shape), plain(np.where(infeasible, self.bound, 0.0)))
+
+    @property
+    def leave_one_out(self) -> float | np.ndarray | None:
+        """The share of the n sequences that have support tokens; None where ``no_leave_one_out`` says why.
+
+        A sequence without support tokens can be left out: the solution stays the same, and selects its tokens. So the
+        share is at least the leave-one-out error. In expectation over n exchangeable sequences it bounds the
+        probability that the solution of n − 1 of them does not select the token of another one [1]_.
+
+        This assumes that the token of a sequence depends on this sequence alone, as with
+        :func:`attsvm.optimal_tokens`. An array of tokens is taken to be so; the selection of a Run depends on all
+        sequences. NaN in a batch where the status is not ``optimal``.
+
+        References
+        ----------
+        .. [1] Vapnik and Chapelle (2000), *Bounds on Error Expectation for Support Vector Machines*, Neural Computation
+           12(9), with the theorem of Luntz and Brailovsky on leaving one out.
+        """
+        if self.no_leave_one_out:
+            return None
+        lead = len(self.batch_shape)
+        with_support = self.support.reshape(*self.support.shape[: lead + 1], -1).any(axis=-1)
+        present = (self.selected >= 0).reshape(*self.selected.shape[: lead + 1], -1).any(axis=-1)
+        share = with_support.sum(axis=-1) / present.sum(axis=-1)
+        return plain(np.where(np.asarray(self.status) == Status.OPTIMAL, share, np.nan))
+
+    @property
+    def no_leave_one_out(self) -> str:
+        """Why ``leave_one_out`` is None; empty where it is not."""
+        norm = self.norm.of_vectors if self.direction.ndim == len(self.batch_shape) + 1 else self.norm
+        if not (isinstance(norm, Lp) and 1 < norm.p < np.inf):
+            return f"the solution in the norm {norm.name} need not be unique"
+        for name in ("required", "center", "relaxed", "rank"):
+            if getattr(self, name) is not None:
+                return f"it is not known with {name}="
+        if self.selected.dtype == bool and (self.selected.sum(axis=-1) > 1).any():
+            return "it is not known for sets of tokens"
+        if "selected_by" in (self.stats or {}):
+            return f"the tokens are those of a {self.stats['selected_by']}, which depend on all sequences"
+        if not (np.asarray(self.status) == Status.OPTIMAL).any():
+            return "no solution is optimal" if self.batch_shape else f"the status is {self.status}"
+        return ""
 
     def _batch_summary(self) -> str:
         name, of_vectors = self.norm.name, self.norm.of_vectors.name

@@ -187,7 +187,10 @@ def solve_svm(
         _check_combination(options)
     # the certificate detects overflow
     with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
-        return _solve(problem, selection_of(selected), options, warm_start)
+        solution = _solve(problem, selection_of(selected), options, warm_start)
+    if hasattr(selected, "selected"):
+        solution.stats["selected_by"] = type(selected).__name__
+    return solution
 
 
 @contextlib.contextmanager

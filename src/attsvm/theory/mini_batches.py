@@ -150,7 +150,8 @@ def mini_batch_direction(
     selected : int array, shape (*batch, n[, Q]); or Run, Solution, Prediction
         The token that each query keeps.
     batch_size : int
-        b, a divisor of n: each sequence is in one batch of an epoch.
+        b, from 1 to n. If b does not divide n, an epoch leaves out the rest, other sequences each time, so that the
+        batch of a step is any b of the n sequences with equal probability.
     norm : str, float or Norm
         As for :func:`attsvm.solve_svm`. Norms without ``prox`` and ``project_dual_ball`` need ``steepest``.
     tol : float
@@ -167,8 +168,8 @@ def mini_batch_direction(
     Raises
     ------
     ProblemError
-        If an argument does not fit the problem, the selection keeps sets of tokens, b does not divide n, the problem
-        has several attention heads, or the norm lacks what a solver needs.
+        If an argument does not fit the problem, the selection keeps sets of tokens, the problem has several attention
+        heads, or the norm lacks what a solver needs.
 
     See Also
     --------
@@ -204,8 +205,6 @@ def _direction(
     """The same with the Att-SVM of the selection, if it is known."""
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
-    if n % size:
-        raise ProblemError(f"batch_size: expected a divisor of n = {n}, got {size}")
     if problem.num_heads is not None or head_axes(norm):
         raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
     sets = selection_sets(problem, selected)
@@ -251,7 +250,7 @@ def limit_of_batches(
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 
-    No direction for other steps and models, for all sequences in a step, and where b does not divide n.
+    No direction for other steps and models, and for all sequences in a step.
     """
     size, problem, steps = run.batch_size, part.problem, run.limit.steps
     if steps.kind != "log gradient" or steps.momentum != 0:
@@ -262,7 +261,7 @@ def limit_of_batches(
         "optimal_tokens", "the selected tokens are the optimal ones", best, best.mean(), "of the queries"
     )
     one_matrix = part.attention in ("combined", "prompt") and problem.num_heads is None
-    if not one_matrix or not isinstance(size, int) or problem.num_sequences % size:
+    if not one_matrix or not isinstance(size, int):
         return None, [optimal]
     found = _direction(problem, run.selected, size, norm, att_svm)
     least = found.margins.min(axis=-1)
