@@ -103,7 +103,7 @@ def of_slopes(problem: Problem, run: Run) -> Hypothesis:
         return Hypothesis(key, statement, None)
     of_tokens = np.broadcast_to(scores(problem), (*run.selected.shape, problem.num_tokens))
     outputs = np.take_along_axis(of_tokens, np.maximum(run.selected, 0)[..., None], axis=-1)[..., 0]
-    active = run.selected >= 0
+    active = np.asarray(run.selected >= 0)
     if problem.num_heads is not None:
         outputs, active = outputs.sum(axis=len(run.batch_shape)), active.any(axis=len(run.batch_shape))
     slopes = np.where(active, np.abs(derivatives(loss, outputs.ravel())[0]).reshape(outputs.shape), np.nan)
