@@ -10,7 +10,7 @@ from attsvm.losses import parse_margin_loss
 from attsvm.problem import Problem
 from attsvm.theory.local_conditions import DOUBLINGS, Cones, axis_of, cones_at, several
 from attsvm.theory.loss_level import least_radius
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 WIDER = 24
 """Cones that are tried, from the correlation of the weights up to the widest one, beside those by default."""

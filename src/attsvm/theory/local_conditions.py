@@ -187,7 +187,7 @@ def local_convergence_conditions(
     )
 
 
-class Axis(NamedTuple):
+class ConeAxis(NamedTuple):
     """The Att-SVM direction of a selection, and what bounds the cones around it."""
 
     solution: Solution
@@ -199,14 +199,14 @@ class Axis(NamedTuple):
     """The widest opening."""
 
 
-def axis_of(problem: Problem, selected: Any, loss: OutputLoss) -> Axis:
+def axis_of(problem: Problem, selected: Any, loss: OutputLoss) -> ConeAxis:
     """That of a problem with labels ±1."""
     solution = solve_svm(problem, selected)
     solved = np.asarray(solution.status) == Status.OPTIMAL
     optimal = np.isfinite(solution.value) & is_locally_optimal(problem, selected, solution.support)
     found = extent(problem, loss)
     tokens = _tokens(problem, selected, solution, found.least_slope, found.most_slope * found.spread)
-    return Axis(solution, solved, optimal, tokens, np.minimum(_widest(tokens) ** 2 / 2, WIDEST))
+    return ConeAxis(solution, solved, optimal, tokens, np.minimum(_widest(tokens) ** 2 / 2, WIDEST))
 
 
 def several(widest: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "openings *batch"]:

@@ -13,7 +13,7 @@ from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.cones import Numbers, best_cone
 from attsvm.theory.hypotheses import IN_CONE, Theorem, of_problem
 from attsvm.theory.local_conditions import Cones
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 SOURCE = "docs/notes/normalised_descent.md: normalised gradient descent in the cone of local_convergence_conditions"
 SHORT_STEPS = "this and all later steps are at most the longest one of the cone"
