@@ -277,7 +277,7 @@ for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.
     print(options, "->", prediction.norm.name, prediction.standing)
 
 # %%
-# The first run made normalised steps, to which the theorem does not apply:
+# The first run made normalised steps. Its weights have reached a cone that such steps do not leave:
 
 for hypothesis in attsvm.predict_direction(problem, attsvm.train(problem)).hypotheses:
     print(hypothesis)

@@ -119,3 +119,26 @@ def test_models_whose_outputs_are_no_attention_are_refused():
     for sequences, words in (([[0], [1]], "at least two tokens"), ([[0, 1, 2]], "a position whose next token")):
         with pytest.raises(attsvm.ProblemError, match=words):
             attsvm.token_graph(sequences) if "two" in words else attsvm.next_token.causal_problem(sequences, np.eye(3))
+
+
+@pytest.mark.parametrize("behind", [3.0, 3000.0])
+def test_a_token_that_is_far_behind_has_its_loss_and_the_first_step_of_the_softmax_in_logarithms(behind):
+    """Its attention underflows from 745 logits on; a context holds the label's token twice."""
+    vocabulary = unit_vectors(np.random.default_rng(0), 4, 6)
+    contexts, labels = [[0, 1, 0, 2], [1, 3, 2, 2]], [0, 3]
+    problem = attsvm.token_graph(contexts, labels).training_problem(vocabulary)
+    start = -behind * attsvm.solve_svm(problem, [0, 1]).direction
+    run = attsvm.train(
+        problem, loss="token", init=start, steps=1, optimizer=attsvm.optimizers.gradient_descent(0.01), record=[0, 1]
+    )
+    losses, gradient = [], np.zeros_like(start)
+    for context, label in zip(contexts, labels, strict=True):
+        keys, query = vocabulary[context], vocabulary[context[-1]]
+        logs = scipy.special.log_softmax(keys @ start @ query)
+        right = np.array(context) == label
+        losses.append(-scipy.special.logsumexp(logs[right]))
+        # ∂ℓ/∂s = softmax of all tokens minus that of the label's tokens
+        of_label = np.exp(np.where(right, logs - logs[right].max(), -np.inf))
+        gradient += np.outer((np.exp(logs) - of_label / of_label.sum()) @ keys, query) / 2
+    assert run.history["loss"][0] == pytest.approx(np.mean(losses), rel=1e-13)
+    assert run.weights == pytest.approx(start - 0.01 * gradient, rel=1e-13, abs=1e-13)

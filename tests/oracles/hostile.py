@@ -98,7 +98,6 @@ _TAGS = {
     "svg",
     "g",
     "path",
-    "pattern",
     "defs",
     "clippath",
     "use",

@@ -307,7 +307,7 @@ def test_the_prediction_of_a_trial_does_not_depend_on_its_neighbours():
     alone, of_all = attsvm.predict_direction(problem[others], mixed[others]), attsvm.predict_direction(problem, short)
     assert (alone.norm, alone.standing) == (of_all.norm, of_all.standing)
     # one trial outside of what was measured decides for all
-    descent = attsvm.train(problem, steps=20_000)
+    descent = attsvm.train(problem, steps=20_000, optimizer=optimizers.mirror_descent(p=1.75))
     assert attsvm.predict_direction(problem, descent).standing == "measured"
     changes = descent.history["logit_change"].copy()
     changes[-1, 3] = 1e3

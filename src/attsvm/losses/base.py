@@ -99,6 +99,13 @@ class OutputLoss(ABC):
     keeps: Keeps = Keeps.SELECTION
     """Which tokens training with this loss keeps."""
 
+    reads_attention: bool = False
+    """Whether training passes log f_y, shape (n, Q, B), to ``values`` and ``slope`` after the labels.
+
+    f_y is the attention on the tokens of the label, for a loss whose outputs are attention; its logarithm is finite
+    where it underflows.
+    """
+
     defined_everywhere: bool = False
     """Whether value and slope are finite for all finite outputs, and for the label 0 of padded queries.
 

@@ -23,9 +23,9 @@ class TokenLoss(OutputLoss):
     """−log f_y, where f_y is the attention on the tokens y of a context: the log loss of next-token prediction.
 
     It is for problems whose tokens are one-hot vectors of the token numbers and whose head is the identity, as
-    :meth:`attsvm.TokenGraph.training_problem` makes them. Other problems and trained heads are refused. It is computed
-    from f_y, so a loss below 1e-16 is 0, and a share that underflows ends a trial. Steps do not depend on digits of a
-    small loss.
+    :meth:`attsvm.TokenGraph.training_problem` makes them. Other problems and trained heads are refused. Training
+    computes it from log f_y, so that it is finite where f_y underflows. A loss below 1e-16 is 0; steps do not depend on
+    digits of a small loss.
 
     See Also
     --------
@@ -48,6 +48,7 @@ class TokenLoss(OutputLoss):
     name = "token"
     takes = Outputs.CLASS_SCORES
     keeps = Keeps.LABEL_COMPONENT
+    reads_attention = True
 
     def check(self, problem: "Problem", head: "Head", *, trains_head: bool) -> None:
         """Check that the outputs are shares of the attention.
@@ -67,13 +68,13 @@ class TokenLoss(OutputLoss):
         if not ((ones == 1) & (np.count_nonzero(problem.tokens, axis=-1) == 1))[in_use].all():
             raise ProblemError("tokens: expected one-hot vectors of token numbers with the token loss, got others")
 
-    def values(self, outputs: Array, labels: Array) -> Array:
-        """−log f_y of each query."""
-        return -jnp.log(self._share(outputs, labels))
+    def values(self, outputs: Array, labels: Array, log_share: Array | None = None) -> Array:
+        """−log f_y of each query; ``log_share`` is log f_y where it is known."""
+        return -(jnp.log(self._share(outputs, labels)) if log_share is None else log_share)
 
-    def slope(self, outputs: Array, labels: Array) -> Slope:
+    def slope(self, outputs: Array, labels: Array, log_share: Array | None = None) -> Slope:
         """Compute −onehot(y) / f_y of each query."""
-        return Slope(-self._right(outputs, labels).astype(outputs.dtype), -jnp.log(self._share(outputs, labels)))
+        return Slope(-self._right(outputs, labels).astype(outputs.dtype), self.values(outputs, labels, log_share))
 
     @staticmethod
     def _right(outputs: Array, labels: Array) -> Array:

@@ -141,7 +141,8 @@ class Solution(Result):
         with_support = self.support.reshape(*self.support.shape[: lead + 1], -1).any(axis=-1)
         present = (self.selected >= 0).reshape(*self.selected.shape[: lead + 1], -1).any(axis=-1)
         share = with_support.sum(axis=-1) / present.sum(axis=-1)
-        return plain(np.where(np.asarray(self.status) == Status.OPTIMAL, share, np.nan))
+        found: float | np.ndarray = plain(np.where(np.asarray(self.status) == Status.OPTIMAL, share, np.nan))
+        return found
 
     @property
     def no_leave_one_out(self) -> str:

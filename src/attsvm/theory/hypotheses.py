@@ -2,6 +2,7 @@
 
 Theorems are known for gradient descent on W or p with a small constant learning rate, for ℓp mirror descent likewise,
 and for gradient descent on W with the token loss. Of keys and queries a theorem is known for gradient flow alone.
+``normalised.py`` has the theorem on normalised steps.
 """
 
 from collections.abc import Collection
@@ -17,7 +18,7 @@ from attsvm.results import Status
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
-from attsvm.theory.local_conditions import local_convergence_conditions
+from attsvm.theory.cones import best_cone
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training.run import Run
 
@@ -45,9 +46,6 @@ ARRIVED = 1e-6
 
 NEAR_POINT = 0.05
 """The distance to a point over its length at which a run counts as near."""
-
-WIDER = 8
-"""Cones that are tried, from the correlation of the weights up to the widest one."""
 
 
 class Theorem(NamedTuple):
@@ -164,7 +162,7 @@ def of_arrival(part: np.ndarray) -> Hypothesis:
     )
 
 
-def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
+def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:
     """Local convergence of W or p, with the cone of :func:`attsvm.theory.local_convergence_conditions`.
 
     The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
@@ -180,34 +178,15 @@ def gradient_descent(problem: Problem, run: Run, solution: Solution, so_far: lis
         return Theorem(source, (plain, same, *(Hypothesis(*one, None) for one in unchecked.items())))
     rate = run.limit.steps.constant or 0.0
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
-    weights, selected = run.weights, run.selected
-    core = 2 if problem.has_queries else 1
-    own = tuple(range(-core, 0))
-    size = np.linalg.norm(weights.reshape(*weights.shape[: weights.ndim - core], -1), axis=-1) * np.exp(run.log_scale)
-    length = np.asarray(solution.value) * np.linalg.norm(weights.reshape(*size.shape, -1), axis=-1)
-    opening = 1 - np.sum(weights * solution.direction, axis=own) / length
-    best = np.zeros(size.shape), np.full(size.shape, np.inf)
-    cones = [local_convergence_conditions(problem, selected, run.loss_name)]
-    widest, least = float(np.max(cones[0].widest)), float(np.max(opening))
-    if 0 < least < widest:
-        openings = np.geomspace(1.001 * least, 0.999 * widest, WIDER)
-        cones += [
-            local_convergence_conditions(problem, selected, run.loss_name, opening=float(one)) for one in openings
-        ]
-    for cone in cones:
-        inside = np.where(opening <= np.asarray(cone.opening), size / np.asarray(cone.radius), 0.0)
-        largest = np.asarray(cone.largest_rate)
-        over = np.divide(rate, largest, out=np.full(np.shape(inside), np.inf), where=largest > 0)
-        better = (inside >= 1) & (over <= 1) | (inside > best[0]) & ~((best[0] >= 1) & (best[1] <= 1))
-        best = np.where(better, inside, best[0]), np.where(better, over, best[1])
+    found = best_cone(problem, run, lambda cones: rate / cones.largest_rate)
     return Theorem(
         source,
         (
             plain,
             same,
             at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False),
-            at_worst("rate_of_cone", RATE_OF_CONE, best[1] <= 1, best[1], "rate over the largest", least=False),
-            at_worst("in_cone", IN_CONE, best[0] >= 1, best[0], "norm over the radius of the cone"),
+            at_worst("rate_of_cone", RATE_OF_CONE, found.step <= 1, found.step, "rate over the largest", least=False),
+            at_worst("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
         ),
     )
 

@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.losses import parse_margin_loss
+from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import token_logits
 from attsvm.problem import Problem, check_is_problem
+from attsvm.results import Status
 from attsvm.selection import is_locally_optimal, selection_sets
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions
@@ -23,6 +24,18 @@ FRACTIONS = np.linspace(0.04, 0.96, 24)
 """Half-widths of the cones that are compared, relative to the widest one."""
 DOUBLINGS = 80
 """Of the radius 1, to find one that is large enough."""
+
+
+class Cones(NamedTuple):
+    """Cones from a radius on."""
+
+    holds: Bool[np.ndarray, "*batch"]
+    """Whether the inequalities of the proof hold at the radius; then they hold at every larger one, too."""
+    radius: Float[np.ndarray, "*batch"]
+    longest_step: Float[np.ndarray, "*batch"]
+    largest_rate: Float[np.ndarray, "*batch"]
+    growth: Float[np.ndarray, "*batch"]
+    """β: ⟨u, Ŵ⟩ ≥ β for the unit direction u of descent, at the radius and beyond."""
 
 
 class Tokens(NamedTuple):
@@ -69,6 +82,7 @@ def local_convergence_conditions(
         Of a cone {W : ⟨W, D⟩ ≥ (1 − opening) ‖W‖ ‖D‖, ‖W‖ ≥ radius}, where D is the direction of ``solution``, the
         Frobenius Att-SVM of the selection. The names of the hypotheses:
 
+        - ``solved``: the Att-SVM is ``optimal``; an inaccurate direction D proves nothing.
         - ``locally_optimal``: the selection is feasible, and every support token scores strictly below the selected
           token.
         - ``radius``: there is a cone. Its number is the norm from which the cone is invariant; ∞ if there is none.
@@ -76,7 +90,9 @@ def local_convergence_conditions(
         Further numbers:
 
         - ``opening``: 1 − the smallest correlation with D; 0 if there is no cone.
-        - ``longest_step``: the longest step along the negative gradient for which this is proved.
+        - ``longest_step``: the longest step along the negative gradient for which this is proved, at the radius. At
+          larger weights it is longer, in proportion to their norm.
+        - ``growth``: such a step of length h adds at least this times h to the norm.
         - ``largest_rate``: the largest learning rate of gradient descent for which it is: ``longest_step`` over a bound
           of the gradient in the cone.
         - ``support_gap``: the smallest difference of the scores of a selected token and a support token. It must be
@@ -110,6 +126,9 @@ def local_convergence_conditions(
     The bounds are conservative; smaller and wider cones are invariant in practice. The constants are not from the
     papers, which state that an opening and a radius exist.
 
+    The note ``docs/notes/normalised_descent.md`` has the complete proof, and that normalised steps converge to D in
+    direction.
+
     Gradient descent in the cone converges to D in direction if its rate is at most 1/L. Its loss decreases, and the sum
     of its squared steps is finite. Since ⟨−∇L, Ŵ⟩ > 0 everywhere in the cone, there is no stationary point, and the
     norm grows without bound. Let r be large and π > 0 small. Weights w_it with a margin under Ŵ above (1 + π)Ξ are
@@ -141,39 +160,58 @@ def local_convergence_conditions(
     problem, parsed = parse_margin_loss(problem, loss)
     if (selection_sets(problem, selected) & problem.copies.distinct).sum(axis=-1).max() > 1:
         raise ProblemError("selected: expected one token per query, got sets")
-    solution = solve_svm(problem, selected)
-    solved = np.isfinite(solution.value)
-    optimal = solved & is_locally_optimal(problem, selected, solution.support)
-    found = extent(problem, parsed)
-    tokens = _tokens(problem, selected, solution, found.least_slope, found.most_slope * found.spread)
-
-    width = _widest(tokens)
-    widest = np.minimum(width**2 / 2, WIDEST)
-    if opening is None:
-        # the openings of cones of half-width ε = sqrt(2 · opening)
-        openings = np.multiply.outer(FRACTIONS**2, widest)
-    else:
-        openings = np.full((1, *widest.shape), float(opening))
-    radii = least_radius(lambda radius: _invariant(tokens, openings, radius), optimal & (openings < widest), DOUBLINGS)
+    solution, solved, optimal, tokens, widest = axis_of(problem, selected, parsed)
+    openings = several(widest) if opening is None else np.full((1, *widest.shape), float(opening))
+    possible = solved & optimal & (openings < widest)
+    radii = least_radius(lambda radius: cones_at(tokens, openings, radius).holds, possible, DOUBLINGS)
     best = np.argmin(radii, axis=0)[None]
     radius, chosen = (np.take_along_axis(x, best, axis=0)[0] for x in (radii, openings))
     holds = np.isfinite(radius)
-    step, rate = _steps(tokens, chosen, np.where(holds, radius, 1.0))
+    cone = cones_at(tokens, chosen, np.where(holds, radius, 1.0))
     gap = np.where(tokens.support, tokens.gap, np.inf).min(axis=(-3, -2, -1))
     return conditions(
         (
+            Hypothesis("solved", "the Att-SVM is solved to optimality", solved),
             Hypothesis("locally_optimal", "the selection is locally optimal", optimal),
             Hypothesis("radius", "gradient descent does not leave a cone around the Att-SVM direction", holds, radius),
         ),
         {
             "opening": np.where(holds, chosen, 0.0),
-            "longest_step": np.where(holds, step, 0.0),
-            "largest_rate": np.where(holds, rate, 0.0),
+            "longest_step": np.where(holds, cone.longest_step, 0.0),
+            "largest_rate": np.where(holds, cone.largest_rate, 0.0),
+            "growth": np.where(holds, cone.growth, 0.0),
             "support_gap": gap,
             "widest": np.where(optimal, widest, 0.0),
         },
         solution,
     )
+
+
+class ConeAxis(NamedTuple):
+    """The Att-SVM direction of a selection, and what bounds the cones around it."""
+
+    solution: Solution
+    solved: Bool[np.ndarray, "*batch"]
+    optimal: Bool[np.ndarray, "*batch"]
+    """Whether the selection is locally optimal."""
+    tokens: Tokens
+    widest: Float[np.ndarray, "*batch"]
+    """The widest opening."""
+
+
+def axis_of(problem: Problem, selected: Any, loss: OutputLoss) -> ConeAxis:
+    """That of a problem with labels ±1."""
+    solution = solve_svm(problem, selected)
+    solved = np.asarray(solution.status) == Status.OPTIMAL
+    optimal = np.isfinite(solution.value) & is_locally_optimal(problem, selected, solution.support)
+    found = extent(problem, loss)
+    tokens = _tokens(problem, selected, solution, found.least_slope, found.most_slope * found.spread)
+    return ConeAxis(solution, solved, optimal, tokens, np.minimum(_widest(tokens) ** 2 / 2, WIDEST))
+
+
+def several(widest: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "openings *batch"]:
+    """Openings of cones of evenly spaced half-widths ε = sqrt(2 · opening)."""
+    return np.asarray(np.multiply.outer(FRACTIONS**2, widest))
 
 
 def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray) -> Tokens:
@@ -218,8 +256,8 @@ def _shape(opening: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return 1.0 - m, np.sqrt(2.0 * m - m * m), np.sqrt(2.0 * m)
 
 
-def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[np.ndarray, "*batch"]:
-    """Whether the inequalities of the proof hold at this radius; then they hold at every larger one, too."""
+def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
+    """The cones of these openings and radii. The note ``docs/notes/normalised_descent.md`` has the inequalities."""
     c, s, width = _shape(opening)
     r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
     # the smallest margin of each token under a unit vector of the cone
@@ -247,26 +285,23 @@ def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[
     shrinking = total(np.where(better, low, 0.0) * below(low - best), better)
     apart = np.where(better, np.minimum(low - best, reached), np.inf).min(axis=(-3, -2, -1))
     smallest = low.min(axis=(-3, -2, -1))
-    return np.asarray(
+    gain, rows = best * pull, tokens.others & (tokens.length > 0)
+    slowest = np.divide(low, tokens.length, out=np.ones(low.shape), where=rows).min(axis=(-3, -2, -1))
+    kept_gain = np.divide(gain - shrinking, gain + shrinking, out=np.zeros(gain.shape), where=gain + shrinking > 0)
+    holds = (
         (smallest > 0)
         & (smallest * np.asarray(radius) >= 1)
         & (apart > 0)
         & (pull > 0)[..., 0, 0, 0]
         & (inward >= outward)[..., 0, 0, 0]
-        & (best * pull > shrinking)[..., 0, 0, 0]
+        & (gain > shrinking)[..., 0, 0, 0]
     )
-
-
-def _steps(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The longest step, and the largest learning rate."""
-    c, s, width = _shape(opening)
-    r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
     length = np.where(tokens.others, tokens.length, 0.0)
     longest = length.max(axis=(-3, -2, -1), keepdims=True)
     step = np.minimum(r * s / (16 * c), r * best * s**2 / (8 * np.where(longest > 0, longest, 1.0)))
-    low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
     number = tokens.others.any(axis=-1).sum(axis=(-2, -1))[..., None, None, None]
-    largest = np.sum(tokens.weight * length * np.exp(-np.maximum(r * low, 0.0)), axis=(-3, -2, -1), keepdims=True)
+    largest = np.sum(tokens.weight * length * share * tokens.number, axis=(-3, -2, -1), keepdims=True)
     with np.errstate(over="ignore"):
         rate = np.divide(step * number, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
-    return step[..., 0, 0, 0], rate[..., 0, 0, 0]
+    growth = slowest * kept_gain[..., 0, 0, 0]
+    return Cones(np.asarray(holds), np.asarray(radius), step[..., 0, 0, 0], rate[..., 0, 0, 0], growth)

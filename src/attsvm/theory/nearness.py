@@ -105,7 +105,8 @@ def of_slopes(problem: Problem, run: Run) -> Hypothesis:
     outputs = np.take_along_axis(of_tokens, np.maximum(run.selected, 0)[..., None], axis=-1)[..., 0]
     active = np.asarray(run.selected >= 0)
     if problem.num_heads is not None:
-        outputs, active = outputs.sum(axis=len(run.batch_shape)), active.any(axis=len(run.batch_shape))
+        outputs = outputs.sum(axis=len(run.batch_shape))
+        active = np.asarray(active.any(axis=len(run.batch_shape)))
     slopes = np.where(active, np.abs(derivatives(loss, outputs.ravel())[0]).reshape(outputs.shape), np.nan)
     slopes = slopes.reshape(np.size(run.step), -1)
     least, largest = np.nanmin(slopes, axis=-1), np.nanmax(slopes, axis=-1)

@@ -32,6 +32,7 @@ from attsvm.theory.kept_tokens import as_margins, several_tokens
 from attsvm.theory.limits import joint_direction, judge_penalised, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.nearness import place_of
+from attsvm.theory.normalised import normalised_descent
 from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
 from attsvm.training.run import NOT_RECORDED, Run
@@ -94,7 +95,7 @@ class Prediction(Batched):
     >>> run = attsvm.train(problem, steps=20_000)
     >>> predicted = attsvm.predict_direction(problem, run)
     >>> predicted.norm.name, predicted.standing
-    ('frobenius', <Standing.MEASURED: 'measured'>)
+    ('frobenius', <Standing.PROVED: 'proved'>)
     """
 
     kind: ClassVar[str] = "prediction"
@@ -172,12 +173,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
 
     - *proved* only if every hypothesis of a theorem holds. Theorems are known for gradient descent on W and p with a
-      small constant learning rate, without normalization, and for the token loss on graphs without cycles. For mirror
-      descent the paper states no numbers for its hypotheses, so they are not checked. For a penalty, gradient descent
-      converges to the only minimiser if the penalty outweighs the curvature of the loss.
+      small constant learning rate or with normalized steps, once the weights are in a cone that these do not leave, and
+      for the token loss on graphs without cycles. Most default runs reach such a cone. For mirror descent the paper
+      states no numbers for its hypotheses, so they are not checked. For a penalty, gradient descent converges to the
+      only minimiser if the penalty outweighs the curvature of the loss.
     - *measured* if steps of this kind reached a mean margin ratio of at least 0.95, and the number of steps, the change
-      of a logit in a step, the batch and the decay are within the range that was measured. The default run is of this
-      kind. The table is ``attsvm/theory/standings.toml``.
+      of a logit in a step, the batch and the decay are within the range that was measured. The table is
+      ``attsvm/theory/standings.toml``.
     - *conjecture* outside of that range, and for custom losses and schedules. ``source`` says which steps were
       measured.
     - *none* if nothing is predicted: after at most one step, where mini-batches or decay lead elsewhere or were not
@@ -252,7 +254,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     >>> run = attsvm.train(problem, steps=20_000)
     >>> prediction = attsvm.predict_direction(problem, run)
     >>> prediction.norm.name, prediction.standing
-    ('frobenius', <Standing.MEASURED: 'measured'>)
+    ('frobenius', <Standing.PROVED: 'proved'>)
     """
     check_is_problem(problem)
     check_kind("run", run, Run, "attsvm.train(problem)")
@@ -288,7 +290,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         # the batches are part of their limit
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
-        theorem = _theorem(part, run, solution, rows)
+        theorem = _theorem(part, run, rows)
     decayed = decayed_limit(problem, run, part, of_training(run, known, used))
     if decayed is not None:
         return Prediction(
@@ -321,7 +323,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     )
 
 
-def _theorem(part: Trained, run: Run, solution: Solution, rows: list[Hypothesis]) -> Theorem | None:
+def _theorem(part: Trained, run: Run, rows: list[Hypothesis]) -> Theorem | None:
     """The theorem on these steps with a fixed linear head; None if there is none."""
     steps = run.limit.steps
     if part.attention == "factored":
@@ -329,5 +331,6 @@ def _theorem(part: Trained, run: Run, solution: Solution, rows: list[Hypothesis]
     if steps.momentum != 0 or steps.normalised == "average":
         return None
     if steps.kind == "gradient" and part.attention in ("combined", "prompt"):
-        return gradient_descent(part.problem, run, solution, rows)
+        descent = normalised_descent if steps.normalised == "step" else gradient_descent
+        return descent(part.problem, run, rows)
     return mirror_descent(run) if steps.kind == "mirror" else None

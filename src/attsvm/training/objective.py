@@ -19,7 +19,7 @@ from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.attention_heads import AttentionHeads
-from attsvm.training.softmax import logit_gradient, pool
+from attsvm.training.softmax import Pooled, log_attention, logit_gradient, pool
 
 Array = jax.Array
 
@@ -89,7 +89,7 @@ class Objective:
         pooled = pool(logits, data.tokens, data.allowed, data.copies)
         of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         outputs = self.heads.total(of_heads)
-        direction, log_slope = self.loss.slope(outputs, data.labels)
+        direction, log_slope = self.loss.slope(outputs, data.labels, *self._of_attention(pooled, data))
         if not self.defined_everywhere:
             # labels of padded queries are 0, where a loss may be undefined
             direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
@@ -110,7 +110,7 @@ class Objective:
             gradient |= of_trained
             log_scales = log_scales | Scales.shared(self.head_names, log_scale)
         gradient, log_scales = self.heads.scaled(gradient, log_scales)
-        value = self._mean_loss(outputs, data)
+        value = self._mean_loss(outputs, data, pooled)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
             gradient, log_scales = _add_penalty(gradient, log_scales, self.heads.seen(trained), penalty)
@@ -120,7 +120,7 @@ class Objective:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self.split(trained, fixed)
         pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed, data.copies)
-        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled.output, data), data))
+        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled.output, data), data, pooled))
 
     def observe(
         self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
@@ -129,7 +129,7 @@ class Objective:
         of_attention, of_head = self.split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed, data.copies)
-        value = self._mean_loss(self._outputs(of_head, pooled.output, data), data)
+        value = self._mean_loss(self._outputs(of_head, pooled.output, data), data, pooled)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
         counted = self.heads.repeated(data.query_weight, logits.shape[-1])[:, :, None] > 0
@@ -169,9 +169,15 @@ class Objective:
         of_attention |= {name: fixed[name] for name in self.fixed_names}
         return of_attention, {name: x for name, x in fixed.items() if name not in of_attention} | of_head
 
-    def _mean_loss(self, outputs: Array, data: Data) -> Array:
+    def _of_attention(self, pooled: Pooled | None, data: Data) -> tuple[Array, ...]:
+        """What a loss of the attention reads beside outputs and labels."""
+        if pooled is None or not self.loss.reads_attention:
+            return ()
+        return (log_attention(pooled, data.tokens, data.labels),)
+
+    def _mean_loss(self, outputs: Array, data: Data, pooled: Pooled | None = None) -> Array:
         # a padded query's loss may be infinite, and 0 · ∞ is NaN
-        values = self.loss.values(outputs, data.labels)
+        values = self.loss.values(outputs, data.labels, *self._of_attention(pooled, data))
         return jnp.sum(jnp.where(data.query_weight > 0, values * data.query_weight, 0.0), axis=(0, 1))
 
 

@@ -93,6 +93,19 @@ def logit_gradient(
     return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - products) * share), log_scale
 
 
+def log_attention(pooled: Pooled, tokens: Array, labels: Array) -> Array:
+    """Compute log Σ a_t over the tokens that are the one-hot vector of the label of a query; −∞ if there is none.
+
+    It is finite where the sum underflows. ``tokens``: shape (n, T, d, B or 1). ``labels``: shape (n, Q, B).
+    """
+    numbers = jax.lax.broadcasted_iota(jnp.int32, (1, 1, tokens.shape[2], 1), 2)
+    hot = (numbers == labels[:, :, None]).astype(tokens.dtype)
+    logs = jnp.where(contract("nqd,ntd->nqt", hot, tokens) > 0.5, pooled.shortfall, -jnp.inf)
+    largest = jnp.max(logs, axis=2)
+    near = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    return settle(near + jnp.log(jnp.sum(jnp.exp(logs - near[:, :, None]), axis=2)) + jnp.log(pooled.share[:, :, 0]))
+
+
 def gap_products(points: Array, rows: Array, vectors: Array) -> Array:
     """⟨point − row, vector⟩ for each row: (n, Q, d, B), (n, T, d, B or 1) and (n, Q, d, B) to (n, Q, T, B).
 
