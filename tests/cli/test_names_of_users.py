@@ -88,17 +88,17 @@ def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeyp
     for write in (record, labelled, models):
         write(tmp_path)
     capsys.readouterr()  # transformers shows how it saves
-    attsvm.datasets.random_problem(3, 4, 5, seed=0).save(f"{FILE}.npz")
+    attsvm.datasets.random_problem(16, 4, 5, seed=0).save(f"{FILE}.npz")
     before = files_below(tmp_path)
     steps = ("--steps", 20)
     calls = [
         (("problem", f"{FILE}.npz"), []),
-        (("solve", f"{FILE}.npz"), []),
+        (("solve", f"{FILE}.npz", "--selected", "optimal"), []),
         (("fit", f"{FILE}.npz", *steps), []),
         (("reproduce", "of_names:OfNames", "--quick"), NAMES),
         (("fit-text", f"{FILE}.csv", *steps), []),
         (("monitor", "heads.csv"), MEASURES),
-        (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--view", "0.1"), [FILE, *TOKENS]),
+        (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--view", "0.1"), TOKENS),
         (("compare", f"{FILE} $x", "[b]", "--text", "text.txt"), [FILE]),
     ]
     pages = {}

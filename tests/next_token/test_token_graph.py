@@ -224,9 +224,9 @@ def test_bad_vocabularies_and_graphs_without_edges_are_named():
         documents.finite_minimiser(np.eye(3), [[0, 1, 2]], [0])
     with pytest.raises(attsvm.ProblemError, match="num_tokens: expected an integer from 1 to 2000000"):
         attsvm.token_graph([[3_000_000, 1, 2]], [1])
-    # two tokens with one vector cannot be ordered
+    # the first token is between the two others
     with pytest.raises(attsvm.ProblemError, match="graph: expected an order that weights can separate"):
-        graph.predict([[0, 1]], np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+        graph.predict([[0, 1]], np.array([[1.0], [0.0], [-1.0]]))
 
 
 def test_the_slope_of_the_token_loss_is_its_derivative():

@@ -468,7 +468,10 @@ def test_a_factory_is_the_chain_it_documents(problem):
 
 
 def test_the_learning_rate_and_a_norm_or_exponent_are_not_confused():
-    for build in (optimizers.mirror_descent, optimizers.steepest_descent, optimizers.polyak):
+    # 1.5 is the learning rate
+    with pytest.raises(attsvm.ProblemError, match="p: expected a value for mirror_descent"):
+        optimizers.mirror_descent(1.5)
+    for build in (optimizers.steepest_descent, optimizers.polyak):
         with pytest.raises(TypeError):
             build(1.5)
 

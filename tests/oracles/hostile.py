@@ -98,6 +98,7 @@ _TAGS = {
     "svg",
     "g",
     "path",
+    "pattern",
     "defs",
     "clippath",
     "use",

@@ -140,7 +140,7 @@ def missing_error(fit: Fit) -> str | None:
         )
     if "direction_error" not in fit.history:
         if fit.train.copies.distinct.sum(axis=-1).max() == 1:
-            return "every query has only one token, so nothing is selected"
+            return "no query has two tokens with different keys, so nothing is selected"
         if fit.chosen.value == 0:
             return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
         return f"the Att-SVM of the trained selection is {fit.chosen.status}"
