@@ -310,7 +310,7 @@ def test_the_prediction_of_a_trial_does_not_depend_on_its_neighbours():
     descent = attsvm.train(problem, steps=20_000, optimizer=optimizers.mirror_descent(p=1.75))
     assert attsvm.predict_direction(problem, descent).standing == "measured"
     changes = descent.history["logit_change"].copy()
-    changes[-1, 3] = 1e3
+    changes[-1, 3] = 1e9
     one = replace(descent, history=descent.history | {"logit_change": changes})
     assert attsvm.predict_direction(problem, one).standing == "conjecture"
     assert attsvm.predict_direction(problem[:3], one[:3]).standing == "measured"
