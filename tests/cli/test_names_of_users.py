@@ -14,7 +14,7 @@ from attsvm.plot import style
 from oracles.hostile import NAMES, escaped, faults_of_output, faults_of_page, files_below, is_control
 from oracles.pages import codes_that_run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FILE = '"><svg onload=top.postMessage(`pwned`,`*`)> [unused1] \x1b[31m \u202e'
 """The name of a file: it has no slash and is not too long."""
@@ -99,7 +99,7 @@ def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeyp
         (("fit-text", f"{FILE}.csv", *steps), []),
         (("monitor", "heads.csv"), MEASURES),
         (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--view", "0.1"), TOKENS),
-        (("compare", f"{FILE} $x", "[b]", "--text", "text.txt"), [FILE]),
+        (("compare", f"{FILE} $x", "[b]", "--text", "text.txt"), []),
     ]
     pages = {}
     for arguments, names in calls:
