@@ -42,6 +42,7 @@ from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
 from attsvm.svm.right_sides import (
+    ROOM,
     check_center,
     check_required,
     least_violating,
@@ -405,7 +406,7 @@ def _without_rounding(
         return certify(exact, norm, *pair, tol), None
     found = certify(constraints, norm, *pair, tol)
     # long weights may violate rows by much more than these ask for, and by little relative to their own length
-    near = found.raw_violation <= VIOLATION_ALLOWED * abs(constraints.right).max()
+    near = found.raw_violation <= ROOM[1] * abs(constraints.right).max()
     keeps_rows = exact.center_length is None or (near and done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
     weights, ray = (None, None) if keeps_rows else least_violating(exact)
     rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
