@@ -129,6 +129,7 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     >>> attsvm.optimal_tokens(problem)
     array([0])
     """
+    check_is_problem(problem)
     gamma = scores(problem.binary)
     warn_of_ties(problem, gamma)
     return selected_tokens(gamma)

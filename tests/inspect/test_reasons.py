@@ -28,11 +28,12 @@ def selection(problem, allowed):
 
 
 def rows_of(problem, allowed, selected):
-    """Every (sequence, query, token) with its row, in a loop."""
+    """Every (sequence, query, token) with its row, in a loop; tokens with equal keys are one token."""
     found = {}
     for i, q, t in np.argwhere(allowed):
         difference = problem.keys[i, selected[i, q]] - problem.keys[i, t]
-        if difference.any():
+        before = problem.keys[i, :t][allowed[i, q, :t]]
+        if difference.any() and not (before == problem.keys[i, t]).all(-1).any():
             found[int(i), int(q), int(t)] = np.outer(difference, problem.queries[i, q])
     return found
 

@@ -72,7 +72,9 @@ def reasons_of(problem: HeadProblem, allowed: Mask, selected: Selected, multipli
     # ‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖, exactly 0 for tokens that equal the selected one
     norms = distances(problem.keys, chosen) * np.linalg.norm(problem.queries, axis=-1)[..., None]
     margins = np.take_along_axis(logits, chosen[..., None], axis=-1) - logits
-    rows = allowed & (selected >= 0)[..., None] & (norms > 0)
+    # tokens with equal keys are one token
+    distinct = problem.of_selection(allowed, selected).copies.distinct
+    rows = distinct & (selected >= 0)[..., None] & (norms > 0)
     support = rows & (multipliers > 0)
     total, size = float(multipliers.sum(where=support)), float(np.linalg.norm(problem.weights))
     if not support.any() or size == 0:

@@ -221,7 +221,8 @@ def solve_nu(constraints: Constraints, norm: Norm, settings: Settings, method: s
     """Find the least ν by linear programs; for large matrices the least γ2, which brackets it."""
     if method == ELLIPTOPE or not Nu.is_exact(constraints.weights_shape):
         found = solve_gamma2(constraints, norm, settings)
-        return found._replace(why="too many signs to enumerate: the least gamma2 norm is within 1.783 of the least nu")
+        why = "too many signs to enumerate: the least gamma2 norm is within 1.783 of the least nu"
+        return found._replace(why=why, norm=None)  # the bounds that were found are on gamma2, not on nu
     why = "the norm is a linear program over vectors of signs"
     return one_by_one(constraints, norm, settings, _solve_by_cuts, SIGN_CUTS, why)
 

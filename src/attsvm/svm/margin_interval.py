@@ -46,6 +46,10 @@ class HeadProblem(NamedTuple):
         logits: np.ndarray = moved @ self.keys.mT.astype(self.weights.dtype)
         return logits
 
+    def of_selection(self, allowed: Bool[np.ndarray, "n Q T"], selected: Int[np.ndarray, "n Q"]) -> Problem:
+        """The Att-SVM problem of the queries that select a token; the others have −1."""
+        return Problem(self.keys, queries=self.queries, mask=allowed, query_mask=selected >= 0)
+
 
 @dataclass(frozen=True, eq=False)
 class MarginInterval:
@@ -104,10 +108,9 @@ def margin_interval(
 
     References: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
     """
-    asks = selected >= 0
-    dropped = allowed & asks[..., None]
+    dropped = allowed & (selected >= 0)[..., None]
     np.put_along_axis(dropped, np.maximum(selected, 0)[..., None], False, axis=-1)
-    svm = Problem(head.keys, queries=head.queries, mask=allowed, query_mask=asks)
+    svm = head.of_selection(allowed, selected)
     # tokens with the key of the selected one are kept with it
     same = dropped & selection_sets(svm, selected)
     counts = int(np.count_nonzero(dropped)), int(np.count_nonzero(same))

@@ -42,6 +42,7 @@ from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
 from attsvm.svm.right_sides import (
+    ROOM,
     check_center,
     check_required,
     least_violating,
@@ -403,15 +404,17 @@ def _without_rounding(
     done = certify(constraints, norm, *pair)
     if origin is None and is_optimal(done, tol):
         return certify(exact, norm, *pair, tol), None
-    keeps_rows = exact.center_length is None or (done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
+    found = certify(constraints, norm, *pair, tol)
+    # long weights may violate rows by much more than these ask for, and by little relative to their own length
+    near = found.raw_violation <= ROOM[1] * abs(constraints.right).max()
+    keeps_rows = exact.center_length is None or (near and done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
     weights, ray = (None, None) if keeps_rows else least_violating(exact)
     rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
     proofs = [(*farkas(exact, norm, each), farkas(exact, FROBENIUS, each)[1]) for each in rays]
     dual, bound, other = max(proofs, key=lambda each: max(each[1:]), default=(pair[1], 0.0, 0.0))
     if weights is not None and bound > 0:
-        pair = weights - (0.0 if origin is None else origin), dual
-    done = certify(constraints, norm, *pair, tol)
-    return done, (dual, bound, bool(max(bound, other) > FARKAS_BOUND))
+        found = certify(constraints, norm, weights - (0.0 if origin is None else origin), dual, tol)
+    return found, (dual, bound, bool(max(bound, other) > FARKAS_BOUND))
 
 
 def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], tokens: bool = False) -> np.ndarray:
