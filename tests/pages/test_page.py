@@ -62,7 +62,7 @@ AWKWARD = {
     "one sequence a class, trained": Awkward("no theorem", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
     "zero tokens": Awkward("no theorem", {"tokens": TOKENS * 0, "labels": LABELS}, {}),
     "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
-    "equal tokens": Awkward("nothing is selected", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, FIXED | {"steps": 3}),
+    "equal tokens": Awkward("nothing is selected", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, FIXED),
     "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, FIXED | {"steps": 50}),
     "huge tokens": Awkward("passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, FIXED | {"steps": 50}),
     "huge tokens, trained": Awkward("no theorem", {"tokens": TOKENS * 1e200, "labels": LABELS}, {"steps": 50}),

@@ -86,7 +86,6 @@ def replace_head(problem):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("the loss decreases", {"loss": lambda m: m}),
         ("locally optimal", {"optimizer": gradient_descent(lambda k: 1e-3 / (1 + k) ** 2)}),
         ("locally optimal", {"optimizer": gradient_descent(1e6), "steps": 300}),
         ("at least 2 steps", {"steps": 0}),

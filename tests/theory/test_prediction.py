@@ -409,23 +409,23 @@ def test_feasibility_that_nothing_proves_is_none(tmp_path, monkeypatch):
     assert "infeasible" in solved.status
     lost = replace(
         solved,
-        status=np.where(np.arange(6) == 2, "inaccurate", solved.status),
-        gap=np.where(np.arange(6) == 2, np.inf, solved.gap),
+        status=np.where(np.arange(6) == 1, "inaccurate", solved.status),
+        gap=np.where(np.arange(6) == 1, np.inf, solved.gap),
     )
     monkeypatch.setattr("attsvm.theory.conditions.solve_svm", lambda *_, **__: lost)
     found = attsvm.feasibility(problem)
     proved = np.where(solved.status == "infeasible", 0.0, 1.0)
-    proved[2] = np.nan
+    proved[1] = np.nan
     np.testing.assert_array_equal(found.holds, proved)
     assert [one.holds for one in (found[k] for k in range(6))] == [None if np.isnan(p) else bool(p) for p in proved]
     assert found.hypotheses[0].verdict == f"holds for {int(np.nansum(proved))} of 6, not decided for 1"
-    assert found[2].feasible is None
-    assert found[2].hypotheses[0].verdict == "not decided"
-    found[2].save(tmp_path / "one.npz")
+    assert found[1].feasible is None
+    assert found[1].hypotheses[0].verdict == "not decided"
+    found[1].save(tmp_path / "one.npz")
     assert type(found).load(tmp_path / "one.npz").feasible is None
     # weights with positive margins are a proof, even if they are not optimal
     monkeypatch.setattr("attsvm.theory.conditions.solve_svm", lambda *_, **__: replace(lost, gap=np.full(6, 0.5)))
-    assert attsvm.feasibility(problem).holds[2] == 1
+    assert attsvm.feasibility(problem).holds[1] == 1
 
 
 def test_every_selection_is_feasible_where_the_sizes_say_so():

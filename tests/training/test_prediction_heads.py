@@ -64,7 +64,8 @@ def test_a_hidden_layer_is_the_function_that_one_would_write(problem, head, writ
         np.testing.assert_allclose(run.parameters[name], other.parameters[name], rtol=0, atol=1e-12)
         assert (np.abs(run.parameters[name] - start).max() > 1e-3) == (name in trained)
     if head is VALUE_MLP:
-        assert attsvm.predict_direction(problem, run).standing == "conjecture"
+        # after 30 steps no token is dropped
+        assert attsvm.predict_direction(problem, run).standing == "none"
 
 
 def test_each_problem_of_a_batch_has_the_head_given_for_it(problem):
