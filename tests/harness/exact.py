@@ -58,7 +58,9 @@ class Rows:
         at, left, right_factors, right, equality = [], [], [], [], []
         for i, q, t in map(tuple, np.argwhere(allowed).tolist()):
             equal = (keys[i] == keys[i, t]).all(axis=-1) & allowed[i, q]
-            kept = sets[i, q] & allowed[i, q]
+            # tokens with equal keys are kept together
+            same = (keys[i][:, None] == keys[i][sets[i, q] & allowed[i, q]]).all(axis=-1)
+            kept = same.any(axis=-1) & allowed[i, q]
             reference = int(np.flatnonzero(kept)[0])
             if np.flatnonzero(equal)[0] < t or equal[reference]:
                 continue
@@ -68,7 +70,7 @@ class Rows:
             at.append((i, q, t))
             left.append(whole_keys.numbers[i, reference] - whole_keys.numbers[i, t])
             right_factors.append(whole_queries.numbers[i, q])
-            equality.append(bool((kept & equal).any()))
+            equality.append(bool(kept[t]))
             asks_none = equality[-1] or (relaxed is not None and relaxed[i, q])
             right.append(int(not asks_none) if required is None else Fraction(float(max(of_equal))))
         shape = keys.shape[-1], own.shape[-1]

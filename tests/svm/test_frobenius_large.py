@@ -128,9 +128,9 @@ def test_batches_of_large_problems(method, gap_without_rounding):
 
 def test_rows_of_zeros_are_infeasible_by_themselves():
     problem = attsvm.datasets.random_problem(40, 12, 30, seed=9)
-    tokens = problem.tokens.copy()
-    tokens[3, 1] = tokens[3, 0]
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=problem.queries), np.zeros(40, int))
+    queries = problem.queries.copy()
+    queries[3] = 0
+    solution = attsvm.solve_svm(attsvm.Problem(problem.tokens, queries=queries), np.zeros(40, int))
     assert solution.status == "infeasible"
     assert solution.bound == np.inf
 

@@ -51,7 +51,7 @@ def test_it_is_none_with_the_reason_where_it_is_no_bound():
         (attsvm.solve_svm(problem, selected, relaxed=[True, False, False, False]), "with relaxed="),
         (attsvm.solve_svm(problem, run), "those of a Run"),
         (attsvm.solve_svm(problem, sets), "sets of tokens"),
-        (attsvm.solve_svm(attsvm.Problem(np.zeros((1, 2, 2))), [0]), "status is infeasible"),
+        (attsvm.solve_svm(attsvm.Problem([[[0.0], [1.0], [-1.0]]]), [0]), "status is infeasible"),
     ):
         assert solution.leave_one_out is None
         assert reason in solution.no_leave_one_out

@@ -33,9 +33,9 @@ class Solution(Result):
         ``required`` or ``center``: min A(W) − b over all rows.
     dual : ndarray, shape (*batch_shape, n[, Q], T)
         λ with N*(A*(λ)) = 1, so that b'λ ≤ optimum, or (b − A(center))'λ ≤ optimum; zero at masked and reference
-        tokens, and at tokens whose key an earlier one has. For a set the reference is its first token, and its other
-        slots hold the free multipliers of (k_ref − k_t)'Wz = 0. Where infeasible: the Farkas multipliers, b'λ = 1. With
-        slack: 0 ≤ λ ≤ C and W = A*(λ).
+        tokens, and at tokens whose key an earlier one has. For a set, to which all tokens with its keys belong, the
+        reference is its first token, and its other slots hold the free multipliers of (k_ref − k_t)'Wz = 0. Where
+        infeasible: the Farkas multipliers, b'λ = 1. With slack: 0 ≤ λ ≤ C and W = A*(λ).
     support : bool ndarray, shape (*batch_shape, n[, Q], T)
         The support tokens: constraints that hold with equality, slack ≤ 1e-6 ‖row‖ ‖W‖. With slack: λ > 0.
     gap : float
