@@ -5,7 +5,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import attsvm
@@ -45,6 +45,7 @@ def multiplied(solution, rows: np.ndarray) -> np.ndarray:
 def test_bounds_meet_and_clarabel_agrees(seed, shape, exponent, prompt, best):
     C = 10.0**exponent
     problem = attsvm.datasets.random_problem(*shape, seed, prompt=prompt)
+    assume(problem.copies.first is None)  # tokens of one number and of unit length
     selected = attsvm.optimal_tokens(problem) if best else np.random.default_rng(seed).integers(shape[1], size=shape[0])
     solution = attsvm.solve_svm(problem, selected, slack=C)
     assert solution.status == "optimal"
@@ -89,10 +90,11 @@ def test_one_competitor_has_a_closed_form():
 
 
 def test_rows_of_zeros_cost_what_they_lack():
-    tokens = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])  # the second token is the first again
-    solution = attsvm.solve_svm(attsvm.Problem(tokens), [0], slack=10.0)
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    queries = np.array([[0.0], [1.0]])  # no weights give the first sequence a margin
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0], slack=10.0)
     assert solution.status == "optimal"
-    assert solution.dual[0].tolist() == [0.0, 10.0, pytest.approx(1.0)]
+    assert solution.dual.tolist() == [[0.0, 10.0], [0.0, pytest.approx(1.0)]]
     assert solution.objective == pytest.approx(0.5 + 10.0)
 
 
