@@ -93,7 +93,7 @@ def test_every_kind_of_result_is_pickled_above():
 def test_an_optimizer_by_name_is_the_same_after_pickling(name):
     made = parse_optimizer(name, **NEEDS.get(name, {}))
     found = pickle.loads(pickle.dumps(made))
-    assert (repr(found), found.norm, found.limits) == (repr(made), made.norm, made.limits)
+    assert (repr(found), found.norm, found.steps) == (repr(made), made.norm, made.steps)
     assert dict(found.numbers) == dict(made.numbers)
 
 
