@@ -145,9 +145,10 @@ def test_a_trial_is_drawn_from_its_own_seed_and_feasibility_is_that_of_a_linear_
                 np.outer(tokens[i, best[i]] - tokens[i, t], queries[i]).ravel()
                 for i in range(n)
                 for t in range(T)
-                if t != best[i]
+                if (tokens[i, t] != tokens[i, best[i]]).any()  # equal tokens are one
             ]
-            solved = linprog(np.zeros(d * d), -np.array(rows), -np.ones(len(rows)), bounds=(None, None))
+            rows = np.reshape(rows, (-1, d * d))
+            solved = linprog(np.zeros(d * d), -rows, -np.ones(len(rows)), bounds=(None, None))
             assert found.feasible.values[cell, 0, trial] == (solved.status == 0)
     # the bound is that of the infeasible trials alone, and so is its mean
     np.testing.assert_array_equal(np.isnan(found.bound), found.feasible != 0)

@@ -59,11 +59,11 @@ def test_all_support_where_every_constraint_of_the_svm_is_active():
     generators = [np.random.default_rng(seed) for seed in range(16)]
     problem = draw(generators, num_sequences=2, num_tokens=3, dim=4)
     # in trial 0 nothing is separable, in trial 1 a padded token is no constraint
-    tokens = problem.tokens.copy()
-    tokens[0] = tokens[0, :, :1]
-    mask = np.ones(tokens.shape[:-1], bool)
+    queries = problem.queries.copy()
+    queries[0, 0] = 0.0
+    mask = np.ones(problem.tokens.shape[:-1], bool)
     mask[1, 0, 2] = False
-    problem = replace(problem, tokens=tokens, mask=mask)
+    problem = replace(problem, queries=queries, mask=mask)
     found = AllSupport().measure(Block(Drawn(problem), Arguments(), generators))["all_support"]
     assert not found[0]
     assert 0 < found.sum() < 15
