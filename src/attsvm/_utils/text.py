@@ -75,7 +75,7 @@ def slugs(names: Iterable[str]) -> list[str]:
         one, number = first, 2
         while one.casefold() in taken:  # some file systems do not tell capitals apart
             end, number = f"-{number}", number + 1
-            one = first[: LONGEST - len(end)] + end
+            one = first[: LONGEST - len(end)].rstrip("-.") + end
         taken.add(one.casefold())
         found.append(one)
     return found

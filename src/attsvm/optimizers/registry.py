@@ -57,7 +57,7 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     --------
     >>> from attsvm.optimizers import optimizer_options
     >>> list(optimizer_options("steepest_descent"))
-    ['norm', 'learning_rate', 'normalize', 'relative', 'weight_decay']
+    ['learning_rate', 'norm', 'normalize', 'relative', 'weight_decay']
     """
     found = _find(name)
     if isinstance(found, optax.GradientTransformation):
