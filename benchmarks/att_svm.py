@@ -22,7 +22,7 @@ import cvxpy as cp
 import numpy as np
 
 import attsvm
-from attsvm.svm.frobenius.pivoting import block_pivoting
+from attsvm.svm import block_pivoting
 from svm_peers import Answer, Data, Rows, clarabel_on_the_dual, peers
 
 

@@ -13,7 +13,7 @@ import jax
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.datasets.splits import stack
+from attsvm.problem import stack_problems
 from attsvm.profiles.catalogue_store import SETTINGS
 from attsvm.profiles.installed import installed_optimizers
 
@@ -38,7 +38,7 @@ def main():
     counts(entries)
     listed = {one.name: one for one in installed_optimizers()}
     first = options.first_seed
-    problems = stack(random_problem(6, 8, 10, seed) for seed in range(first, first + options.problems))
+    problems = stack_problems(random_problem(6, 8, 10, seed) for seed in range(first, first + options.problems))
     named = [entry for entry in entries if entry.setting == "W" and entry.is_named and entry.optimizer in listed]
     same = []
     for entry in named[:: options.every]:

@@ -25,11 +25,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, logging
 
 import attsvm.torch
+from attsvm.inspect import Edit, Inspection
 from attsvm.inspect.capture import Source
-from attsvm.inspect.edits.edit import Edit, make_edit
+from attsvm.inspect.edits.edit import make_edit
 from attsvm.inspect.edits.head import EditedHead
 from attsvm.inspect.edits.targets import Request
-from attsvm.inspect.result import Inspection
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()

@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer
 
 import attsvm
 from attsvm._fit.other_norms import OtherNorms
-from attsvm.datasets.splits import sequences
+from attsvm.problem import take_sequences
 from attsvm.profiles.recommendation import FOR_MATRICES
 
 SEQUENCES, NEW, TOKENS, DIM = 40, 2000, 5, 10
@@ -133,7 +133,10 @@ def on_bags(make, seed):
     """Accuracies for the recommended and the Frobenius norm on the second half of the bags."""
     problem = make(seed)
     half = problem.num_sequences // 2
-    train, test = sequences(problem, np.arange(half)), sequences(problem, np.arange(half, problem.num_sequences))
+    train, test = (
+        take_sequences(problem, np.arange(half)),
+        take_sequences(problem, np.arange(half, problem.num_sequences)),
+    )
     found = attsvm.recommend(train)
     accuracy = [
         attsvm.AttentionClassifier(norm=norm, random_state=seed)

@@ -8,14 +8,15 @@ from jaxtyping import Float
 from attsvm._utils.checks import selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
-from attsvm.norms.attention_heads import for_heads
-from attsvm.norms.base import head_axes
+from attsvm.norms import Norm, for_heads, head_axes, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
 
 __all__ = ["bregman_divergence", "correlation", "direction_error", "in_cone", "margin"]
+
+# for the other packages of attsvm, beside the public names
+__door__ = ("attention_of", "check_weights", "token_logits")
 
 Axis = int | tuple[int, ...] | None
 

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 
+# for the other packages of attsvm, beside the public names
+__door__ = ("LEVEL", "Estimate", "mean", "share", "student_half_width")
+
 LEVEL = 0.95
 """The confidence level of intervals."""
 

@@ -154,8 +154,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
+    from attsvm.pretrained import load_model
     from attsvm.pretrained.inputs import tokenized
-    from attsvm.pretrained.models import load_model
 
     def inspected(path):
         return tokenized(str(path), ["good film"], load_model(str(path)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from attsvm._fit.texts.fit_text import mean_tokens
 from attsvm._fit.texts.word_attention import word_attention
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 
 
 @st.composite

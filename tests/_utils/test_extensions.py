@@ -11,12 +11,12 @@ import pytest
 from attsvm import fit, margin, regularization_path, solve_svm, train
 from attsvm._utils.extensions import FOLDERS, Registry, import_object
 from attsvm.cli.optimizer import optimizer_help
-from attsvm.datasets import random_problem
-from attsvm.datasets.source import SOURCES, find_source, source_help
+from attsvm.datasets import SOURCES, find_source, random_problem, source_help
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import parse_loss
-from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms import parse_norm
+from attsvm.norms.registry import NORMS
 from attsvm.optimizers import OPTIMIZERS, parse_optimizer
 from attsvm.profiles import margin_profile
 

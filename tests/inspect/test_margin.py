@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm._utils.linear_algebra import softmax
 from attsvm.selection import selection_sets
-from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
-from attsvm.svm.margin_interval import HeadProblem, margin_interval
+from attsvm.svm import Constraints, Grams, HeadProblem, margin_interval
+from attsvm.svm.constraints.dual_products import DualProducts, GramProducts
 
 
 def head(seed, n=3, Q=4, T=5, d=6, ragged=True):
@@ -155,7 +154,7 @@ def test_solves_on_gram_matrices_are_confirmed_in_float64(gap, dtype, monkeypatc
     problem, allowed, selected, svm = large_head("right")
     grams = Grams.of(problem.keys, problem.queries, allowed, dtype)
     interval, _ = margin_interval(problem, allowed, selected, gap, grams=grams)
-    monkeypatch.setattr("attsvm.svm.margin_interval.FIRST_STEPS", 1)
+    monkeypatch.setattr("attsvm.svm.certified_interval.FIRST_STEPS", 1)
     by_pivoting, _ = margin_interval(problem, allowed, selected, gap, grams=grams)
     ratio = attsvm.margin_ratio(svm, problem.weights, selected)
     for one in (interval, by_pivoting):

@@ -11,7 +11,7 @@ import torch  # noqa: E402
 import attsvm.torch  # noqa: E402
 from attsvm._utils.linear_algebra import softmax  # noqa: E402
 from attsvm.inspect.measures import attention_measures  # noqa: E402
-from attsvm.svm.margin_interval import HeadProblem  # noqa: E402
+from attsvm.svm import HeadProblem  # noqa: E402
 
 
 def by_hand(probabilities, allowed, own, tokens):

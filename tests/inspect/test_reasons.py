@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
 from attsvm.inspect.reasons import reasons_of
-from attsvm.svm.margin_interval import HeadProblem, margin_interval
+from attsvm.svm import HeadProblem, margin_interval
 
 
 def head(seed, n=3, Q=4, T=5, d=6):

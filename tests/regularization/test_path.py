@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import minimize
 
 import attsvm
-from attsvm.datasets.papers import one_sequence
 from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
+from attsvm.papers.examples import one_sequence
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, LogSumExp, scalar_of

@@ -93,7 +93,7 @@ def test_imports_in_functions_are_optional_dependencies_or_in_commands():
 def test_an_optional_dependency_is_imported_where_it_is_needed():
     """Four packages are there for it; every other module imports it in a function."""
     top = [each for each in EXTERNAL if not each.in_function and not each.for_types]
-    free = ("attsvm.torch", "attsvm.inspect", "attsvm._inspect", "attsvm.papers.experiments")
+    free = ("attsvm.torch", "attsvm.inspect", "attsvm.papers.experiments")
     found = [each for each in top if each.target in optional_dependencies() and not each.module.startswith(free)]
     assert not [str(each) for each in found]
 

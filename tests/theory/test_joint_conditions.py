@@ -6,7 +6,7 @@ import pytest
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.datasets.papers import joint_prompt
+from attsvm.papers.examples import joint_prompt
 
 
 def label_margin(signed):

@@ -12,8 +12,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.problem import Problem
-from attsvm.problem.mean_token import counted_labels, mean_tokens
+from attsvm.problem import Problem, counted_labels, mean_tokens
 
 FOLDS = 3
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
 from attsvm._fit.layer import Layer, Plan, train_layer
 from attsvm._utils.progress import Callback, in_draws
-from attsvm.datasets.source import Drawing
+from attsvm.datasets import Drawing
 from attsvm.results import Status
 
 LAYER = "this layer"

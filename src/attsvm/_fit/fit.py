@@ -17,7 +17,7 @@ from attsvm._fit.other_norms import compare_norms
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
-from attsvm.datasets.source import Drawing, Source, find_source
+from attsvm.datasets import Drawing, Source, find_source
 from attsvm.datasets.splits import check_labelled, label_names, split, two_classes
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error

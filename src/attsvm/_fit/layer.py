@@ -8,12 +8,10 @@ from jaxtyping import Int
 
 from attsvm._fit.evaluation import Evaluation, evaluate
 from attsvm._utils.progress import Callback
-from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.splits import sequences
-from attsvm.estimator import AttentionClassifier
-from attsvm.estimator.settings import LEARNING_RATES
+from attsvm.datasets import Sequences
+from attsvm.estimator import LEARNING_RATES, AttentionClassifier
 from attsvm.optimizers import Limit, Steps, normalized_gradient_descent
-from attsvm.problem import Problem
+from attsvm.problem import Problem, take_sequences
 from attsvm.training import Run, train
 
 STEPS_FIXED_HEAD, STEPS_TRAINED_HEAD = 100_000, 5_000
@@ -100,10 +98,10 @@ def train_layer(
     callback: Callback | None,
 ) -> Layer:
     """Train on some sequences of a problem."""
-    part = sequences(problem, train_rows)
+    part = take_sequences(problem, train_rows)
     run = (_train_classifier if plan.classifier else _train_layer)(part, plan, seed, callback)
     head = run.parameters["v"]
-    test = sequences(problem, test_rows).with_head(head) if len(test_rows) else None
+    test = take_sequences(problem, test_rows).with_head(head) if len(test_rows) else None
     return Layer(part.with_head(head), test, run)
 
 

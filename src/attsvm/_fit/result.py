@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from attsvm._fit.comparison import Comparison
 from attsvm._fit.evaluation import Evaluation
 from attsvm._fit.other_norms import OtherNorms
-from attsvm.datasets.source import Source
+from attsvm.datasets import Source
 from attsvm.pages.folder import claim_folder
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.problem import Problem

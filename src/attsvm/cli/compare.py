@@ -82,7 +82,7 @@ def compare(
     from attsvm.pages.comparison import comparison_page
 
     with written(out, force, (*models, text, images)) as write:
-        from attsvm._inspect.series import inspect_series
+        from attsvm.inspect import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
         page = write(

@@ -22,7 +22,7 @@ from attsvm.cli.options import (
     named_values,
 )
 from attsvm.cli.shared import command_line, finish, progress, result_folder
-from attsvm.datasets.source import source_help
+from attsvm.datasets import source_help
 
 if TYPE_CHECKING:
     from attsvm._fit.result import Fit

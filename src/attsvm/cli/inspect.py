@@ -136,7 +136,7 @@ def inspect(
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
     with result_folder(out, force, (model, text, images, checkpoints, held_out)) as write:
-        from attsvm._inspect.saved_models import SavedModel
+        from attsvm.inspect import SavedModel
         from attsvm.pages.inspection import InspectionPages, finished_words
 
         saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)

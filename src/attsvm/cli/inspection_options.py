@@ -9,7 +9,7 @@ import typer
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.cli import completion
 from attsvm.errors import ProblemError
-from attsvm.pretrained.loading import check_models
+from attsvm.pretrained import check_models
 
 TextFile = Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Text with one sequence per line.")]
 Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="Pictures, for ViT.")]

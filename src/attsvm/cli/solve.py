@@ -10,7 +10,7 @@ from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
-from attsvm.norms.registry import norm_spellings
+from attsvm.norms import norm_spellings
 from attsvm.pages.folder import check_file
 
 NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose its <p>

@@ -125,7 +125,7 @@ def _named(option: str, texts: list[str]) -> dict[str, str]:
 
 def _divided(key: str, values: str) -> list[str]:
     """The texts of the values of an axis; the name of a norm may have a comma."""
-    from attsvm.norms.registry import norms_in
+    from attsvm.norms import norms_in
 
     return norms_in(values) if key.rpartition(".")[2] == "norm" else values.split(",")
 

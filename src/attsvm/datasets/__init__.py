@@ -4,29 +4,21 @@ A data source is a subclass of :class:`Source`. The built-in ones are scikit-lea
 in patches, and problem files. A new source is one new file, in this package or outside it.
 """
 
-from attsvm.datasets.bags import digit_bags
-from attsvm.datasets.canvases import digit_canvases
-from attsvm.datasets.random import random_problem
-from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.signal_noise import signal_noise
-from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, find_source, option
-from attsvm.datasets.unit_tests import mil_unit_tests
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "SOURCES",
-    "Drawing",
-    "Pictures",
-    "Sequences",
-    "Source",
-    "digit_bags",
-    "digit_canvases",
-    "find_source",
-    "mil_unit_tests",
-    "option",
-    "random_problem",
-    "signal_noise",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "Bags",
+    "ROWS_AT_ONCE",
+    "check_columns",
+    "class_names",
+    "frame_of",
+    "is_stored",
+    "is_table",
+    "map_vectors",
+    "numbers",
+    "read_columns",
+    "shown",
+    "source_help",
+)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

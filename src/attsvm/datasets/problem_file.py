@@ -9,8 +9,7 @@ import numpy as np
 from attsvm._utils.archives import read_arrays
 from attsvm.datasets.source import SOURCES, Source, option
 from attsvm.datasets.splits import check_labelled, label_names, two_classes
-from attsvm.problem import Problem
-from attsvm.problem.problem import problem_of_file
+from attsvm.problem import Problem, problem_of_file
 
 
 @dataclass(frozen=True)

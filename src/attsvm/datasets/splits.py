@@ -1,12 +1,10 @@
 """Labelled problems, and their parts for training and testing."""
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from attsvm._utils.checks import check_number, check_seed
 from attsvm.errors import ProblemError
-from attsvm.problem import ARRAY_NAMES, Problem
+from attsvm.problem import Problem
 
 
 def check_labelled(problem: Problem, name: str = "problem") -> None:
@@ -53,21 +51,6 @@ def label_names(classes: np.ndarray | None) -> tuple[str, str] | None:
         return None
     negative, positive = (str(label) if classes.dtype.kind in "Ub" else f"{label:.12g}" for label in classes)
     return positive, negative
-
-
-def sequences(problem: Problem, rows: np.ndarray) -> Problem:
-    """The problem that consists of the sequences ``rows``, in that order, with the same head."""
-    arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
-    chosen = {name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()}
-    return Problem(**chosen, num_heads=problem.num_heads, key_groups=problem.key_groups)
-
-
-def stack(problems: Iterable[Problem]) -> Problem:
-    """Problems of equal shapes as one, along a new first batch axis."""
-    each = list(problems)
-    given = [name for name in ARRAY_NAMES if getattr(each[0], name) is not None]
-    arrays = {name: np.stack([getattr(problem, name) for problem in each]) for name in given}
-    return Problem(**arrays, num_heads=each[0].num_heads, key_groups=each[0].key_groups)
 
 
 def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

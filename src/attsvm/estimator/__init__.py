@@ -7,16 +7,13 @@ weights, ``settings`` the parameters, which ``shared_documentation`` describes. 
 selection.
 """
 
-from attsvm.estimator.classifier import AttentionClassifier
-from attsvm.estimator.detector_classifier import DetectorClassifier
-from attsvm.estimator.margins import MarginReport
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "AttentionClassifier",
-    "DetectorClassifier",
-    "MarginReport",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "LEARNING_RATES",
+    "SLACK",
+    "effective_number",
+    "forward",
+)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
-from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.tables import is_table, shown
+from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import State, begin, epoch, start, train
 from attsvm.estimator.inputs import Given, check_finite, read

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 
 Array = jax.Array
 Parameters = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.inputs import Given
 from attsvm.estimator.margins import SAMPLE, MarginReport

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
+from attsvm.datasets import ROWS_AT_ONCE, Sequences
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import optax
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.checks import check_integer
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, log_expit
 
-from attsvm.datasets.sequences import Sequences, map_vectors
+from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates

@@ -9,8 +9,7 @@ from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_pola
 from sklearn.utils.validation import validate_data
 
 from attsvm._utils.checks import check_not_masked, in_float64
-from attsvm.datasets.sequences import Sequences, map_vectors
-from attsvm.datasets.tables import Bags, frame_of, is_stored, is_table, numbers, shown
+from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, numbers, shown
 from attsvm.errors import ProblemError
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attsvm.datasets.sequences import Sequences, map_vectors
+from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.measures import correlation, margin
 from attsvm.norms import Norm

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import Sequences, map_vectors
+from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Batch, Parameters
 from attsvm.estimator.coordinates import Coordinates

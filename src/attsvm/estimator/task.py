@@ -8,8 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
-from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.tables import shown
+from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
 
 

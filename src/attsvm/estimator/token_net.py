@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from attsvm.datasets.sequences import Sequences, map_vectors
+from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
 
 

@@ -7,37 +7,25 @@ This module needs PyTorch, and for models of the transformers library the extra 
 ``pip install 'attsvm[inspect]'``.
 """
 
+from attsvm._utils.doors import open_door
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     text = "attsvm.inspect needs PyTorch: pip install 'attsvm[inspect]'"
     raise ModuleNotFoundError(text, name=missing.name) from missing
 
-from attsvm.inspect.comparison import compare
-from attsvm.inspect.edits.edit import Edit
-from attsvm.inspect.edits.report import EditReport
-from attsvm.inspect.edits.scan import Scan
-from attsvm.inspect.explanation import Explanation
-from attsvm.inspect.families import FAMILIES, Cache, Family, Layout
-from attsvm.inspect.inspection import inspect
-from attsvm.inspect.monitor import AttentionMonitor
-from attsvm.inspect.result import Inspection
-
-__all__ = [
-    "FAMILIES",
-    "AttentionMonitor",
-    "Cache",
-    "Edit",
-    "EditReport",
-    "Explanation",
-    "Family",
-    "Inspection",
-    "Layout",
-    "Scan",
-    "compare",
-    "inspect",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "FoundInspections",
+    "Head",
+    "HeadChange",
+    "HeadView",
+    "Layer",
+    "Measure",
+    "SavedModel",
+    "Series",
+    "TestedReason",
+    "inspect_series",
+)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import allowed_tokens, as_array, biases_of
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
@@ -24,7 +25,6 @@ from attsvm.inspect.model_calls import (
     without_special,
 )
 from attsvm.inspect.weights import Layer, Projections, check_head
-from attsvm.svm.threads import threads_for
 
 STATES_BYTES = 2**29
 """Largest size of the tokens of the layers that are recorded in one pass of the model."""

@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from attsvm._utils.progress import Progress
 from attsvm.results import Status
-from attsvm.svm.margin_interval import MarginInterval
+from attsvm.svm import MarginInterval
 
 COLUMNS = ("status", "layer", "head", "selected", "numbers", "margins", "rebuilt_error")
 """Attributes of an :class:`Inspection` that have an entry for each head."""

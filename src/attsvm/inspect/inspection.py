@@ -12,6 +12,7 @@ from torch import nn
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import Sampler, Source
 from attsvm.inspect.families.base import Family
@@ -25,8 +26,7 @@ from attsvm.inspect.solves import SolveSettings, Support, default_workers, margi
 from attsvm.inspect.view import HeadView, view_head
 from attsvm.inspect.weights import Layer, check_head, effective_rank, singular_values
 from attsvm.results import Status
-from attsvm.svm.margin_interval import MarginInterval
-from attsvm.svm.threads import threads_for
+from attsvm.svm import MarginInterval
 
 
 @reports("inspection")

@@ -13,7 +13,8 @@ from attsvm._utils.devices import find_torch_device
 from attsvm._utils.files import reason
 from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
-from attsvm.pretrained.inputs import SPECIAL, has_decoder
+from attsvm.pretrained import has_decoder
+from attsvm.pretrained.inputs import SPECIAL
 
 CHUNK_LOGITS = 2**24
 """Largest number of attention probabilities (of 12 heads) in one call; the model holds a few copies of them."""

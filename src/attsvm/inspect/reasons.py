@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from attsvm.inspect.robustness import distances
 from attsvm.inspect.weights import Mask, Projections, Scores, Selected, Tokens
-from attsvm.svm.margin_interval import HeadProblem
+from attsvm.svm import HeadProblem
 
 
 class SmallestChange(NamedTuple):

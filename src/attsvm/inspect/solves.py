@@ -8,8 +8,7 @@ from jaxtyping import Int
 
 from attsvm._utils.workers import processors, side_by_side
 from attsvm.inspect.weights import Layer, Selected
-from attsvm.svm.constraints.dual_products import Grams
-from attsvm.svm.margin_interval import MarginInterval, margin_interval
+from attsvm.svm import Grams, MarginInterval, margin_interval
 
 MOST_WORKERS = 8
 """Default limit for the number of processes."""

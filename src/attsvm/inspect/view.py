@@ -13,8 +13,7 @@ from attsvm.inspect.measures import TokenIds, selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
 from attsvm.inspect.solves import SolveSettings
 from attsvm.inspect.weights import Layer, Mask, Scores, Selected, singular_values
-from attsvm.svm.constraints.dual_products import Grams
-from attsvm.svm.margin_interval import MarginInterval, margin_interval
+from attsvm.svm import Grams, MarginInterval, margin_interval
 
 Ends = tuple[Int[np.ndarray, "count 2"], Int[np.ndarray, "count 2"]]
 

@@ -10,7 +10,7 @@ from scipy.special import expit, logsumexp
 from attsvm._utils.checks import check_integer
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
-from attsvm.svm.margin_interval import HeadProblem
+from attsvm.svm import HeadProblem
 
 Tokens = Float[np.ndarray, "n T d"]
 Scores = Float[np.ndarray, "n Q T"]

@@ -9,13 +9,25 @@ outside it.
 
 from attsvm.norms import factors as factors
 from attsvm.norms.attention_heads import JointNorm, MaxOfHeads, SumOfHeads
+from attsvm.norms.attention_heads import OfEachHead as OfEachHead
+from attsvm.norms.attention_heads import for_heads as for_heads
+from attsvm.norms.base import MissingPiece as MissingPiece
 from attsvm.norms.base import Norm
+from attsvm.norms.base import head_axes as head_axes
+from attsvm.norms.base import parts_of as parts_of
+from attsvm.norms.base import project_on_ball as project_on_ball
+from attsvm.norms.base import proxes as proxes
+from attsvm.norms.base import sample_shape as sample_shape
 from attsvm.norms.check import NormCheck, check
+from attsvm.norms.check import checked as checked
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
 from attsvm.norms.owl import Owl
+from attsvm.norms.registry import norm_spellings as norm_spellings
+from attsvm.norms.registry import norms_in as norms_in
 from attsvm.norms.registry import parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
+from attsvm.norms.scaled import Wrapper as Wrapper
 from attsvm.norms.schatten import Nuclear, Spectral
 
 __all__ = [
@@ -38,6 +50,22 @@ __all__ = [
     "schatten",
     "written_norm",
 ]
+
+# for the other packages of attsvm, beside the public names
+__door__ = (
+    "MissingPiece",
+    "OfEachHead",
+    "Wrapper",
+    "checked",
+    "for_heads",
+    "head_axes",
+    "norm_spellings",
+    "norms_in",
+    "parts_of",
+    "project_on_ball",
+    "proxes",
+    "sample_shape",
+)
 
 
 def __dir__() -> list[str]:

@@ -12,8 +12,7 @@ from attsvm._utils.checks import check_number
 from attsvm._utils.extensions import import_object
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm
-from attsvm.norms.check import checked
+from attsvm.norms import Lp, Norm, checked
 from attsvm.optimizers.sizes import signed_power
 
 INVERSE_ERROR = 1e-6

@@ -19,8 +19,7 @@ from attsvm._utils import powers
 from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm
-from attsvm.norms.base import parts_of
+from attsvm.norms import Lp, Norm, parts_of
 from attsvm.optimizers.singular import Singular, exact_polar_factor, singular_values_and_vectors
 
 Array = jax.Array

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
-from attsvm.norms.check import checked
+from attsvm.norms import Norm, checked, parse_norm
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay

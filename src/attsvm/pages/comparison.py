@@ -18,9 +18,7 @@ from attsvm.pages.schemas.inspection import HeadChange as HeadChangeFields
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm._inspect.series import Series
-    from attsvm.inspect.comparison import HeadChange
-    from attsvm.inspect.weights import Layer
+    from attsvm.inspect import HeadChange, Layer, Series
 
 comparison_figures = lazy_loader.load("attsvm.pages.comparison_figures", suppress_warning=True)
 

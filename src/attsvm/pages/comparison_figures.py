@@ -16,9 +16,7 @@ from attsvm.plot import style
 from attsvm.plot.canvas import line
 
 if TYPE_CHECKING:
-    from attsvm._inspect.series import Series
-    from attsvm.inspect.comparison import HeadChange
-    from attsvm.inspect.measures import Measure
+    from attsvm.inspect import HeadChange, Measure, Series
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
 """Measures that are drawn before and after, or over the checkpoints."""

@@ -16,12 +16,11 @@ from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Sh
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm._inspect.saved_models import Found
-    from attsvm.inspect import Inspection
+    from attsvm.inspect import FoundInspections, Inspection
     from attsvm.pages.folder import Write
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
-    from attsvm.pretrained.inputs import Input
+    from attsvm.pretrained import Input
 
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
@@ -59,12 +58,12 @@ class InspectionPages:
         self.tokens, self.words, self.sentence = given.tokens, given.words, sentence
         self.put, self.start, self.about = write, start, about
         self.next_page = time.monotonic() + (SECONDS_A_PAGE if waits else 0.0)
-        self.latest: Found | None = None
+        self.latest: FoundInspections | None = None
         self._known: Known = {}
         self._drawn: list[Shown] = []
         self._maps: dict[int, AttentionMaps | None] = {}
 
-    def keep(self, found: "Found") -> None:
+    def keep(self, found: "FoundInspections") -> None:
         """Keep the latest result, and write it unless the last page is new."""
         self.latest = found
         if self.put is not None and time.monotonic() >= self.next_page:
@@ -73,14 +72,14 @@ class InspectionPages:
             took = time.monotonic() - began
             self.next_page = began + took + max(SECONDS_A_PAGE, took / SHARE_OF_PAGES)
 
-    def write(self, found: "Found", state: str = "") -> Page:
+    def write(self, found: "FoundInspections", state: str = "") -> Page:
         """Make the page of what is found so far, and write it, its figures and the numbers."""
         page = self._of(found, state)
         if self.put is not None:
             self.put(page.write)
         return page
 
-    def _of(self, found: "Found", state: str) -> Page:
+    def _of(self, found: "FoundInspections", state: str) -> Page:
         seconds = time.perf_counter() - self.start
         result = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
         inspection, twin = found.done, found.twin
@@ -99,7 +98,7 @@ class InspectionPages:
             reloads=state == "running",
         )
 
-    def _body(self, found: "Found", state: str) -> Iterator[AnyPart]:
+    def _body(self, found: "FoundInspections", state: str) -> Iterator[AnyPart]:
         inspection, tokens, sentence = found.done, self.tokens, self.sentence
         # after an interruption there is no time to draw: the page has the figures that were drawn before
         if state != "interrupted":
@@ -116,7 +115,7 @@ class InspectionPages:
         count = "The inspected head" if len(heads.rows) == 1 else f"All {len(heads.rows)} heads"
         yield Details(count, [heads], open=not self._drawn)
 
-    def _terminal(self, found: "Found") -> Iterator[Table | str]:
+    def _terminal(self, found: "FoundInspections") -> Iterator[Table | str]:
         yield summary(found.done)
         for name, one in (("", found.done), ("randomly initialised twin", found.twin)):
             if one is not None:
@@ -235,7 +234,7 @@ def glosses(inspection: "Inspection") -> list[str]:
     ]
 
 
-def finished_words(found: "Found") -> str:
+def finished_words(found: "FoundInspections") -> str:
     """How many heads are finished, such as "12 of 72 heads"."""
     words = _finished(found.done)
     if found.twin is not None:
@@ -250,7 +249,7 @@ def _finished(inspection: "Inspection") -> str:
     return f"{finished} of {counted(total, 'head')}"
 
 
-def state_words(found: "Found", state: str) -> str:
+def state_words(found: "FoundInspections", state: str) -> str:
     """What is missing while the inspection is "running", or because it was "interrupted"."""
     begins = {"running": "The command is still running", "interrupted": "The command was interrupted"}[state]
     said = f"{begins}: {finished_words(found)} are complete."

@@ -13,8 +13,7 @@ from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Inspection
-    from attsvm.inspect.measures import Measure
+    from attsvm.inspect import Inspection, Measure
 
 GREY = "#808080"
 

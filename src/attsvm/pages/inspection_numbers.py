@@ -9,14 +9,11 @@ from attsvm.pages.schemas.inspection import Head as HeadFields
 from attsvm.results import Status
 
 if TYPE_CHECKING:
-    from attsvm._inspect.saved_models import Found, TestedReason
-    from attsvm.inspect import Explanation
-    from attsvm.inspect.heads import Head
-    from attsvm.inspect.view import HeadView
-    from attsvm.svm.margin_interval import MarginInterval
+    from attsvm.inspect import Explanation, FoundInspections, Head, HeadView, TestedReason
+    from attsvm.svm import MarginInterval
 
 
-def inspection_numbers(found: "Found", **about: Any) -> dict[str, Any]:
+def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any]:
     """The result as documented in docs/guide/results.md.
 
     ``about``: the fields that ``found`` does not have: ``source``, ``command``, ``threads``, ``seconds``, and

@@ -11,10 +11,8 @@ from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Te
 from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
-    from attsvm._inspect.saved_models import Found, TestedReason
-    from attsvm.inspect import Explanation
-    from attsvm.inspect.view import HeadView
-    from attsvm.svm.margin_interval import MarginInterval
+    from attsvm.inspect import Explanation, FoundInspections, HeadView, TestedReason
+    from attsvm.svm import MarginInterval
 
 Words = Callable[[list[int]], list[str]]
 
@@ -34,7 +32,7 @@ LEAST = 5e-4
 
 
 def detail(
-    found: "Found", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None
+    found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None
 ) -> Iterator[AnyPart]:
     """The parts of the page about one head, on one sequence and its reasons on all of them.
 
@@ -86,7 +84,9 @@ def detail(
         yield Details("Reasons of the Att-SVM", parts, open=view.reasons.cosine >= 0.5)
 
 
-def terminal_detail(found: "Found", view: "HeadView", texts: list[list[str]], sentence: int) -> Iterator[Table | str]:
+def terminal_detail(
+    found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int
+) -> Iterator[Table | str]:
     """What the terminal shows of one head, from the arguments of :func:`detail`."""
     if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
         yield "Parts of the decision margin by what varies, and by origin in the residual stream:"

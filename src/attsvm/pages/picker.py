@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attsvm._utils.threads import threads_for
 from attsvm.pages.plain import jsonable
-from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Inspection
-    from attsvm.inspect.heads import Head
+    from attsvm.inspect import Head, Inspection
 
 MOST_BYTES = 200_000
 """Limit for the probabilities on the page: one byte for each pair of a query and a token."""

@@ -574,6 +574,21 @@ def of_rows(problem: Problem) -> Problem:
     return problem
 
 
+def take_sequences(problem: Problem, rows: np.ndarray) -> Problem:
+    """Return the problem that consists of the sequences ``rows``, in that order, with the same head."""
+    arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
+    chosen = {name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()}
+    return Problem(**chosen, num_heads=problem.num_heads, key_groups=problem.key_groups)
+
+
+def stack_problems(problems: Iterable[Problem]) -> Problem:
+    """Return problems of equal shapes as one, along a new first batch axis."""
+    each = list(problems)
+    given = [name for name in ARRAY_NAMES if getattr(each[0], name) is not None]
+    arrays = {name: np.stack([getattr(problem, name) for problem in each]) for name in given}
+    return Problem(**arrays, num_heads=each[0].num_heads, key_groups=each[0].key_groups)
+
+
 def problem_of_file(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> Problem:
     """The problem of the arrays of a file. Errors begin with its path."""
     unknown = sorted(set(arrays) - set(FILE_NAMES))

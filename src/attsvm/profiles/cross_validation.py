@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.datasets.sequences import Sequences
-from attsvm.datasets.splits import sequences, stack
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
 from attsvm.measures import token_logits
 from attsvm.norms import Norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, stack_problems, take_sequences
 from attsvm.results import Status
 from attsvm.selection import selected_tokens
 from attsvm.svm import solve_svm
@@ -35,7 +34,7 @@ def right_queries(
     soft = np.zeros(len(sets), dtype=bool)
     for group in _of_equal_size(folds, problem.tokens.size):
         rest = [np.setdiff1d(np.arange(len(sets)), fold) for fold in group]
-        training = stack(sequences(problem, rows) for rows in rest)
+        training = stack_problems(take_sequences(problem, rows) for rows in rest)
         kept = np.stack([sets[rows] for rows in rest])
         kept = kept if problem.has_query_axis else kept[:, :, 0]
         for i, norm in enumerate(norms):
@@ -46,7 +45,7 @@ def right_queries(
             if without.any():
                 weights[without] = _soft_margin(training, kept, without)
             for fold, found, is_soft in zip(group, weights, without, strict=True):
-                right[i, fold] = _right(sequences(problem, fold), sets[fold], found)
+                right[i, fold] = _right(take_sequences(problem, fold), sets[fold], found)
                 soft[fold] = is_soft
     return right, soft
 

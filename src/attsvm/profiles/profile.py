@@ -10,10 +10,9 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import random_problem
-from attsvm.datasets.splits import stack
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
+from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem, stack_problems
 from attsvm.profiles.named import stepped
 from attsvm.profiles.readings import PACES, SCHEDULES, Part, Reading
 from attsvm.profiles.result import MarginProfile
@@ -235,7 +234,7 @@ def _distinct(problem: Problem, norms: list[Norm]) -> list[Norm]:
 
 
 def _standard(seeds: int) -> Problem:
-    return stack(random_problem(6, 8, 10, seed) for seed in range(check_integer("seeds", seeds, 1)))
+    return stack_problems(random_problem(6, 8, 10, seed) for seed in range(check_integer("seeds", seeds, 1)))
 
 
 def _batch(problems: Problem) -> Problem:

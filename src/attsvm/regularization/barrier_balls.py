@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, Spectral
-from attsvm.norms.scaled import Scaled
+from attsvm.norms import Lp, Norm, Scaled, Spectral
 from attsvm.problem import Problem
 from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
 from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered

@@ -7,8 +7,7 @@ import numpy as np
 
 from attsvm._utils.extras import check_installed
 from attsvm.measures import direction_error
-from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.norms.base import MissingPiece
+from attsvm.norms import MissingPiece, Norm, read_norm, written_norm
 from attsvm.results import Result, Status, per_record, per_trial, shared
 
 CONVERGED = 1e-8

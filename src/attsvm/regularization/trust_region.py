@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from attsvm._utils.threads import threads_for
 from attsvm.norms import Lp
-from attsvm.svm.threads import threads_for
 
 
 class Curvature(NamedTuple):

@@ -9,17 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import block_diag
 
-from attsvm.norms import JointNorm, Norm
-from attsvm.norms.base import head_axes
-from attsvm.norms.factors import elliptope, sign_cuts
+from attsvm.norms import JointNorm, Norm, Wrapper, head_axes
+from attsvm.norms.factors import FusedHeads, FusedKeysQueries, Gamma2, Nu, elliptope, sign_cuts
 from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
-from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.factors.fused_bounds import Densities, Factors, spans
-from attsvm.norms.factors.gamma2 import Gamma2
-from attsvm.norms.factors.nu import Nu, bound_by_atoms
+from attsvm.norms.factors.nu import bound_by_atoms
 from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
-from attsvm.norms.scaled import Wrapper
 from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.rows import PairRows, UnitRows, reduced_rows

@@ -12,10 +12,9 @@ import numpy as np
 from attsvm._utils.checks import check_integer, check_number, selection_of, weights_of
 from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, reports
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
-from attsvm.norms.attention_heads import for_heads
-from attsvm.norms.base import head_axes
+from attsvm.norms import Norm, for_heads, head_axes, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
@@ -51,7 +50,6 @@ from attsvm.svm.right_sides import (
     with_margins,
 )
 from attsvm.svm.solution import Solution
-from attsvm.svm.threads import threads_for
 from attsvm.svm.variants.rank import check_rank, solve_rank
 from attsvm.svm.variants.slack import best_soft_margin, check_slack, solve_slack
 

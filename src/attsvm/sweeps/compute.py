@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm._utils.jax_devices import find_device, on_device
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import parse_loss
 from attsvm.norms import parse_norm
-from attsvm.svm.threads import threads_for
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output, check_names, undeclared

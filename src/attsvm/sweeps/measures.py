@@ -12,8 +12,7 @@ import numpy as np
 from attsvm._utils.extensions import find_named
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, direction_error, margin
-from attsvm.norms import parse_norm
-from attsvm.norms.registry import norms_in
+from attsvm.norms import norms_in, parse_norm
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import selection_sets

@@ -13,10 +13,9 @@ import numpy as np
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.extensions import find_named
-from attsvm.datasets.signal_noise import signal_noise
-from attsvm.datasets.splits import stack
+from attsvm.datasets import signal_noise
 from attsvm.errors import ProblemError
-from attsvm.problem import Problem
+from attsvm.problem import Problem, stack_problems
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ def draw_noise(
         for generator in generators
     ]
     return Drawn(
-        stack(one.train for one in trials),
-        stack(one.test for one in trials),
+        stack_problems(one.train for one in trials),
+        stack_problems(one.test for one in trials),
         {
             "flipped": np.stack([one.flipped for one in trials]),
             "noise_tokens": np.stack([one.noise_tokens for one in trials]),

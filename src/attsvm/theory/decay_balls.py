@@ -10,8 +10,7 @@ from attsvm._utils.checks import as_array, as_floats, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_margin_loss
 from attsvm.measures import check_weights
-from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
-from attsvm.norms.base import head_axes
+from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, head_axes, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import Minima, StackedExcess, minimise_over_heads, order_of, scalar_of, start_inside

@@ -77,7 +77,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     Examples
     --------
     >>> import attsvm
-    >>> from attsvm.datasets.papers import joint_prompt
+    >>> from attsvm.papers.examples import joint_prompt
     >>> attsvm.theory.joint_conditions(joint_prompt(True), [1, 1, 1])
     Conditions(all hypotheses hold)
     """

@@ -11,8 +11,7 @@ from jaxtyping import Bool, Int
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.measures import check_weights, token_logits
-from attsvm.norms import Norm, parse_norm
-from attsvm.norms.base import head_axes
+from attsvm.norms import Norm, head_axes, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, selection_sets, warn_of_ties

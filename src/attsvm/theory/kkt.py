@@ -7,8 +7,8 @@ import numpy as np
 
 from attsvm._utils.checks import selection_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
-from attsvm.norms.base import project_on_ball, refuse_joint_parts
+from attsvm.norms import Norm, parse_norm, project_on_ball
+from attsvm.norms.base import refuse_joint_parts
 from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem, of_rows
 from attsvm.results import plain

@@ -8,15 +8,13 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer, check_number, selection_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm, read_norm, written_norm
-from attsvm.norms.base import head_axes
+from attsvm.norms import Norm, head_axes, parse_norm, read_norm, written_norm
 from attsvm.norms.owl import DualOwl
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Result, Status, per_trial, plain, plain_status, shared
 from attsvm.selection import optimal_tokens, selection_sets
-from attsvm.svm import Solution, solve_svm
-from attsvm.svm.certificate import FARKAS_BOUND, farkas
-from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights, check_lengths
+from attsvm.svm import FARKAS_BOUND, Constraints, Solution, farkas, solve_svm
+from attsvm.svm.constraints.constraints import TokenValues, Weights, check_lengths
 from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.trained import Trained

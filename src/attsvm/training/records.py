@@ -3,9 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.splits import sequences
 from attsvm.measures import attention_of
-from attsvm.problem import Problem
+from attsvm.problem import Problem, take_sequences
 from attsvm.training.run import Run
 
 
@@ -33,6 +32,6 @@ def recorded_attention(
 
     Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
     """
-    records, shown = records_to_the_end(run), sequences(part, rows)
+    records, shown = records_to_the_end(run), take_sequences(part, rows)
     chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
     return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])

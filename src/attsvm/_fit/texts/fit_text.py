@@ -20,7 +20,7 @@ from attsvm._fit.texts.word_attention import word_attention
 from attsvm._fit.texts.words import MAX_LENGTH, learn_word_vectors, words
 from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
 from attsvm.optimizers import optimizer_options

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from attsvm._fit.texts.result import Part, TextFit
-from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.margins import SLACK
-from attsvm.estimator.settings import LEARNING_RATES
+from attsvm.estimator import LEARNING_RATES, SLACK, AttentionClassifier, MarginReport
 from attsvm.pages.schemas.texts import FitTextResult, Texts
 from attsvm.pages.schemas.texts import MarginReport as MarginFields
 from attsvm.pages.words import saturation_numbers, share_interval

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from attsvm._fit.texts.numbers import text_numbers
 from attsvm._fit.texts.result import TextFit
-from attsvm.estimator.prompt import forward
+from attsvm.estimator import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables

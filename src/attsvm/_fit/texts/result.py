@@ -9,9 +9,8 @@ from attsvm._fit.texts.states import States
 from attsvm._fit.texts.text import Texts
 from attsvm._fit.texts.word_attention import WordAttention
 from attsvm._fit.texts.words import WordVectors
-from attsvm.datasets.sequences import Sequences
-from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.prompt import effective_number
+from attsvm.datasets import Sequences
+from attsvm.estimator import AttentionClassifier, MarginReport, effective_number
 
 Encoder = WordVectors | States
 """What turns texts into sequences of tokens."""

@@ -15,9 +15,9 @@ from attsvm._utils.checks import check_integer
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.files import reading
 from attsvm._utils.memory import enough_memory
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
-from attsvm.pretrained.loading import load_pretrained, load_pretrained_model, quiet_transformers
+from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers
 
 BYTES = 4 << 30
 """Largest size of the states of all texts: every token of every text has its own state."""

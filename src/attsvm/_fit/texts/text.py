@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.files import read_text, reason
-from attsvm.datasets.tables import check_columns, class_names, read_columns
+from attsvm.datasets import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
 
 Row = tuple[Any, Any]

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from sklearn.decomposition import TruncatedSVD
 
 from attsvm._utils.checks import check_integer
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 
 MAX_LENGTH = 400

@@ -10,13 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.results import Status
-from attsvm.svm.certificate import FARKAS_BOUND
-from attsvm.svm.constraints.dual_products import UnitRows
-from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.frobenius.pivoting import block_pivoting
-from attsvm.svm.threads import threads_for
+from attsvm.svm import FARKAS_BOUND, DualSearch, UnitRows, block_pivoting
 
 TOLERANCE = 1e-8
 """Largest relative gap of an optimal change, and its largest violation, relative to the largest h if that exceeds 1."""

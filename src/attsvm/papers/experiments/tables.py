@@ -11,7 +11,7 @@ from torch import Tensor, device
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
-from attsvm.datasets.tables import check_columns, read_columns
+from attsvm.datasets import check_columns, read_columns
 from attsvm.errors import ProblemError
 
 SPLITS = ("train", "test")

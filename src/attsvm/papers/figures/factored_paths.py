@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
-from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
 from attsvm.pages.words import number
 from attsvm.papers.drawing import Recorded, draw_rings, longest, ring_steps
+from attsvm.papers.examples import in_the_plane
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled, undecided, with_names

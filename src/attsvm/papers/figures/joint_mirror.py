@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from scipy.special import expit
 
-from attsvm.datasets.papers import joint_mirror
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import draw_rings, legend_over, longest, panels, ring_steps, set_axes
+from attsvm.papers.examples import joint_mirror
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.datasets.papers import joint_prompt
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.papers.drawing import LINES, legend_over, panels, set_axes
+from attsvm.papers.examples import joint_prompt
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled

@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
-from attsvm.datasets.splits import stack
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style
-from attsvm.problem import Problem
+from attsvm.problem import Problem, stack_problems
 from attsvm.selection import scores
 from attsvm.theory import landscape_conditions
 
@@ -46,7 +45,7 @@ def _problems(group: str, count: int, seed: int) -> Problem:
         kept += [drawn[int(i)] for i in np.flatnonzero(in_group)]
         if len(kept) >= count:
             break
-    return stack(kept[:count])
+    return stack_problems(kept[:count])
 
 
 def _features(problem: Problem) -> np.ndarray:

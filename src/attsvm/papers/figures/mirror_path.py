@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.datasets.papers import mirror_path
 from attsvm.optimizers import mirror_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import draw_rings, longest, panels, ring_steps, set_axes
+from attsvm.papers.examples import mirror_path
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own

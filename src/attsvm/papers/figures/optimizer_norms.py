@@ -11,7 +11,6 @@ from matplotlib.figure import Figure as Drawing
 from optax.contrib import muon
 
 from attsvm.datasets import random_problem
-from attsvm.datasets.splits import stack
 from attsvm.measures import margin
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, steepest_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
@@ -19,7 +18,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import undecided
 from attsvm.papers.schedules import limit_optimizer
 from attsvm.plot.matrix import drawn_matrix, in_own_and_others
-from attsvm.problem import Problem
+from attsvm.problem import Problem, stack_problems
 from attsvm.results import Status
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -102,7 +101,7 @@ WAYS: dict[str, Way] = {
 
 def problems(n: int, T: int, d: int, seeds: int, seed: int = 0) -> Problem:
     """``random_problem`` of several seeds, from ``seed`` on, as one batch."""
-    return stack(random_problem(n, T, d, seed + i) for i in range(seeds))
+    return stack_problems(random_problem(n, T, d, seed + i) for i in range(seeds))
 
 
 def start(attention: str, problem: Problem) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
 from attsvm.papers.drawing import draw_rings, ring_steps, set_axes
+from attsvm.papers.examples import one_sequence
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.plot import style

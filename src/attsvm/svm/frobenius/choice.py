@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from attsvm._utils.threads import threads_for
 from attsvm.svm.certificate import FROBENIUS, certify, unattainable
 from attsvm.svm.constraints.constraints import STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
@@ -13,7 +14,6 @@ from attsvm.svm.frobenius.least_distance import solve_rows
 from attsvm.svm.frobenius.pivoting import FEW_ROWS
 from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
 from attsvm.svm.methods.registry import Candidate, Settings
-from attsvm.svm.threads import threads_for
 from attsvm.svm.tolerances import EPS, FAILED
 
 ROWS, PRODUCTS, PIVOTING = "least-distance", "projected-gradient", "proximal-pivoting"

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.norms import MaxOfHeads, Norm, Scaled, SumOfHeads
-from attsvm.norms.attention_heads import OfEachHead
-from attsvm.norms.base import parts_of
+from attsvm.norms import MaxOfHeads, Norm, OfEachHead, Scaled, SumOfHeads, parts_of
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.attention_heads import beside_heads, split_heads
 from attsvm.svm.constraints.constraints import Constraints

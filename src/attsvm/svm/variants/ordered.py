@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.norms import Lp, Norm
-from attsvm.norms.base import proxes
+from attsvm._utils.threads import threads_for
+from attsvm.norms import Lp, Norm, proxes
 from attsvm.svm.certificate import is_frobenius, over_frobenius, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.registry import Settings, find_candidate
-from attsvm.svm.threads import threads_for
 
 STOP = Stop(target=0.0, max_steps=10_000, patience=300)
 

@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dgesv
 from scipy.optimize import minimize
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.certificate import SUPPORT_SLACK
@@ -16,7 +17,6 @@ from attsvm.svm.constraints.constraints import MOST_UNKNOWNS, Constraints
 from attsvm.svm.constraints.rows import Reduced, reduced_rows
 from attsvm.svm.loop import Stop
 from attsvm.svm.methods.registry import Candidate, Settings, undecided
-from attsvm.svm.threads import threads_for
 from attsvm.svm.tolerances import FINEST, LEAST_RIDGE, ROUNDED
 
 NEAR = 1e-2

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.norms import Norm
-from attsvm.norms.base import proxes
+from attsvm.norms import Norm, proxes
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.rows import PairRows
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.norms.base import proxes
+from attsvm.norms import proxes
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch

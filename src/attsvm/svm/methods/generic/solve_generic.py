@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from attsvm.norms import Norm
-from attsvm.norms.base import MissingPiece, sample_shape
+from attsvm._utils.threads import threads_for
+from attsvm.norms import MissingPiece, Norm, sample_shape
 from attsvm.svm.constraints.constraints import SMALL_NUMBERS, Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
@@ -19,7 +19,6 @@ from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
-from attsvm.svm.threads import threads_for
 from attsvm.svm.tolerances import FINEST
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize, root
 
-from attsvm.norms import Norm
-from attsvm.norms.scaled import Wrapper
+from attsvm.norms import Norm, Wrapper
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
 from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch

@@ -4,7 +4,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import attsvm
-from attsvm.svm.threads import WORTH_SHARING, _libraries, threads_for
+from attsvm._utils.threads import WORTH_SHARING, _libraries, threads_for
 
 SINGLE = set()
 """Libraries of other solvers that were built for one thread."""

@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from attsvm._inspect import Shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.comparison import Comparison, HeadChange, compare
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.pretrained.inputs import Input, has_tokenizer, read_input, read_texts
-from attsvm.pretrained.models import checkpoints, load_model
+from attsvm.inspect.saved_models import ShowProgress
+from attsvm.pretrained import Input, checkpoints, has_tokenizer, load_model, read_input, read_texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def training_order(models: Iterable[str]) -> tuple[list[str], list[int] | None]:
 
     Examples
     --------
-    >>> from attsvm._inspect.series import training_order
+    >>> from attsvm.inspect.series import training_order
     >>> training_order(["runs/checkpoint-1000", "runs/checkpoint-200", "runs/checkpoint-50"])
     (['runs/checkpoint-50', 'runs/checkpoint-200', 'runs/checkpoint-1000'], [50, 200, 1000])
     >>> training_order(["bert-2", "gpt-1", "bert-1"])
@@ -100,7 +99,7 @@ def inspect_series(
     images: Path | None,
     *,
     sentence: int | None = None,
-    shown: Shown,
+    shown: ShowProgress,
     **options: Any,
 ) -> tuple[Series, list[list[str]]]:
     """Inspect several models, or the checkpoints in a folder, on the same text or pictures.

@@ -1,6 +1,7 @@
 """Inspection of a saved model beside its random twin and its checkpoints, with tests of the reasons of one head."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any, NamedTuple, Self
 
 from torch import nn
 
-from attsvm._inspect import Shown
 from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import Source
@@ -18,8 +18,10 @@ from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.pretrained.inputs import Input, read_input, read_texts
-from attsvm.pretrained.models import checkpoints, load_model, random_twin
+from attsvm.pretrained import Input, checkpoints, load_model, random_twin, read_input, read_texts
+
+ShowProgress = Callable[[str, Callable[[Any], object]], AbstractContextManager[Callable[[Any], object]]]
+"""Shows the progress of a block: from what is inspected, and a callback, to what shows it and calls the callback."""
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless that of the model is larger: it is only compared."""
@@ -42,7 +44,7 @@ class TestedReason(NamedTuple):
     untested: str = ""  # why there is no test
 
 
-class Found(NamedTuple):
+class FoundInspections(NamedTuple):
     """The inspections of a model, of its randomly initialised twin, and of its checkpoints by training step."""
 
     done: Inspection
@@ -50,11 +52,11 @@ class Found(NamedTuple):
     steps: tuple[tuple[int, Inspection], ...] = ()
     tests: tuple[TestedReason, ...] = ()  # of the head in detail
 
-    def with_twin(self, twin: Inspection) -> "Found":
+    def with_twin(self, twin: Inspection) -> "FoundInspections":
         """The same with the randomly initialised twin."""
         return self._replace(twin=twin)
 
-    def with_checkpoint(self, step: int, checkpoint: Inspection) -> "Found":
+    def with_checkpoint(self, step: int, checkpoint: Inspection) -> "FoundInspections":
         """The same with one more checkpoint, once its margins are solved."""
         return self if checkpoint.interrupted else self._replace(steps=(*self.steps, (step, checkpoint)))
 
@@ -98,11 +100,11 @@ class SavedModel:
         place: tuple[int, int] | None,
         *,
         with_twin: bool,
-        shown: Shown,
-        keep: Callable[[Found], None],
+        shown: ShowProgress,
+        keep: Callable[[FoundInspections], None],
         say: Callable[[str], None],
         **options: Any,
-    ) -> Found:
+    ) -> FoundInspections:
         """Inspect the model, then its twin and its checkpoints.
 
         ``place``: the layer and the number of the head in detail. ``with_twin``: inspect the same model with random
@@ -116,7 +118,9 @@ class SavedModel:
         if self.held_out is not None and place is not None:
             running = _testable(self.held_out, place, options["seed"], say)
 
-        def inspected(name: str, model: nn.Module, known: Callable[[Inspection], Found], **options: Any) -> Found:
+        def inspected(
+            name: str, model: nn.Module, known: Callable[[Inspection], FoundInspections], **options: Any
+        ) -> FoundInspections:
             source: Source | None = None
 
             def see(at: HeadProgress) -> None:
@@ -131,7 +135,7 @@ class SavedModel:
             # the model does not change here, so what was captured of it still holds
             return known(replace(inspection, source=source))
 
-        found = inspected("the model", self.network, Found, view=place, **options)
+        found = inspected("the model", self.network, FoundInspections, view=place, **options)
         explanation = None if found.done.view is None else found.done.view.explanation
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:

@@ -1,0 +1,12 @@
+from .inputs import Input as Input
+from .inputs import has_decoder as has_decoder
+from .inputs import has_tokenizer as has_tokenizer
+from .inputs import read_input as read_input
+from .inputs import read_texts as read_texts
+from .loading import check_models as check_models
+from .loading import load_pretrained as load_pretrained
+from .loading import load_pretrained_model as load_pretrained_model
+from .loading import quiet_transformers as quiet_transformers
+from .models import checkpoints as checkpoints
+from .models import load_model as load_model
+from .models import random_twin as random_twin
