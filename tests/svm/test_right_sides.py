@@ -271,6 +271,22 @@ def test_a_contradiction_is_proved_or_violated_least(size, size_of_center):
     assert attsvm.Solution.certificate.fget(solution) is None
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "l1", "l3", "linf", "nuclear", "l2,1"])
+def test_contradictions_below_the_tolerance_of_highs_are_measured(norm):
+    """a w ≥ (1 + s) a and −c w ≥ (s − 1) c contradict each other by s on unit rows; −w/2 ≥ −9 holds."""
+    generator = np.random.default_rng(3)
+    for s in 10.0 ** generator.uniform(-10, -7, 6):
+        a, c = 10.0 ** generator.uniform(-1, 1, 2)
+        problem = attsvm.Problem(np.array([[[0.0], [-a], [c], [0.5]]]))
+        required = [(1 + s) * a, (s - 1) * c, -9]
+        solution = attsvm.solve_svm(problem, [0], norm, required=[[np.nan, *required]])
+        assert solution.bound > 1e3
+        if solution.status != "infeasible":
+            (w,) = solution.direction
+            assert solution.status == "inaccurate"
+            assert max(1 + s - w, s - 1 + w) <= 1.01 * s + 1.01e-10 * np.abs(required).max() / min(a, c)
+
+
 def test_members_of_a_batch_are_proved_each():
     required = np.array([[[np.nan, 1.0, b]] for b in (-1.1, 1e-5 - 1.0, -0.5, np.nan)])
     together = attsvm.solve_svm(OPPOSITE, np.zeros((4, 1), int), required=required)

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 
 import attsvm
+from attsvm.selection import selection_sets
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.variants.slack import _multiples
 from harness.exact import Rows, check_soft, check_solution, soft_objective
 from oracles.att_svm import explicit_rows
 
@@ -161,3 +165,19 @@ def test_long_tokens_are_never_worse_than_no_weights_or_the_hard_margin(length, 
         assert soft_objective(rows, C, soft.direction) <= best * (1 + 1e-8)
         assert check_soft(rows, C, soft) == ""
         assert soft.status == "optimal" or hard.status == "infeasible"
+
+
+@given(seed=st.integers(0, 10**6), C=st.sampled_from([1e-4, 0.1, 1.0, 100.0]))
+def test_the_best_multiple_of_weights_has_the_least_objective(seed, C):
+    generator = np.random.default_rng(seed)
+    problem = attsvm.Problem(generator.standard_normal((3, 4, 2)))
+    selected, weights = generator.integers(0, 4, 3), generator.standard_normal((2, 1))
+    constraints = Constraints.of(problem, selection_sets(problem, selected))
+    margins = constraints.apply(weights)[constraints.inequality]
+
+    def objective(s):
+        return 0.5 * s**2 * np.sum(weights**2) + C * np.maximum(0, 1 - s * margins).sum()
+
+    *_, best = _multiples(constraints, C, weights)
+    least = minimize_scalar(objective, bounds=(0, 1e3), method="bounded", options={"xatol": 1e-9}).fun
+    assert objective(best[0, 0] / weights[0, 0]) <= min(least, objective(0)) * (1 + 1e-9)

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from attsvm._utils.checks import as_floats, weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.svm.certificate import VIOLATION_ALLOWED, length_of, rounding_of_margins
+from attsvm.svm.certificate import UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins
 from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.registry import Candidate, Settings
@@ -27,6 +27,9 @@ PADDINGS = 2.0, 0.0
 
 HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 """Tolerances of HiGHS, the smallest that it allows."""
+
+SEEN = 1e-4
+"""A violation of this part of the unit is found to six digits."""
 
 ROOM = 1.001, 0.1 * VIOLATION_ALLOWED
 """Rows that contradict each other by t may be violated by this multiple of t, and this part of the largest b more."""
@@ -157,15 +160,27 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
         size = float(abs(h).max(initial=0.0)) or 1.0
         objective, left = np.append(np.zeros(G.shape[1]), 1.0), -np.hstack([G, np.ones((len(G), 1))])
         bounds: Any = [(None, None)] * G.shape[1] + [(0, None)]
-        found = linprog(objective, A_ub=left, b_ub=-h / size, bounds=bounds, options=HIGHS)
+        point, unit, t = np.zeros(G.shape[1]), size, 0.0
+        # iterative refinement (Gleixner, Steffy and Wolter 2012): HiGHS is accurate to 1e-10 of the unit of h − Gw
+        while unit > 0 and t < SEEN:
+            found = linprog(objective, A_ub=left, b_ub=(G @ point - h) / unit, bounds=bounds, options=HIGHS)
+            if found.status != 0:
+                break
+            point, t = point + unit * found.x[:-1], float(found.x[-1])
+            violation = float((h - G @ point).max(initial=0.0))
+            unit = violation if UNIT * size < violation < unit else 0.0
         if found.status == 0:
-            room = (ROOM[0] * float(found.x[-1]) + ROOM[1]) * size * constraints.norms
+            room = ROOM[0] * violation * constraints.norms + ROOM[1] * abs(constraints.right).max()
             relaxed = replace(constraints, right=np.where(constraints.inequality, constraints.right - room, 0.0))
-            near = repaired(relaxed, solve_frobenius(relaxed, Settings()))
+            least = point.reshape(constraints.weights_shape)
+            near = repaired(relaxed, solve_frobenius(relaxed, Settings())).weights
+            # the set of such weights may be too thin for the solver of the shortest
+            keeps = bool((np.where(constraints.inequality, relaxed.right - relaxed.apply(near), 0.0) <= room).all())
+            kept = near if keeps else least
             ray = constraints.spread(np.maximum(-found.ineqlin.marginals, 0.0), position)
             active = np.flatnonzero(ray.reshape(-1)[position])
             # the least change of μ with G'μ = 0, as far as doubles allow
             pull = exact.adjoint(ray).reshape(-1)
             change = np.linalg.lstsq(G[active].T, pull, rcond=DEPENDENT)[0]
-            return near.weights, np.maximum(ray - constraints.spread(change, position[active]), 0.0)
+            return kept, np.maximum(ray - constraints.spread(change, position[active]), 0.0)
     return None, solve_frobenius(constraints, Settings()).multipliers

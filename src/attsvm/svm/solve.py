@@ -410,8 +410,9 @@ def _without_rounding(
     rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
     proofs = [(*farkas(exact, norm, each), farkas(exact, FROBENIUS, each)[1]) for each in rays]
     dual, bound, other = max(proofs, key=lambda each: max(each[1:]), default=(pair[1], 0.0, 0.0))
-    if weights is not None and bound > 0:
-        found = certify(constraints, norm, weights - (0.0 if origin is None else origin), dual, tol)
+    if weights is not None:
+        least = certify(constraints, norm, weights - (0.0 if origin is None else origin), dual, tol)
+        found = least if bound > 0 or least.raw_violation < found.raw_violation else found
     return found, (dual, bound, bool(max(bound, other) > FARKAS_BOUND))
 
 

@@ -12,6 +12,7 @@ from attsvm.svm.certificate import (
     FROBENIUS,
     UNIT,
     Certified,
+    certify,
     length_of,
     rounding_of_margins,
     rounding_of_sums,
@@ -183,7 +184,8 @@ def best_soft_margin(
         index, rows = np.unravel_index(k, constraints.batch_shape), exact(int(k))
         one, dual, of_hard = constraints[index], found.certified.dual[index], hard.weights[index]
         duals = [dual, 0 * dual, _hard_margin(one, C, of_hard, hard.multipliers[index])[1]]
-        weights = [candidate.weights[index], 0 * of_hard, of_hard, *_feasible(rows, of_hard)]
+        weights = [candidate.weights[index], 0 * of_hard, of_hard, *_multiples(rows, C, of_hard)]
+        weights.append(certify(one, FROBENIUS, of_hard, hard.multipliers[index], settings.tol).weights)
         lengths = one.norms[one.norms > 0]
         share = STIFF / (C * float(lengths.max(initial=0.0) * lengths.min(initial=np.inf)))
         if share < 1:  # without a hard margin, the weights hardly depend on a large C
@@ -293,14 +295,28 @@ def _hard_margin(
     return fits, scaled
 
 
-def _feasible(constraints: Constraints, weights: Weights) -> Iterator[Weights]:
-    """Yield weights of one problem scaled to margins of 1, and of at least 1 with rounding errors, where positive."""
+def _multiples(constraints: Constraints, C: float, weights: Weights) -> Iterator[Weights]:
+    """Yield the multiples of weights of one problem that may have the least objective.
+
+    Where all margins are positive, these have margins of 1, with or without rounding errors. The last one minimises
+    ½s²‖W‖² + C Σ (1 − s A(W))₊, whose slope s‖W‖² − C Σ A(W) over the rows with s A(W) < 1 jumps at 1/A(W).
+    """
     margins = constraints.apply(weights)
     error = 2 * rounding_of_margins(constraints) * constraints.magnitude(weights)
     for least in (margins, margins - error):
         smallest = float(least.min(where=constraints.inequality, initial=np.inf))
         if 0 < smallest < np.inf:
             yield weights / smallest
+    own, square = margins[constraints.inequality], float(length_of(weights)) ** 2
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        jumps = np.sort(1 / own[own > 0])
+        # between two jumps the rows of the earlier ones are left out of the sum
+        ends, later = np.append(jumps, np.inf), np.append(np.cumsum(1 / jumps[::-1])[::-1], 0.0)
+        left = own[own <= 0].sum() + later
+        place = int(np.argmax(ends * square >= C * left))
+        best = max(C * left[place] / square, np.append(0.0, jumps)[place])
+    if np.isfinite(best):
+        yield weights * best
 
 
 def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
