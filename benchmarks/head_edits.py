@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, LlamaC
 
 import attsvm.torch
 from attsvm.inspect import Edit, Inspection
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.edit import make_edit
 from attsvm.inspect.edits.head import EditedHead
 from attsvm.inspect.edits.targets import Request
@@ -131,7 +131,7 @@ def solves() -> None:
             print(f"{name:6}{change:9}{optimal:5}/72{gap:9.0e}{violation:11.0e}{times}", flush=True)
 
 
-def _edit(source: Source, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
+def _edit(source: ModelAndBatch, captured: object, layer: int, head: int, task: Task, change: str) -> Edit:
     request = Request.checked(task.targets, None, None, change=change)
     return make_edit(source, captured, layer, head, request, None, None)  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ def _compare(
     start = time.process_time()
     edit = found.edit(layer, head, targets, change=change)
     seconds = time.process_time() - start
-    captured = Source.whole(model, text, found.source.layers).captured(layer)
+    captured = ModelAndBatch.whole(model, text, found.source.layers).captured(layer)
     has_bias = len(edit.weights) > captured.tokens.shape[-1]
     changed = EditedHead(captured, head, change, has_bias).changed(edit.weights)
     predicted = changed.layer.probabilities(head)
@@ -253,7 +253,7 @@ def leave_one_out() -> None:
         estimates, measured, values = [], [], []
         for layer in range(6):
             captured = found.source.captured(layer)
-            held_out = Source.whole(MODEL, task.held_out, found.source.layers).captured(layer)
+            held_out = ModelAndBatch.whole(MODEL, task.held_out, found.source.layers).captured(layer)
             at = np.array(task.held_out_targets)
             for head in range(12):
                 edit = _edit(found.source, captured, layer, head, task, "keys")
@@ -361,7 +361,7 @@ def compared() -> None:
         for layer, head in HEADS:
             texts = (task.train, keep, other, task.held_out)
             train, kept, damaged, held_out = (
-                EditedHead(Source.whole(MODEL, one, layers).captured(layer), head, "keys", True) for one in texts
+                EditedHead(ModelAndBatch.whole(MODEL, one, layers).captured(layer), head, "keys", True) for one in texts
             )
 
             def edited(**options: object) -> np.ndarray:

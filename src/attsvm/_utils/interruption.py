@@ -29,7 +29,7 @@ class Interrupted(SystemExit):
     """Raised in a command by Ctrl-C or SIGTERM. Blocks that clean up run, and the process ends with this status."""
 
 
-class _Command:
+class _RunningCommand:
     """The signals of the running command."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _Command:
         os._exit(128 + number)
 
 
-_command: _Command | None = None
+_command: _RunningCommand | None = None
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def command() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running = _command = _Command()
+    running = _command = _RunningCommand()
     with contextlib.suppress(OSError):  # it is closed
         running.stderr = os.dup(2)  # a library that is silenced has none at times
     caught = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]

@@ -17,12 +17,12 @@ from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
-from attsvm.estimator.fitting import State, begin, epoch, start, train
-from attsvm.estimator.inputs import Given, check_finite, read
+from attsvm.estimator.fitting import FitState, begin, epoch, start, train
+from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.task import Tally, Task, find_positive, read_labels, read_task
+from attsvm.estimator.task import ClassificationTask, Tally, find_positive, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 
 HELD_OUT = 0.1
@@ -312,13 +312,13 @@ class SequenceClassifier(Learned):
 
     def _given(
         self, X: Any, y: Any, sample_weight: Any, bag: str | None, *, reset: bool
-    ) -> tuple[Given, np.ndarray, np.ndarray | None]:
+    ) -> tuple[GivenSequences, np.ndarray, np.ndarray | None]:
         given = read(self, X, reset=reset, bag=bag)
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
-    def _read(self, X: Any) -> Given:
+    def _read(self, X: Any) -> GivenSequences:
         check_is_fitted(self)
         return read(self, X, reset=False, bag=self._bag(X))
 
@@ -326,7 +326,7 @@ class SequenceClassifier(Learned):
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
-    def _mapped(self, given: Given, *, fit: bool = False) -> Sequences:
+    def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
         if self.token_net is None:
             check_finite("X", given, getattr(self, "feature_names_in_", None))
             return given.sequences
@@ -336,17 +336,17 @@ class SequenceClassifier(Learned):
         check_finite("token_net", replace(given, sequences=mapped))
         return mapped
 
-    def _start(self, task: Task, generator: np.random.RandomState) -> State:
+    def _start(self, task: ClassificationTask, generator: np.random.RandomState) -> FitState:
         by_column = hasattr(self, "feature_names_in_") if self.scale is None else self.scale == "columns"
         return start(self._network(), task, read_settings(self).optimizer, generator, by_column)
 
-    def _keep(self, state: State) -> Self:
+    def _keep(self, state: FitState) -> Self:
         self._state = state
         self._publish(state.model)
         self.n_iter_ = state.steps
         return self
 
-    def _decide(self, X: Any) -> tuple[Given, np.ndarray]:
+    def _decide(self, X: Any) -> tuple[GivenSequences, np.ndarray]:
         given = self._read(X)
         return given, self._decision(self._mapped(given))
 

@@ -19,7 +19,7 @@ FEWEST = 64
 """Smallest padded number of rows, tokens and sequences of a batch, so that small batches share a compiled step."""
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """The sequences of a step, one after the other: the vector of each distinct token once, and the tokens."""
 
     rows: Any  # shape (R, d), vectors, centred and scaled; padded with zero rows
@@ -54,7 +54,7 @@ def gather(
     centre: np.ndarray,
     scale: float | np.ndarray,
     usual: float,
-) -> Batch:
+) -> TrainingBatch:
     """Collect a batch. Sizes are rounded up, so that few different sizes are compiled.
 
     A batch has room for a tenth more than the ``usual`` number of tokens, or twice or four times as many, and so on: an
@@ -67,7 +67,7 @@ def gather(
     size, room = _rounded_up(len(part)), _rounded_up(1.1 * usual)
     while room < len(inverse):
         room *= 2
-    filled = Batch(
+    filled = TrainingBatch(
         np.zeros((room if len(used) == len(inverse) else _rounded_up(len(used)), part.dim), dtype),
         np.zeros(room, np.int32),
         np.full(room, size, np.int32),

@@ -7,9 +7,9 @@ import numpy as np
 
 from attsvm.datasets import Sequences
 from attsvm.estimator.base import SequenceClassifier
-from attsvm.estimator.inputs import Given
+from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.margins import SAMPLE, MarginReport
-from attsvm.estimator.prompt import Model, Output, PromptAttention, forward, token_products
+from attsvm.estimator.prompt import PromptAttention, PromptModel, PromptOutput, forward, token_products
 from attsvm.estimator.shared_documentation import document
 
 
@@ -92,7 +92,7 @@ class AttentionClassifier(SequenceClassifier):
     norm: str | None = field(default=None, kw_only=True)
 
     @property
-    def path_(self) -> dict[int, Model]:
+    def path_(self) -> dict[int, PromptModel]:
         """Prompt, head and intercept after 0, 1, 2, 4, 8, … steps of the last fit, up to those that were kept."""
         network, coordinates, kept = self._network(), self._state.coordinates, self.kept_step_
         earlier = {steps: network.model(found, coordinates) for steps, found in self._path.items() if steps < kept}
@@ -156,7 +156,7 @@ class AttentionClassifier(SequenceClassifier):
     def _network(self) -> PromptAttention:
         return PromptAttention()
 
-    def _publish(self, model: Model) -> None:
+    def _publish(self, model: PromptModel) -> None:
         self.prompt_, self.head_, self.intercept_ = model.prompt, model.head, model.intercept
 
     def _output(self, sequences: Sequences) -> np.ndarray:
@@ -166,9 +166,9 @@ class AttentionClassifier(SequenceClassifier):
         return np.asarray(token_products(self.head_.T, sequences) + self.intercept_)
 
     @property
-    def _model(self) -> Model:
-        return Model(self.prompt_, self.head_, self.intercept_)
+    def _model(self) -> PromptModel:
+        return PromptModel(self.prompt_, self.head_, self.intercept_)
 
-    def _forward(self, X: Any) -> tuple[Given, Output]:
+    def _forward(self, X: Any) -> tuple[GivenSequences, PromptOutput]:
         given = self._read(X)
         return given, forward(self._model, self._mapped(given))

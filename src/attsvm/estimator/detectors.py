@@ -11,7 +11,7 @@ from scipy.special import expit, log_expit
 
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
-from attsvm.estimator.batches import Batch, Parameters
+from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 
@@ -86,7 +86,9 @@ class Detectors(Network):
             "b": np.full(rows, -0.3 * self.num_detectors, dtype),
         }
 
-    def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
+    def value_and_gradient(
+        self, parameters: Parameters, batch: TrainingBatch, alpha: Any
+    ) -> tuple[jax.Array, Parameters]:
         """Logistic loss, summed over the classes, plus α/2 (‖P‖² + ‖w‖²); the maximum passes its gradient on."""
         rows, size, _ = parameters["P"].shape
         signs = batch.labels[:, None] if rows == 1 else 2.0 * (batch.labels[:, None] == jnp.arange(rows)) - 1.0

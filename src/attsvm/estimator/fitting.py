@@ -16,11 +16,11 @@ from attsvm._utils.jax_devices import available, default_device, name_of, quick_
 from attsvm._utils.memory import batch_out_of_memory, is_out_of_memory
 from attsvm._utils.progress import Progress, is_recorded
 from attsvm.errors import ProblemError
-from attsvm.estimator.batches import Batch, Parameters, gather
+from attsvm.estimator.batches import Parameters, TrainingBatch, gather
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
-from attsvm.estimator.task import Task
+from attsvm.estimator.task import ClassificationTask
 from attsvm.results import Status
 
 CELLS = 1 << 22
@@ -42,7 +42,7 @@ History = dict[str, list[float]]
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class FitState:
     """Parameters and the state of the optimizer, from which ``partial_fit`` continues."""
 
     network: Network
@@ -63,7 +63,7 @@ class State:
         """The average as a model of the original tokens."""
         return self.network.model(self.average, self.coordinates)
 
-    def on_host(self, steps: int) -> "State":
+    def on_host(self, steps: int) -> "FitState":
         """The same with NumPy arrays and another number of steps."""
         return replace(
             self,
@@ -76,19 +76,19 @@ class State:
 
 def start(
     network: Network,
-    task: Task,
+    task: ClassificationTask,
     optimizer: optax.GradientTransformation,
     generator: np.random.RandomState,
     by_column: bool,
-) -> State:
+) -> FitState:
     """The initial state of a network for these sequences; ``by_column`` scales each column by its own spread."""
     coordinates = Coordinates.of(task.sequences, by_column)
     rows, dtype = task.num_classes if task.num_classes > 2 else 1, task.sequences.table.dtype
     parameters = network.initial(task.sequences.dim, rows, dtype, generator)
-    return begin(State(network, coordinates, parameters, parameters, None), optimizer)
+    return begin(FitState(network, coordinates, parameters, parameters, None), optimizer)
 
 
-def begin(state: State, optimizer: optax.GradientTransformation) -> State:
+def begin(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
     """The same parameters with a new optimizer."""
     with precision(state.parameters["b"].dtype):
         return replace(
@@ -116,7 +116,7 @@ def precision(dtype: Any) -> contextlib.AbstractContextManager[Any]:
 class Fitted:
     """The result of training."""
 
-    state: State
+    state: FitState
     status: Status  # ``converged``, ``finished`` or ``interrupted``
     kept_step: int  # the step whose parameters are kept
     history: History
@@ -124,7 +124,11 @@ class Fitted:
 
 
 def train(
-    state: State, task: Task, validation: Task | None, settings: Settings, generator: np.random.RandomState
+    state: FitState,
+    task: ClassificationTask,
+    validation: ClassificationTask | None,
+    settings: Settings,
+    generator: np.random.RandomState,
 ) -> Fitted:
     """Train until the validation loss, or without validation sequences the objective, no longer decreases.
 
@@ -166,8 +170,8 @@ def train(
 
 
 def epoch(
-    state: State, task: Task, settings: Settings, generator: np.random.RandomState
-) -> Iterator[tuple[State, jax.Array]]:
+    state: FitState, task: ClassificationTask, settings: Settings, generator: np.random.RandomState
+) -> Iterator[tuple[FitState, jax.Array]]:
     """One pass over the sequences in a new order; yields the state after each step and the objective before it."""
     dtype = task.sequences.table.dtype
     centre = state.coordinates.centre.astype(dtype)
@@ -205,7 +209,7 @@ def _step_of(optimizer: optax.GradientTransformation, network: Network, device: 
         parameters: Parameters,
         average: Parameters,
         state: Any,
-        batch: Batch,
+        batch: TrainingBatch,
         alpha: jax.Array,
         part: jax.Array,
         share: jax.Array,
@@ -233,8 +237,8 @@ def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
 
 
 def _steps(
-    state: State, task: Task, settings: Settings, generator: np.random.RandomState
-) -> Iterator[tuple[State, jax.Array]]:
+    state: FitState, task: ClassificationTask, settings: Settings, generator: np.random.RandomState
+) -> Iterator[tuple[FitState, jax.Array]]:
     """Yield the steps of epochs without end."""
     while True:
         for reached, objective in epoch(state, task, settings, generator):
@@ -242,7 +246,9 @@ def _steps(
         state = reached
 
 
-def _record(history: History, state: State, watched: Task, objective: float, held_out: bool) -> dict[str, float]:
+def _record(
+    history: History, state: FitState, watched: ClassificationTask, objective: float, held_out: bool
+) -> dict[str, float]:
     """Add a line to the history: numbers of the network, and loss and accuracy on held-out sequences."""
     decision, numbers = state.network.watch(state.model, watched.sequences)
     entry = {"steps": state.steps, "objective": objective}
@@ -255,7 +261,7 @@ def _record(history: History, state: State, watched: Task, objective: float, hel
     return entry
 
 
-def _batches(task: Task, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
+def _batches(task: ClassificationTask, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
     order = generator.permutation(len(task.labels))
     numbers = 1 + (task.num_classes if task.num_classes > 2 else 1)
     cells = task.sequences.lengths[order] * numbers

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenSequences:
     """Sequences, and how results are returned in the form in which they were given."""
 
     sequences: Sequences
@@ -77,7 +77,7 @@ class Given:
         return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
 
 
-def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Given:
+def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> GivenSequences:
     """Read sequences, and check that their tokens have as many entries, or the same columns, as in the fit.
 
     ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``bag``:
@@ -116,15 +116,15 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Give
     return given
 
 
-def _form(X: Any, bag: str | None) -> Given | None:
+def _form(X: Any, bag: str | None) -> GivenSequences | None:
     """The sequences in their form; None for rows of numbers, which scikit-learn reads."""
     if bag is not None:
         bags = Bags.of(X, bag)
         columns = tuple(name for name in bags.frame.columns if name != bag)
         sequences = Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
-        return Given(sequences, table=X, bags=bags, bag=bag)
+        return GivenSequences(sequences, table=X, bags=bags, bag=bag)
     if isinstance(X, Sequences):
-        return Given(X)
+        return GivenSequences(X)
     check_not_masked("X", X, "numbers (Sequences.from_padded(array, mask) leaves out tokens)")
     series = is_pandas_series(X) or is_polars_series(X)
     if series or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
@@ -142,9 +142,9 @@ def _form(X: Any, bag: str | None) -> Given | None:
             raise ProblemError(
                 "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
             ) from None
-        return Given(Sequences.from_arrays(X), in_list=True) if matrices else None
+        return GivenSequences(Sequences.from_arrays(X), in_list=True) if matrices else None
     if getattr(X, "ndim", None) == 3:
-        return Given(Sequences.from_padded(X), np.shape(X)[:2])
+        return GivenSequences(Sequences.from_padded(X), np.shape(X)[:2])
     if getattr(X, "ndim", 0) > 3:  # scikit-learn would ask for two axes
         raise ProblemError(f"X: expected an array (n, T, d) or (n, d), or a list of them (T_i, d), got {np.shape(X)}")
     return None
@@ -177,7 +177,7 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
     return expected
 
 
-def _rows(estimator: Any, X: Any, reset: bool) -> Given:
+def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
     """Rows of d numbers, read by scikit-learn.
 
     Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
@@ -204,10 +204,10 @@ def _rows(estimator: Any, X: Any, reset: bool) -> Given:
                 f"one token, got other entries ({error})"
             ) from None
         raise
-    return Given(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), rows.shape[:1])
+    return GivenSequences(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), rows.shape[:1])
 
 
-def check_finite(argument: str, given: Given, columns: Any = None) -> None:
+def check_finite(argument: str, given: GivenSequences, columns: Any = None) -> None:
     """Check that the tokens that occur are finite.
 
     Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.

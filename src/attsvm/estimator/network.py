@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.datasets import Sequences
-from attsvm.estimator.batches import Batch, Parameters
+from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
 
 
@@ -20,7 +20,9 @@ class Network(ABC):
         """Initial parameters for tokens (dim,) and outputs (rows,): 1 for two classes, otherwise one for each class."""
 
     @abstractmethod
-    def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
+    def value_and_gradient(
+        self, parameters: Parameters, batch: TrainingBatch, alpha: Any
+    ) -> tuple[jax.Array, Parameters]:
         """Weighted mean loss plus the penalty of strength alpha, and its gradient; compiled."""
 
     def feasible(self, parameters: Parameters) -> Parameters:

@@ -10,14 +10,14 @@ from jaxtyping import Float, Int
 
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
-from attsvm.estimator.batches import Batch, Parameters
+from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.losses import LOSSES
 
 
 @dataclass(frozen=True)
-class Model:
+class PromptModel:
     """f(X) = V X' softmax(X p) + b."""
 
     prompt: Float[np.ndarray, " d"]
@@ -26,7 +26,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Output:
+class PromptOutput:
     """Outputs for n sequences of N tokens in total."""
 
     decision: Float[np.ndarray, "n C"]
@@ -35,7 +35,7 @@ class Output:
     selected: Int[np.ndarray, " n"]
 
 
-def forward(model: Model, sequences: Sequences) -> Output:
+def forward(model: PromptModel, sequences: Sequences) -> PromptOutput:
     """Apply a model to n sequences of at least one token each, in float64.
 
     Raises ProblemError if a product of a token with prompt or head overflows.
@@ -56,7 +56,7 @@ def forward(model: Model, sequences: Sequences) -> Output:
     decision = np.add.reduceat(attention[:, None] * of_tokens[:, 1:], starts) + model.intercept
     winners = np.flatnonzero(logits == largest[sequence_of])
     _, first = np.unique(sequence_of[winners], return_index=True)
-    return Output(decision, attention, winners[first] - starts)
+    return PromptOutput(decision, attention, winners[first] - starts)
 
 
 def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -> Float[np.ndarray, " n"]:
@@ -78,17 +78,19 @@ class PromptAttention(Network):
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
         return {"p": np.zeros(dim, dtype), "V": np.zeros((rows, dim), dtype), "b": np.zeros(rows, dtype)}
 
-    def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
+    def value_and_gradient(
+        self, parameters: Parameters, batch: TrainingBatch, alpha: Any
+    ) -> tuple[jax.Array, Parameters]:
         """Loss plus α/2 (‖p‖² + ‖V‖²), with the gradient that stays accurate when the softmax saturates."""
         return objective_gradient(parameters, batch, alpha)
 
-    def model(self, parameters: Parameters, coordinates: Coordinates) -> Model:
+    def model(self, parameters: Parameters, coordinates: Coordinates) -> PromptModel:
         """Prompt, head and intercept for the original tokens; the softmax does not depend on the shift."""
         p, V, b = (np.asarray(parameters[name], dtype=np.float64) for name in ("p", "V", "b"))
         head = V / coordinates.scale
-        return Model(p / coordinates.scale, head, b - head @ coordinates.centre)
+        return PromptModel(p / coordinates.scale, head, b - head @ coordinates.centre)
 
-    def watch(self, model: Model, sequences: Sequences) -> tuple[np.ndarray, dict[str, float]]:
+    def watch(self, model: PromptModel, sequences: Sequences) -> tuple[np.ndarray, dict[str, float]]:
         """Outputs, and quantiles of the effective number of tokens."""
         output = forward(model, sequences)
         quantiles = np.quantile(effective_number(output.attention, sequences), [0.1, 0.5, 0.9])
@@ -96,7 +98,7 @@ class PromptAttention(Network):
         return output.decision, dict(zip(names, map(float, quantiles), strict=True))
 
 
-def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
+def objective_gradient(parameters: Parameters, batch: TrainingBatch, alpha: Any) -> tuple[jax.Array, Parameters]:
     """Weighted mean loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
 
     The head is linear, so it is enough to pool the scores V x_t of the tokens, and vectors occur in two matrix products

@@ -13,14 +13,14 @@ from attsvm.errors import ProblemError
 
 
 @dataclass(frozen=True)
-class Task:
+class ClassificationTask:
     sequences: Sequences  # n sequences
     labels: np.ndarray  # shape (n,), class numbers
     weights: np.ndarray  # shape (n,), their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``
     num_classes: int
 
-    def __getitem__(self, rows: np.ndarray) -> "Task":
-        return Task(self.sequences[rows], self.labels[rows], self.weights[rows], self.num_classes)
+    def __getitem__(self, rows: np.ndarray) -> "ClassificationTask":
+        return ClassificationTask(self.sequences[rows], self.labels[rows], self.weights[rows], self.num_classes)
 
     @property
     def targets(self) -> np.ndarray:
@@ -36,7 +36,9 @@ class Task:
         found = decision[:, 0] > 0 if self.num_classes == 2 else decision.argmax(axis=1)
         return float((found == self.labels).mean())
 
-    def split(self, fraction: float, generator: np.random.RandomState) -> tuple["Task", "Task | None"]:
+    def split(
+        self, fraction: float, generator: np.random.RandomState
+    ) -> tuple["ClassificationTask", "ClassificationTask | None"]:
         """Training and validation sequences, a share of each class; at least one of each class is trained on."""
         held_out = np.zeros(len(self.labels), dtype=bool)
         for number in range(self.num_classes):
@@ -113,7 +115,7 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = Fals
 
 def read_task(
     sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any, before: Tally
-) -> tuple[Task, Tally]:
+) -> tuple[ClassificationTask, Tally]:
     """Sequences, class numbers and weights, without sequences of weight 0; and the tally with these sequences.
 
     Raises ProblemError if there is only one class, a label is none of the classes, or all weights are zero.
@@ -129,7 +131,7 @@ def read_task(
     weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():
         raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
-    task = Task(sequences, numbers, weights, len(classes))
+    task = ClassificationTask(sequences, numbers, weights, len(classes))
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)
     return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally

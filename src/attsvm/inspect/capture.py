@@ -184,7 +184,7 @@ def _recorded(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Source:
+class ModelAndBatch:
     """The model and the batch of an inspection."""
 
     model: nn.Module
@@ -198,7 +198,7 @@ class Source:
     name: str = "batch"  # of the argument, for error messages
 
     @classmethod
-    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer], name: str = "batch") -> "Source":
+    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer], name: str = "batch") -> "ModelAndBatch":
         """A model on sequences, with all of their queries."""
         with _named(name):
             batch = on_device_of(model, without_special(batch)[0])

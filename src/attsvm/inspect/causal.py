@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.residual import Residual, decisions, pattern_of, residual_stream
 from attsvm.inspect.weights import Layer
@@ -117,7 +117,7 @@ class Running:
     resampled: float = 0.0
 
     @classmethod
-    def of(cls, source: Source, index: int, heads: tuple[int, ...], pattern: str | None, seed: int) -> "Running":
+    def of(cls, source: ModelAndBatch, index: int, heads: tuple[int, ...], pattern: str | None, seed: int) -> "Running":
         """Run a model as it is, and with every origin resampled; ``pattern``: of the decisions that count.
 
         Raises ProblemError if that makes no difference, so that there is no reason to test.
@@ -191,7 +191,7 @@ class Running:
 
 
 def _decided(
-    source: Source, layer: int, heads: Sequence[int], pattern: str | None
+    source: ModelAndBatch, layer: int, heads: Sequence[int], pattern: str | None
 ) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
     """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
     captured = source.captured(layer, *heads)

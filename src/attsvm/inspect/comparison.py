@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.heads import Head
 from attsvm.inspect.result import Inspection
 from attsvm.inspect.weights import Projections, triangular_product
@@ -144,7 +144,7 @@ def _change(head: Head, other: Head) -> HeadChange:
     )
 
 
-def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[int, int], WeightChange]:
+def _weight_changes(first: ModelAndBatch | None, second: ModelAndBatch | None) -> dict[tuple[int, int], WeightChange]:
     """How far the weights of each head moved, by layer and head, for those of equal size."""
     if first is None or second is None or first.model is second.model:
         return {}

@@ -12,7 +12,7 @@ from torch import Tensor
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
@@ -116,7 +116,7 @@ class Explanation:
     splits: list[LogitSplit]
     groups: dict[str, list[str]]
     pattern: str | None
-    source: Source
+    source: ModelAndBatch
     features: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -235,7 +235,7 @@ class Explanation:
             query, key = query or best.query, key or best.key
         check_flag("progress", progress)
         reason = reason_of(self, query, key)
-        source = Source.whole(self.source.model, batch, self.source.layers)
+        source = ModelAndBatch.whole(self.source.model, batch, self.source.layers)
         running = Running.of(source, self.layer, self.heads, self.pattern, seed)
         with shown(progress, "causal test") as callback:
             return running.test(reason, controls, seed, callback)
@@ -250,7 +250,7 @@ def reason_of(explanation: Explanation, query: str, key: str) -> Reason:
 
 
 def explained(
-    source: Source,
+    source: ModelAndBatch,
     layer: int,
     heads: Collection[int],
     pattern: str | None,
@@ -275,7 +275,7 @@ def explained(
     return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, tuple(features))
 
 
-def check_split(source: Source, index: int, layer: Layer) -> None:
+def check_split(source: ModelAndBatch, index: int, layer: Layer) -> None:
     """Raise a ProblemError if logits of a layer cannot be split by origin."""
     layer.weights()
     if layer.given is not None or layer.bias is not None:

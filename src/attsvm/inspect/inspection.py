@@ -14,7 +14,7 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Sampler, Source
+from attsvm.inspect.capture import ModelAndBatch, Sampler
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
@@ -135,7 +135,7 @@ def inspect(
     check_seed(seed)
     layers = attention_layers(model, family)
     batch, special = without_special(getattr(model, "batch", None) if batch is None else batch)
-    source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
+    source = ModelAndBatch(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(model, batch))
     solves = SolveSettings(gap, workers or default_workers()) if margins else None
     work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, solves)
     with placed(model, device), interruptions() as requested:
@@ -151,7 +151,7 @@ def inspect(
 class _Work:
     """An inspection under way."""
 
-    source: Source
+    source: ModelAndBatch
     chosen: dict[int, list[int]]  # heads by layer; an empty list means all of them
     view_of: tuple[int, int] | None  # the head in detail
     special: Bool[np.ndarray, "n T"] | None

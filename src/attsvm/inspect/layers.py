@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
-from attsvm.inspect.families.projection_search import Found, Recipe, Sources, find_recipe
+from attsvm.inspect.families.projection_search import ProjectionCandidate, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.weights import Projections
 
@@ -26,7 +26,7 @@ class LayerInputs(NamedTuple):
     """What one call of an attention layer computed its logits from."""
 
     call: AttentionCall
-    found: Found | None  # how queries and keys are made from tokens
+    found: ProjectionCandidate | None  # how queries and keys are made from tokens
     is_self: bool  # whether queries and keys are made from the same tokens
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_flag, check_integer, check_number
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
@@ -140,7 +140,7 @@ class Inspection(Result):
     biased: bool = shared(False)
     view: HeadView | None = unsaved()
     supports: dict[tuple[int, int], Support | None] | None = unsaved()
-    source: Source | None = unsaved()
+    source: ModelAndBatch | None = unsaved()
 
     @classmethod
     def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
@@ -376,7 +376,7 @@ class Inspection(Result):
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
 
-    def _source(self, method: str) -> Source:
+    def _source(self, method: str) -> ModelAndBatch:
         if self.source is None:
             raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
         return self.source
@@ -501,11 +501,11 @@ class Inspection(Result):
         source, kept = self._text("scan", keep)
         return scan_heads(source, request, kept, heads, leave_one_out)
 
-    def _text(self, name: str, keep: Any) -> tuple[Source, Source | None]:
+    def _text(self, name: str, keep: Any) -> tuple[ModelAndBatch, ModelAndBatch | None]:
         """The whole batch of the inspection, and the text to keep."""
         source = self._source(name)
-        own = Source.whole(source.model, source.batch, source.layers)
-        return own, None if keep is None else Source.whole(source.model, keep, source.layers, "keep")
+        own = ModelAndBatch.whole(source.model, source.batch, source.layers)
+        return own, None if keep is None else ModelAndBatch.whole(source.model, keep, source.layers, "keep")
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""

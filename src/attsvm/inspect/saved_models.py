@@ -11,7 +11,7 @@ from torch import nn
 
 from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
 from attsvm.inspect.heads import HeadProgress
@@ -68,7 +68,7 @@ class SavedModel:
     network: nn.Module
     given: Input
     series: list[tuple[int, Path]]
-    held_out: Source | None
+    held_out: ModelAndBatch | None
 
     @classmethod
     def load(
@@ -92,7 +92,7 @@ class SavedModel:
         given = read_input(model, network, texts, images)
         other = None
         if held_out is not None:
-            other = Source.whole(network, read_input(model, network, read_texts(held_out), None).batch, layers)
+            other = ModelAndBatch.whole(network, read_input(model, network, read_texts(held_out), None).batch, layers)
         return cls(network, given, series, other)
 
     def inspect(
@@ -121,7 +121,7 @@ class SavedModel:
         def inspected(
             name: str, model: nn.Module, known: Callable[[Inspection], FoundInspections], **options: Any
         ) -> FoundInspections:
-            source: Source | None = None
+            source: ModelAndBatch | None = None
 
             def see(at: HeadProgress) -> None:
                 nonlocal source
@@ -150,7 +150,7 @@ class SavedModel:
         return found
 
 
-def _testable(held_out: Source, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
+def _testable(held_out: ModelAndBatch, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:
     """Run the head in detail on other text, and say what a test of its reasons can show."""
     layer, head = place
     running = Running.of(held_out, layer, (head,), None, seed)

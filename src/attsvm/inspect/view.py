@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.explanation import Explanation
 from attsvm.inspect.measures import TokenIds, selected_tokens
 from attsvm.inspect.reasons import FactorChange, Reasons, factor_change, reasons_of
@@ -39,7 +39,7 @@ class ReadingDirection(NamedTuple):
     vocabulary_ends: tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]] | None
 
 
-def reading_directions(source: Source, index: int, head: int, count: int, ends: int) -> list[ReadingDirection]:
+def reading_directions(source: ModelAndBatch, index: int, head: int, count: int, ends: int) -> list[ReadingDirection]:
     """The directions that a head reads; see :meth:`attsvm.inspect.Inspection.reading_directions`."""
     layer, tokens = source.captured(index, head), source.tokens
     embeddings = source.embeddings(layer.tokens.shape[-1])

@@ -14,7 +14,7 @@ from attsvm.norms.base import Norm, SeveralAtOnce, project_on_ball
 
 
 @dataclass(frozen=True)
-class _Ordered(SeveralAtOnce):
+class _OrderedNorm(SeveralAtOnce):
     """A norm of the absolute entries in descending order, given by one weight for each place."""
 
     weights: tuple[float, ...]
@@ -48,7 +48,7 @@ class _Ordered(SeveralAtOnce):
 
 
 @dataclass(frozen=True, init=False)
-class Owl(_Ordered):
+class Owl(_OrderedNorm):
     """The ordered weighted ℓ1 norm Σ w_i |x|_(i), where |x|_(1) ≥ |x|_(2) ≥ … are the entries in descending order.
 
     It makes entries equal in size, and sparse. Weights a + b (D − i) give OSCAR. On singular values, use
@@ -112,7 +112,7 @@ class Owl(_Ordered):
 
 
 @dataclass(frozen=True, init=False)
-class DualOwl(_Ordered):
+class DualOwl(_OrderedNorm):
     """The dual of :class:`Owl`: the largest of Σ_{i ≤ k} |x|_(i) / Σ_{i ≤ k} w_i over k.
 
     Parameters

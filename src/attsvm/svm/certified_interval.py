@@ -164,17 +164,17 @@ def _solve(
     """
     taken, start = 0, None
     if grams is not None and constraints.inequality.shape[:2] == selected.shape:
-        search = _Bounds(GramProducts(constraints, selected, grams), ROUNDING * gap, steps)
+        search = _IntervalSearch(GramProducts(constraints, selected, grams), ROUNDING * gap, steps)
         done = search.certified(start, own)
         taken = search.steps
         if float(done.gap) <= gap or taken >= steps:
             return done, taken
         start = search.lower_point
-    search = _Bounds(DualProducts(constraints), gap, steps - taken)
+    search = _IntervalSearch(DualProducts(constraints), gap, steps - taken)
     return search.certified(start, own), taken + search.steps
 
 
-class _Bounds(DualSearch):
+class _IntervalSearch(DualSearch):
     """The search on the dual for the best lower and upper bounds, which may be those of different points.
 
     Gradient steps show which multipliers are positive. Then pivoting solves for those, which takes a tenth of the time

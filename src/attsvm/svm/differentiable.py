@@ -21,10 +21,10 @@ from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import VIOLATION_ALLOWED
 from attsvm.svm.constraints.constraints import check_relaxed
-from attsvm.svm.methods.registry import Settings
+from attsvm.svm.methods.registry import SolverSettings
 from attsvm.svm.solve import solve_svm
 from attsvm.svm.tolerances import FAILED
-from attsvm.svm.variants.active_set import Rows, Sensitivity, sensitivity
+from attsvm.svm.variants.active_set import FactorRows, Sensitivity, sensitivity
 
 __all__ = ["STATUSES", "DifferentiableSolution", "solve"]
 
@@ -140,7 +140,7 @@ def solve(
     arrays = {name: jnp.asarray(x) for name, x in given.items() if x is not None}
     parsed = parse_norm(norm)
     _ = parsed.dual, parsed.prox(np.ones((1, 1)), 1.0)  # raise where one of them is missing
-    layer = _Layer.of(parsed, selected=selected, mask=mask, query_mask=query_mask, relaxed=relaxed)
+    layer = _FixedArguments.of(parsed, selected=selected, mask=mask, query_mask=query_mask, relaxed=relaxed)
     problem = layer.problem({name: np.zeros(x.shape) for name, x in arrays.items()})
     check_relaxed(problem, relaxed, layer.sets(problem).shape[:-3])
     if not any(isinstance(x, jax.core.Tracer) for x in arrays.values()):
@@ -149,14 +149,14 @@ def solve(
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _FixedArguments:
     """The arguments that are not differentiated. Equal layers share what JAX compiles."""
 
     norm: Norm
     constants: tuple[tuple[str, bytes, str, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, norm: Norm, **given: Any) -> "_Layer":
+    def of(cls, norm: Norm, **given: Any) -> "_FixedArguments":
         """A layer with the contents of some arrays, so that it can be compared and hashed."""
         arrays = {name: np.asarray(x) for name, x in given.items() if x is not None}
         return cls(norm, tuple((name, x.tobytes(), x.dtype.str, x.shape) for name, x in arrays.items()))
@@ -196,7 +196,9 @@ class _Layer:
         # Newton's method on the active set goes on from there
         found = solve_svm(problem, self.constant("selected"), self.norm, relaxed=relaxed, tol=FAILED)
         weights[...], value[...], dual[...] = found.direction, found.value, found.dual.reshape(dual.shape)
-        status[(np.asarray(found.gap) <= Settings.tol) & (np.asarray(found.violation) <= VIOLATION_ALLOWED)] = OPTIMAL
+        status[(np.asarray(found.gap) <= SolverSettings.tol) & (np.asarray(found.violation) <= VIOLATION_ALLOWED)] = (
+            OPTIMAL
+        )
         status[np.asarray(found.status) == Status.INFEASIBLE] = INFEASIBLE
         # Newton's method on the active set replaces the answer by a more precise one
         for index, at in self._sensitivities(problem, weights, status, dual):
@@ -256,28 +258,28 @@ class _Layer:
                 continue
             own = index[len(batch) - len(problem.batch_shape) :]
             one = Canonical(*(x[own] for x in canonical))
-            rows = Rows.of(one, sets[index], None if relaxed is None else relaxed[index])
+            rows = FactorRows.of(one, sets[index], None if relaxed is None else relaxed[index])
             multipliers = dual[index][tuple(rows.place[:3])].astype(np.float64)
             start = weights[index].reshape(shape).astype(np.float64)
             yield index, sensitivity(rows, self._own_norm(problem), start, multipliers)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _solution(layer: _Layer, arrays: Arrays) -> tuple[Array, ...]:
+def _solution(layer: _FixedArguments, arrays: Arrays) -> tuple[Array, ...]:
     return _solved(layer, arrays)[:3]
 
 
-def _solved(layer: _Layer, arrays: Arrays) -> tuple[Array, ...]:
+def _solved(layer: _FixedArguments, arrays: Arrays) -> tuple[Array, ...]:
     found: tuple[Array, ...] = jax.pure_callback(layer.solve, layer.shapes(arrays), arrays, vmap_method="sequential")
     return found
 
 
-def _forward(layer: _Layer, arrays: Arrays) -> tuple[tuple[Array, ...], Any]:
+def _forward(layer: _FixedArguments, arrays: Arrays) -> tuple[tuple[Array, ...], Any]:
     found = _solved(layer, arrays)
     return found[:3], (arrays, found)
 
 
-def _backward(layer: _Layer, kept: Any, cotangents: Any) -> tuple[Arrays]:
+def _backward(layer: _FixedArguments, kept: Any, cotangents: Any) -> tuple[Arrays]:
     arrays, found = kept
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in arrays.items()}
     pulled = jax.pure_callback(layer.pull, shapes, arrays, found, cotangents[:2], vmap_method="sequential")

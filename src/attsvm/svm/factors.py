@@ -13,16 +13,16 @@ from attsvm.norms import JointNorm, Norm, Wrapper, head_axes
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries, Gamma2, Nu, elliptope, sign_cuts
 from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
-from attsvm.norms.factors.fused_bounds import Densities, Factors, spans
+from attsvm.norms.factors.fused_bounds import Densities, KeyQueryFactors, spans
 from attsvm.norms.factors.nu import bound_by_atoms
 from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
 from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
-from attsvm.svm.constraints.rows import PairRows, UnitRows, reduced_rows
+from attsvm.svm.constraints.rows import BatchedUnitRows, PairRows, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Watch
 from attsvm.svm.methods.predictor_corrector import raised
-from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
 
 Proof = Callable[[np.ndarray], float | None]
 """A bound on a norm from above; None for a matrix that it says nothing about."""
@@ -78,8 +78,8 @@ class Answer(NamedTuple):
 def one_by_one(
     constraints: Constraints,
     norm: Norm,
-    settings: Settings,
-    solve: Callable[[Constraints, TokenValues, Settings], Answer],
+    settings: SolverSettings,
+    solve: Callable[[Constraints, TokenValues, SolverSettings], Answer],
     method: str,
     why: str,
 ) -> Candidate:
@@ -92,7 +92,7 @@ def one_by_one(
     """
     # not as a batch, so that each answer has the digits of that of the problem alone
     alone = (constraints[index] for index in np.ndindex(constraints.batch_shape))
-    frobenius = Candidate.joined([solve_frobenius(problem, Settings()) for problem in alone])
+    frobenius = Candidate.joined([solve_frobenius(problem, SolverSettings()) for problem in alone])
     weights, multipliers, ray, steps = frobenius[:4]
     flat = constraints.with_one_axis()
     watch, answers = Watch(settings.report), []
@@ -124,7 +124,7 @@ class PairMargins:
     ``rows``: of one problem each, one for each head. ``unit``: their right sides.
     """
 
-    def __init__(self, rows: Sequence[PairRows], unit: Sequence[UnitRows]) -> None:
+    def __init__(self, rows: Sequence[PairRows], unit: Sequence[BatchedUnitRows]) -> None:
         self._rows = rows
         self.right: Vector = np.concatenate([each.right[0] for each in unit])
         self.equality: Bool[np.ndarray, " m"] = np.concatenate([each.equality[0] for each in unit])
@@ -175,12 +175,14 @@ ELLIPTOPE = "elliptope"
 
 
 @solver(Gamma2, methods=(ELLIPTOPE,))
-def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_gamma2(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Find the least γ2 norm by the largest margin over its unit ball."""
     return one_by_one(constraints, norm, settings, _solve_elliptope, ELLIPTOPE, WHY)
 
 
-def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
+def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: SolverSettings) -> Answer:
     # the norm is that of these coordinates, so the weights are not restricted to the span of the data
     reduced = reduced_rows(constraints, left=False, right=False)
     unit, split = reduced.unit, constraints.weights_shape[0]
@@ -213,7 +215,7 @@ SIGN_CUTS = "sign-cuts"
 
 
 @solver(Nu, methods=(SIGN_CUTS, ELLIPTOPE))
-def solve_nu(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_nu(constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Find the least ν by linear programs; for large matrices the least γ2, which brackets it."""
     if method == ELLIPTOPE or not Nu.is_exact(constraints.weights_shape):
         found = solve_gamma2(constraints, norm, settings)
@@ -223,7 +225,7 @@ def solve_nu(constraints: Constraints, norm: Norm, settings: Settings, method: s
     return one_by_one(constraints, norm, settings, _solve_by_cuts, SIGN_CUTS, why)
 
 
-def _solve_by_cuts(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
+def _solve_by_cuts(constraints: Constraints, multipliers: TokenValues, settings: SolverSettings) -> Answer:
     reduced = reduced_rows(constraints, left=False, right=False)
     rows, unit = reduced.rows, reduced.unit
     left, queries = rows.left[0], rows.queries[0][rows.query_of]
@@ -245,7 +247,7 @@ BLOCKS = "fused-blocks"
 
 @solver(FusedKeysQueries, methods=(BLOCKS,))
 def solve_fused_keys_queries(
-    constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
 ) -> Candidate:
     """Find the least ‖[K, Q]‖² over W = KQ'."""
     _ = norm.values(np.zeros(constraints.weights_shape))  # raises where keys and queries differ in dimension
@@ -253,7 +255,9 @@ def solve_fused_keys_queries(
 
 
 @solver(FusedHeads, methods=(BLOCKS,))
-def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_fused_heads(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Find the least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h'."""
     assert isinstance(norm, JointNorm)
     assert norm.num_heads is not None
@@ -261,7 +265,7 @@ def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, 
 
 
 def _solve_fused(
-    num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
+    num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: SolverSettings
 ) -> Answer:
     heads = split_heads(constraints, num_heads)[0]
     each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
@@ -292,6 +296,6 @@ def _solve_fused(
         corners.reshape(constraints.weights_shape),
         spread.reshape(constraints.inequality.shape[1:]),
         found.steps,
-        Factors.of(found, bases, tied),
+        KeyQueryFactors.of(found, bases, tied),
         Densities.of(found, balance, bases, tied),
     )

@@ -19,7 +19,7 @@ from attsvm.problem import Problem
 from attsvm.svm.certificate import UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins
 from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
 from attsvm.svm.frobenius.choice import solve_frobenius
-from attsvm.svm.methods.registry import Candidate, Settings
+from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import DEPENDENT
 
 PADDINGS = 2.0, 0.0
@@ -133,7 +133,7 @@ def repaired(constraints: Constraints, candidate: Candidate) -> Candidate:
         if len(index) == 0:
             break
         violated = replace(flat[index], right=short)
-        moved = solve_frobenius(violated, Settings())
+        moved = solve_frobenius(violated, SolverSettings())
         after = weights[index] + _scaled(violated, moved.weights)
         now = np.where(flat.inequality[index], flat.right[index] - flat[index].apply(after), 0.0)
         better = ~moved.ray & (now.max(axis=ALL_TOKENS) < np.maximum(short.max(axis=ALL_TOKENS), 0.0))
@@ -173,7 +173,7 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
             room = ROOM[0] * violation * constraints.norms + ROOM[1] * abs(constraints.right).max()
             relaxed = replace(constraints, right=np.where(constraints.inequality, constraints.right - room, 0.0))
             least = point.reshape(constraints.weights_shape)
-            near = repaired(relaxed, solve_frobenius(relaxed, Settings())).weights
+            near = repaired(relaxed, solve_frobenius(relaxed, SolverSettings())).weights
             # the set of such weights may be too thin for the solver of the shortest
             keeps = bool((np.where(constraints.inequality, relaxed.right - relaxed.apply(near), 0.0) <= room).all())
             kept = near if keeps else least
@@ -183,4 +183,4 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
             pull = exact.adjoint(ray).reshape(-1)
             change = np.linalg.lstsq(G[active].T, pull, rcond=DEPENDENT)[0]
             return kept, np.maximum(ray - constraints.spread(change, position[active]), 0.0)
-    return None, solve_frobenius(constraints, Settings()).multipliers
+    return None, solve_frobenius(constraints, SolverSettings()).multipliers

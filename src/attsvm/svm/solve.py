@@ -39,7 +39,7 @@ from attsvm.svm.constraints.constraints import (
 )
 from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.loop import Report
-from attsvm.svm.methods.registry import Candidate, Settings, check_method, find_candidate
+from attsvm.svm.methods.registry import Candidate, SolverSettings, check_method, find_candidate
 from attsvm.svm.right_sides import (
     ROOM,
     check_center,
@@ -181,7 +181,7 @@ def solve_svm(
     check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
-    options = _Options(parse_norm(norm), required, center, relaxed, slack, rank, tol, max_steps, callback, method)
+    options = _SolveOptions(parse_norm(norm), required, center, relaxed, slack, rank, tol, max_steps, callback, method)
     if required is not None or center is not None:
         _check_combination(options)
     # the certificate detects overflow
@@ -207,7 +207,7 @@ def _multiplications(problem: Problem) -> int:
     return 2 * num_rows * problem.key_dim * problem.query_dim
 
 
-class _Options(NamedTuple):
+class _SolveOptions(NamedTuple):
     norm: Norm
     required: Any
     center: Any
@@ -220,7 +220,7 @@ class _Options(NamedTuple):
     method: str | None
 
 
-def _check_combination(options: _Options) -> None:
+def _check_combination(options: _SolveOptions) -> None:
     """Check that nothing is combined with margins or a centre that they exclude."""
     given = "center" if options.required is None else "required"
     for name in ("relaxed", "slack", "rank"):
@@ -228,7 +228,7 @@ def _check_combination(options: _Options) -> None:
             raise ProblemError(f"{name}: expected None with {given}, got {getattr(options, name)!r}")
 
 
-def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start: Any) -> Solution:
+def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_start: Any) -> Solution:
     norm, required, center, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
     if rank is not None:
@@ -249,7 +249,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         origin = origin.reshape(whole.batch_shape + whole.weights_shape)
         constraints = measured_from(origin, whole)
     exact = partial(ExactConstraints.of_problem, whole, problem, sets)
-    settings = Settings(
+    settings = SolverSettings(
         tol,
         max_steps,
         _initial_weights(problem, batch, warm_start, constraints, origin),

@@ -14,7 +14,7 @@ from torch.optim.optimizer import ParamsT
 from attsvm.torch.gradients import Given
 from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import sharding_of
-from attsvm.torch.steps import Along, Batch
+from attsvm.torch.steps import Along, TensorBatch
 
 
 class MatrixDescent(MirrorOptimizer):
@@ -60,7 +60,9 @@ class MatrixDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return False
 
-    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+    def _directions(
+        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
+    ) -> list[Along]:
         found = []
         for batch, parts in zip(batches, momenta, strict=True):
             matrices = batch.apart(parts)

@@ -11,7 +11,7 @@ from attsvm.torch.gradients import Given
 from attsvm.torch.norms import PowerSum, divisor_and_sum, fits_one_pass, over_all_tensors, power_sum, power_sums
 from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import WHOLE, largest_entry
-from attsvm.torch.steps import Along, Batch
+from attsvm.torch.steps import Along, TensorBatch
 
 SCOPES = ("each", "all")
 
@@ -181,7 +181,9 @@ class MirrorDescent(MirrorOptimizer):
         buffers = [self.state[x][BUFFER] for x in parameters if BUFFER in self.state.get(x, {})]
         return largest_entry(parameters) ** (p - 1.0), largest_entry(buffers)
 
-    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+    def _directions(
+        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
+    ) -> list[Along]:
         q = _dual_exponent(group)
         pairs = [self._power_sums_of(batch, parts, q) for batch, parts in zip(batches, momenta, strict=True)]
         if group["scope"] == "all":
@@ -192,7 +194,7 @@ class MirrorDescent(MirrorOptimizer):
             for parts, (divisors, sums) in zip(momenta, pairs, strict=True)
         ]
 
-    def _power_sums_of(self, batch: Batch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
+    def _power_sums_of(self, batch: TensorBatch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
         """Divisors m and sums Σ(|b|/m)^q of the tensors of a batch."""
         in_one_pass = batch.compiled and not batch.joined and batch.sharding is WHOLE
         if not (in_one_pass and any(fits_one_pass(x, q) for x in parts)):

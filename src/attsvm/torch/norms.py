@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attsvm._utils.powers import power
 from attsvm.torch.sharding import WHOLE, largest_entries, sharding_of
-from attsvm.torch.steps import POWERS, Batch
+from attsvm.torch.steps import POWERS, TensorBatch
 
 ROWS = 4
 """A tensor is read in so many parts side by side: a sum over one part waits for the addition before."""
@@ -38,7 +38,7 @@ class PowerSum(NamedTuple):
     exponent: int
 
 
-def power_sums(batch: Batch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
+def power_sums(batch: TensorBatch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
     """Divisors m and sums Σ(|x|/m)^q of the tensors of a batch; m is 1 and the sum 0 for a tensor of zeros."""
     largest = batch.sharding.largest(torch.stack(largest_entries(batch.apart(parts))))
     # a tensor of zeros: 0/1 gives no step, 0/0 would give NaN

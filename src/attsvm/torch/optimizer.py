@@ -24,7 +24,7 @@ from attsvm._utils.powers import signed_power
 from attsvm.torch.fused import compiler_works, compiling_pays, fits_kernel
 from attsvm.torch.gradients import NONFINITE, Given, NonFinite, gradient_scale, refuse
 from attsvm.torch.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
-from attsvm.torch.steps import LARGEST_JOINED, POWERS, Along, Batch, Kind, accumulate, descend, descend_along
+from attsvm.torch.steps import LARGEST_JOINED, POWERS, Along, StepKind, TensorBatch, accumulate, descend, descend_along
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
@@ -141,7 +141,9 @@ class MirrorOptimizer(Optimizer, ABC):
         return largest > math.sqrt(torch.finfo(torch.float32).max)
 
     @abstractmethod
-    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+    def _directions(
+        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
+    ) -> list[Along]:
         """The directions D(b) of each batch with their lengths, in units of lr, for steps that are not elementwise."""
 
     # The step
@@ -237,7 +239,7 @@ class MirrorOptimizer(Optimizer, ABC):
         exponent = 1.0 / (p - 1.0)
         if self._elementwise(group) and lr > 0.0:
             for batch in batches:
-                descend(batch, Kind(exponent, self._signs, nesterov), lr, scale, momentum, decay)
+                descend(batch, StepKind(exponent, self._signs, nesterov), lr, scale, momentum, decay)
         else:
             momenta = [accumulate(batch, scale, momentum, nesterov) for batch in batches]
             # computing the weights from z rounds: with lr = 0 they must not even be written
@@ -255,7 +257,7 @@ class MirrorOptimizer(Optimizer, ABC):
             return compiler_works if compiling_pays(group["params"]) else lambda device: False
         return lambda device: group["compiled"]
 
-    def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
+    def _batches(self, group: dict[str, Any], given: list[Given]) -> list[TensorBatch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
         compiles = self._compiles(group)
         for _, parameter, gradient in given:
@@ -276,7 +278,7 @@ class MirrorOptimizer(Optimizer, ABC):
             parameters, weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
             momenta = buffers if group["momentum"] else None
             joined = joined and len(rows) > 1
-            batches.append(Batch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
+            batches.append(TensorBatch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
         return batches
 
     def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:

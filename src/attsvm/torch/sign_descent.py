@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
-from attsvm.torch.steps import Along, Batch
+from attsvm.torch.steps import Along, TensorBatch
 
 
 class SignDescent(MirrorOptimizer):
@@ -64,7 +64,9 @@ class SignDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return bool(group["normalize"])
 
-    def _directions(self, group: dict[str, Any], batches: list[Batch], momenta: list[list[Tensor]]) -> list[Along]:
+    def _directions(
+        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
+    ) -> list[Along]:
         along = []
         for batch, parts in zip(batches, momenta, strict=True):
             # ‖b‖_1 is the dual norm

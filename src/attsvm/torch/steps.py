@@ -24,7 +24,7 @@ LARGEST_JOINED = 1 << 14
 """Larger tensors take their steps alone on the CPU, where copies of them would leave the caches."""
 
 
-class Kind(NamedTuple):
+class StepKind(NamedTuple):
     """What a step does, fixed when it is compiled."""
 
     exponent: float  # of the link w = sign(z)|z|^exponent
@@ -43,7 +43,7 @@ class Along(NamedTuple):
 
 
 @dataclass
-class Batch:
+class TensorBatch:
     """Tensors of one parameter group, of one device and of the same dtypes, that take their step in the same way.
 
     The *parts* of a batch are its tensors, or a single one that holds the entries of all of them end to end.
@@ -84,7 +84,7 @@ class Batch:
         return [values.repeat_interleave(sizes)]
 
 
-def accumulate(batch: Batch, scale: float, momentum: float, nesterov: bool) -> list[Tensor]:
+def accumulate(batch: TensorBatch, scale: float, momentum: float, nesterov: bool) -> list[Tensor]:
     """Update the momentum buffers in place; the directions of each part, scale·g without momentum."""
     dtype = batch.mirrors[0].dtype
     gradients = [x.to(dtype) for x in batch.parts(batch.gradients)]
@@ -97,7 +97,7 @@ def accumulate(batch: Batch, scale: float, momentum: float, nesterov: bool) -> l
     return directions
 
 
-def descend(batch: Batch, kind: Kind, lr: float, scale: float, momentum: float, decay: float) -> None:
+def descend(batch: TensorBatch, kind: StepKind, lr: float, scale: float, momentum: float, decay: float) -> None:
     """Take an elementwise step in place, along b or sign(b)."""
     if batch.buffers is None:  # one pass less than the product with each entry
         lr *= math.copysign(1.0, scale) if kind.sign else scale
@@ -106,7 +106,7 @@ def descend(batch: Batch, kind: Kind, lr: float, scale: float, momentum: float, 
     _take(batch, kind._replace(decays=decay != 1.0), directions, batch.buffers, [numbers] * len(directions))
 
 
-def descend_along(batch: Batch, exponent: float, along: Along, lr: float, decay: float) -> None:
+def descend_along(batch: TensorBatch, exponent: float, along: Along, lr: float, decay: float) -> None:
     """Take a step in place along given directions."""
     directions, lengths, divisors = along.directions, lr * along.lengths, along.divisors
     if batch.joined:
@@ -114,14 +114,18 @@ def descend_along(batch: Batch, exponent: float, along: Along, lr: float, decay:
         (joined,), (factors,) = directions, batch.per_part(lengths)
         joined = joined if divisors is None else joined / batch.per_part(divisors)[0]
         directions, lengths, divisors = [joined * factors], torch.ones_like(lengths[:1]), None
-    kind = Kind(exponent, decays=decay != 1.0, divides=divisors is not None)
+    kind = StepKind(exponent, decays=decay != 1.0, divides=divisors is not None)
     fixed = lengths.new_tensor([1.0, 0.0, decay]).expand(len(lengths), 3)
     columns = [fixed, lengths[:, None], (lengths if divisors is None else divisors)[:, None]]
     _take(batch, kind, directions, None, list(torch.cat(columns, dim=1).unbind()))
 
 
 def _take(
-    batch: Batch, kind: Kind, directions: list[Tensor], own_buffers: list[Tensor] | None, numbers: list[Tensor]
+    batch: TensorBatch,
+    kind: StepKind,
+    directions: list[Tensor],
+    own_buffers: list[Tensor] | None,
+    numbers: list[Tensor],
 ) -> None:
     mirrors = batch.parts(batch.mirrors)
     buffers = None if own_buffers is None else batch.parts(own_buffers)
@@ -145,7 +149,7 @@ def _take(
 
 
 def _update(
-    kind: Kind,
+    kind: StepKind,
     compiled: bool,
     mirror: Tensor,
     gradient: Tensor,

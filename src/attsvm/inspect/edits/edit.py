@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
 from attsvm.inspect.edits.report import EditReport, Measured
 from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
@@ -99,8 +99,8 @@ class Edit:
     norm: float
     relative_norm: float
     heads: list[int]
-    source: Source = field(repr=False)
-    keep: Source | None = field(repr=False)
+    source: ModelAndBatch = field(repr=False)
+    keep: ModelAndBatch | None = field(repr=False)
     request: Request = field(repr=False)
     solved: Solved = field(repr=False)
 
@@ -186,8 +186,12 @@ class Edit:
         if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
             raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
         model, layers = self.source.model, self.source.layers
-        damaged = self.keep or self.source if unrelated is None else Source.whole(model, unrelated, layers, "unrelated")
-        success = None if held_out is None else Source.whole(model, held_out, layers, "held_out")
+        damaged = (
+            self.keep or self.source
+            if unrelated is None
+            else ModelAndBatch.whole(model, unrelated, layers, "unrelated")
+        )
+        success = None if held_out is None else ModelAndBatch.whole(model, held_out, layers, "held_out")
         asked = self.layer, self.head, request, success, damaged
         before = Measured.of(*asked)
         with self.apply(model):
@@ -208,7 +212,13 @@ class Edit:
 
 
 def make_edit(
-    source: Source, captured: Layer, index: int, head: int, request: Request, keep: Source | None, kept: Layer | None
+    source: ModelAndBatch,
+    captured: Layer,
+    index: int,
+    head: int,
+    request: Request,
+    keep: ModelAndBatch | None,
+    kept: Layer | None,
 ) -> Edit:
     """The edit of one head; ``captured``, ``kept``: its layer on the text of the edit and on that to keep."""
     weights = find_weights(source.model, source.layers[index], head, request.change)

@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
     other: Indices
 
 
-class Metric(NamedTuple):
+class EditMetric(NamedTuple):
     """Cholesky factors of two second moments: ‖D‖² is the mean square of x'D u over independent x and u."""
 
     inputs: Float[np.ndarray, "d d"]
@@ -91,7 +91,7 @@ class EditedHead:
         # x_α'D u_α − x_t'D u_t: the positions are different, and so are the partners
         return EditRows(np.stack([first, -second]), np.stack([chosen, other]), wanted, number)
 
-    def metric(self, ridge: float) -> Metric:
+    def metric(self, ridge: float) -> EditMetric:
         """The second moments of x and u on the text of this layer, with a ridge relative to their mean diagonal.
 
         Keys are centred in each sequence, because a logit matters only relative to those of other tokens; the factor 2
@@ -111,7 +111,7 @@ class EditedHead:
             inputs, keys = self._inputs[self.layer.positions >= 0], centred(self._projected[0])
         else:
             inputs, keys = centred(self._inputs)[there], None
-        return Metric(_moment(inputs, ridge), _moment(self._partners(sequence, query, token, keys), ridge))
+        return EditMetric(_moment(inputs, ridge), _moment(self._partners(sequence, query, token, keys), ridge))
 
     def changed(self, weights: Float[np.ndarray, "d d_h"]) -> "EditedHead":
         """The head with D added to its weights."""

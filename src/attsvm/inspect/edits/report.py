@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.model_calls import call_model, evaluating
 
@@ -68,7 +68,9 @@ class Measured(NamedTuple):
     attention: float | None
 
     @classmethod
-    def of(cls, layer: int, head: int, request: Request, held_out: Source | None, unrelated: Source) -> "Measured":
+    def of(
+        cls, layer: int, head: int, request: Request, held_out: ModelAndBatch | None, unrelated: ModelAndBatch
+    ) -> "Measured":
         """Run the model on both texts."""
         captured = unrelated.captured(layer, head)
         rows = captured.probabilities(head)[captured.positions >= 0]

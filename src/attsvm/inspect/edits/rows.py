@@ -103,7 +103,7 @@ class EditRows(UnitRows):
         return self.block(every, every)
 
 
-class Change(NamedTuple):
+class WeightChange(NamedTuple):
     """The smallest change that was found, with its certificate."""
 
     status: Status
@@ -114,7 +114,7 @@ class Change(NamedTuple):
     violation: float  # largest h − ⟨row, D⟩, in logits; ∞ if infeasible
 
     @classmethod
-    def of(cls, rows: EditRows, multipliers: Multipliers) -> "Change":
+    def of(cls, rows: EditRows, multipliers: Multipliers) -> "WeightChange":
         """What multipliers of the unit rows prove: D = A'λ, scaled to satisfy the rows with h > 0."""
         own, weights = rows.scale * rows.of_original_rows(multipliers), rows.scale * rows.adjoint(multipliers)
         margins, size = rows.norms * rows.apply(weights), float(np.linalg.norm(weights))
@@ -140,13 +140,13 @@ class Change(NamedTuple):
         return abs(1.0 - self.lower / self.value)
 
 
-def least_change(rows: EditRows) -> Change:
+def least_change(rows: EditRows) -> WeightChange:
     """Solve on the rows with h > 0, and add the worst violated row of each query until there is none."""
     # a zero row that asks for a margin is a contradiction by itself
     impossible = ~rows.there & (rows.wanted > 0)
     if impossible.any():
         nothing = np.zeros((rows.inputs.shape[-1], rows.partners.shape[-1]))
-        return Change(Status.INFEASIBLE, nothing, impossible / impossible.sum(), np.inf, np.inf, np.inf)
+        return WeightChange(Status.INFEASIBLE, nothing, impossible / impossible.sum(), np.inf, np.inf, np.inf)
     working = np.flatnonzero(rows.asked)
     if len(working) > MOST_ASKED:
         raise ProblemError(f"targets: expected at most {MOST_ASKED:,} pairs of tokens to compare, got {len(working):,}")
@@ -167,7 +167,7 @@ def least_change(rows: EditRows) -> Change:
             _, first = np.unique(rows.query[order], return_index=True)
             stays = working[(found > 0) | rows.asked[working]]
             working = np.concatenate([stays, order[np.sort(first)][:MOST_ADDED]])
-    return Change.of(rows, multipliers)
+    return WeightChange.of(rows, multipliers)
 
 
 def solve_unit_rows(rows: EditRows, gram: Float[np.ndarray, "m m"]) -> Multipliers:
@@ -176,12 +176,12 @@ def solve_unit_rows(rows: EditRows, gram: Float[np.ndarray, "m m"]) -> Multiplie
     if not rows.asked.any():
         return start
     found = block_pivoting(gram, rows.right)
-    if found is not None and Change.of(rows, found).gap <= SETTLED:
+    if found is not None and WeightChange.of(rows, found).gap <= SETTLED:
         return np.asarray(found)
     # pivoting fails if rows depend on each other, as those of queries that are nearly equal
     found = np.maximum(DualSearch(rows, SETTLED / 100, MOST_PRODUCTS).by_pivoting(start, rows.asked), 0.0)
-    if Change.of(rows, found).status == Status.OPTIMAL:
+    if WeightChange.of(rows, found).status == Status.OPTIMAL:
         return np.asarray(found)
     ray, _ = DualSearch(rows, SETTLED, MOST_PRODUCTS).ray(start, MOST_PRODUCTS, by_pivoting=True)
     ray = np.maximum(ray, 0.0)
-    return np.asarray(ray if Change.of(rows, ray).status == Status.INFEASIBLE else found)
+    return np.asarray(ray if WeightChange.of(rows, ray).status == Status.INFEASIBLE else found)

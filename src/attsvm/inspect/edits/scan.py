@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.capture import Source
+from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.edit import make_edit
 from attsvm.inspect.edits.targets import Request
 from attsvm.inspect.weights import check_head
@@ -62,9 +62,9 @@ class Scan:
 
 
 def scan_heads(
-    source: Source,
+    source: ModelAndBatch,
     request: Request,
-    keep: Source | None,
+    keep: ModelAndBatch | None,
     heads: Collection[tuple[int, int]] | None,
     leave_one_out: bool,
 ) -> Scan:

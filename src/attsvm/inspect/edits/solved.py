@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.edits.head import EditedHead, Metric, Pairs
-from attsvm.inspect.edits.rows import Change, EditRows, least_change, solve_unit_rows
+from attsvm.inspect.edits.head import EditedHead, EditMetric, Pairs
+from attsvm.inspect.edits.rows import EditRows, WeightChange, least_change, solve_unit_rows
 from attsvm.inspect.edits.targets import Ids, Request, find_forgotten
 from attsvm.results import Status
 
@@ -23,7 +23,7 @@ class Solved:
     """The rows of an edit in the coordinates in which it was solved, and the change."""
 
     rows: EditRows  # those of the targets, then those that are preserved
-    change: Change
+    change: WeightChange
     target: Int[np.ndarray, " m"]  # which target each row is of, −1 for what is preserved
     present: Float[np.ndarray, " m"]  # the leads before the change
 
@@ -52,7 +52,7 @@ class Solved:
             if self.change.multipliers[needed][own].any():  # without one the optimum remains
                 left = np.flatnonzero(~own & rows.there)
                 some = rows[left]
-                weights = Change.of(some, solve_unit_rows(some, gram[np.ix_(left, left)])).weights
+                weights = WeightChange.of(some, solve_unit_rows(some, gram[np.ix_(left, left)])).weights
             missed += _missed(target[own], (present + rows.norms * rows.apply(weights))[own])
         return (len(targets) - missed) / len(targets)
 
@@ -67,7 +67,7 @@ def solve_targets(
     at: Int[np.ndarray, "m 3"],
     forgotten: np.ndarray | None,
     request: Request,
-    metric: Metric | None,
+    metric: EditMetric | None,
     unrelated: EditedHead | None,
 ) -> Solved:
     """Solve for the change after which tokens lead all others of their queries, or the forgotten ones.
@@ -120,7 +120,7 @@ def _preserved(
 
 
 def solve_forgetting(
-    edited: EditedHead, ids: Ids, request: Request, metric: Metric | None, unrelated: EditedHead | None
+    edited: EditedHead, ids: Ids, request: Request, metric: EditMetric | None, unrelated: EditedHead | None
 ) -> tuple[Int[np.ndarray, "m 3"], Solved]:
     """Let the best other token of every query lead the forgotten ones; choose it anew until the choice is stable.
 

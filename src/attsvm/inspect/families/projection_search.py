@@ -98,7 +98,7 @@ class Sources(NamedTuple):
     rotation: tuple[Tensor, Tensor] | None  # cosines and sines, in this order or the other, of each pair or coordinate
 
 
-class Found(NamedTuple):
+class ProjectionCandidate(NamedTuple):
     """A recipe, the tokens that its queries and keys are made from, and the rotary positions."""
 
     recipe: Recipe
@@ -107,7 +107,7 @@ class Found(NamedTuple):
     rotation: Rotation | None
 
 
-def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
+def find_recipe(call: AttentionCall, sources: Sources) -> ProjectionCandidate | None:
     """How the queries and keys of a call are made; None if it is not found.
 
     Each linear layer of the module is tried, with the rows of queries and keys one after the other or head by head,
@@ -124,7 +124,7 @@ def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
         key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, size), sources, rotation, order)
         if key_side is not None:
             recipe = Recipe(query_side[0], key_side[0], call.scale)
-            return Found(recipe, query_side[1], key_side[1], rotation)
+            return ProjectionCandidate(recipe, query_side[1], key_side[1], rotation)
     rest = 0 if sources.rotation is None else size - _of_coordinates(sources.rotation[0]).shape[-1]
     if rest <= 0:
         return None
@@ -132,7 +132,9 @@ def find_recipe(call: AttentionCall, sources: Sources) -> Found | None:
     query_side, key_side = (_find_latent(part[..., :rest], sources) for part in (call.query, key))
     if query_side is None or key_side is None:
         return None
-    return Found(Recipe(query_side[0], key_side[0], call.scale, whole=False), query_side[1], key_side[1], None)
+    return ProjectionCandidate(
+        Recipe(query_side[0], key_side[0], call.scale, whole=False), query_side[1], key_side[1], None
+    )
 
 
 def _turns(given: tuple[Tensor, Tensor] | None, size: int) -> Iterator[tuple[Rotation | None, Tensor]]:

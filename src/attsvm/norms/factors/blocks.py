@@ -20,7 +20,7 @@ class SymmetricBlocks:
         self._size = sum(shape)
         # the size of each block, and where it lies in X
         places = [(shape[0], (0, shape[0]))] if tied else [(shape[0], (0,)), (shape[1], (shape[0],))]
-        self._blocks = [_Block.of(size, starts) for size, starts in places]
+        self._blocks = [_SymmetricBlock.of(size, starts) for size, starts in places]
         self.one = np.concatenate([(block.rows == block.columns).astype(float) for block in self._blocks])
         self._ends = np.cumsum([len(block.rows) for block in self._blocks])[:-1]
 
@@ -68,7 +68,7 @@ class SymmetricBlocks:
         return np.concatenate(each)
 
 
-class _Block(NamedTuple):
+class _SymmetricBlock(NamedTuple):
     """A symmetric block of X: its size, where it starts, and the coordinates of its upper triangle."""
 
     size: int
@@ -78,7 +78,7 @@ class _Block(NamedTuple):
     factors: Vector
 
     @classmethod
-    def of(cls, size: int, starts: tuple[int, ...]) -> "_Block":
+    def of(cls, size: int, starts: tuple[int, ...]) -> "_SymmetricBlock":
         rows, columns = np.triu_indices(size)
         return cls(size, starts, rows, columns, np.where(rows == columns, 1.0, np.sqrt(2)))
 
@@ -89,7 +89,7 @@ class _Block(NamedTuple):
         return whole
 
 
-def _crossed(a: _Block, b: _Block, matrices: Squares, inverses: Squares) -> Float[np.ndarray, "k l"]:
+def _crossed(a: _SymmetricBlock, b: _SymmetricBlock, matrices: Squares, inverses: Squares) -> Float[np.ndarray, "k l"]:
     """Return ⟨E_ij, X E_pq Z⁻¹⟩ for the units E_ij of one block and E_pq of another."""
 
     def parts(whole: Squares) -> Float[np.ndarray, "N i p"]:

@@ -163,11 +163,11 @@ def largest_margin(
     matrices = np.broadcast_to(identity / share, lifted.shape)
     mu = float(np.trace(balance.spread(free))) / len(sums) / share
     slack = np.where(rows.equality, 0.0, mu / np.where(rows.equality, 1.0, multipliers))
-    point = _Point(matrices, free, multipliers, slack)
+    point = _ElliptopePoint(matrices, free, multipliers, slack)
     best, least, waited = point, np.inf, 0
     for steps in range(max_steps + 1):
         try:
-            step = _Step(rows, balance, point, split)
+            step = _NewtonStep(rows, balance, point, split)
         except np.linalg.LinAlgError:
             break
         gap = step.mu * step.count / float(balance.one @ point.free)
@@ -181,14 +181,14 @@ def largest_margin(
     return MarginPair(best.matrices, best.multipliers, best.free, steps)
 
 
-class _Point(NamedTuple):
+class _ElliptopePoint(NamedTuple):
     matrices: Squares
     free: Vector
     multipliers: Vector
     slack: Vector
 
-    def moved(self, change: "_Point", primal: float, dual: float) -> "_Point":
-        return _Point(
+    def moved(self, change: "_ElliptopePoint", primal: float, dual: float) -> "_ElliptopePoint":
+        return _ElliptopePoint(
             self.matrices + primal * change.matrices,
             self.free + dual * change.free,
             self.multipliers + dual * change.multipliers,
@@ -196,10 +196,10 @@ class _Point(NamedTuple):
         )
 
 
-class _Step:
+class _NewtonStep:
     """The equations of a predictor-corrector step from a point."""
 
-    def __init__(self, rows: MarginRows, balance: Balance, point: _Point, split: int) -> None:
+    def __init__(self, rows: MarginRows, balance: Balance, point: _ElliptopePoint, split: int) -> None:
         self.rows, self.balance, self.point, self.split = rows, balance, point, split
         self.unsigned = rows.equality
         self.positive = np.where(self.unsigned, 1.0, point.multipliers)
@@ -230,7 +230,7 @@ class _Step:
         margin = float((self._margins(self.point.matrices)[asked] / self.rows.right[asked]).min())
         return max(1 - max(margin, 0.0) / float(self.balance.one @ self.point.free), 0.0)
 
-    def next(self) -> _Point:
+    def next(self) -> _ElliptopePoint:
         point = self.point
         nothing = np.zeros_like(point.matrices), np.zeros_like(point.slack)
         guess = self._solved(0.0, *nothing)
@@ -243,11 +243,11 @@ class _Step:
         near = 0.9 + 0.09 * min(reached)
         return point.moved(change, *(min(1.0, near * length) for length in self._lengths(change)))
 
-    def _dual_change(self, change: _Point) -> Squares:
+    def _dual_change(self, change: _ElliptopePoint) -> Squares:
         """Return 𝓑*(y) − lift(A*(λ)), which is linear."""
         return np.asarray(self.balance.spread(change.free) - lift(self.rows.adjoint(change.multipliers)))
 
-    def _solved(self, mu: float, crossed: Squares, row_crossed: Vector) -> _Point:
+    def _solved(self, mu: float, crossed: Squares, row_crossed: Vector) -> _ElliptopePoint:
         """Return the change that aims at XZ = μI, with the terms of second order."""
         point, rows, balance = self.point, self.rows, self.balance
         target = mu * self.inverses - crossed
@@ -267,7 +267,7 @@ class _Step:
     def _margins(self, matrices: Squares) -> Vector:
         return self.rows.apply(matrices[:, : self.split, self.split :])
 
-    def _lengths(self, change: _Point) -> tuple[float, float]:
+    def _lengths(self, change: _ElliptopePoint) -> tuple[float, float]:
         """Return the steps to the boundary of X and s, and of Z and λ."""
         point, bounded = self.point, ~self.unsigned
         falls = [_fall(self.factors, change.matrices), _fall(self.dual_factors, self._dual_change(change))]

@@ -37,7 +37,7 @@ STEP = 2.0
 
 
 @dataclass(frozen=True)
-class Factors:
+class KeyQueryFactors:
     """Factors K_h and Q_h, which bound the norm of their products."""
 
     left: Float[np.ndarray, "H d_k r"]
@@ -45,7 +45,7 @@ class Factors:
     tied: bool
 
     @classmethod
-    def of(cls, found: MarginPair, bases: "tuple[np.ndarray, np.ndarray]", tied: bool) -> "Factors":
+    def of(cls, found: MarginPair, bases: "tuple[np.ndarray, np.ndarray]", tied: bool) -> "KeyQueryFactors":
         """Return those of X at the end of the interior-point method, in coordinates of the bases."""
         factors = np.linalg.cholesky(found.matrices)
         split = bases[0].shape[1]
@@ -149,11 +149,11 @@ def least_factors(weights: Heads, tied: bool) -> float:
     inner = bases[0].T @ weights @ bases[1]
     if inner.size > MOST_ENTRIES:
         factors = balanced(inner, tied)
-        factors = Factors(bases[0] @ factors.left, bases[1] @ factors.right, tied)
+        factors = KeyQueryFactors(bases[0] @ factors.left, bases[1] @ factors.right, tied)
     else:
         balance = SymmetricBlocks(inner.shape[1:], tied)
         found = largest_margin(_Entries(inner), balance, inner.ravel(), inner.shape[1])
-        factors = Factors.of(found, bases, tied)
+        factors = KeyQueryFactors.of(found, bases, tied)
     without = (2 if tied else 1) * float(np.linalg.norm(weights, 2, axis=(-2, -1)).sum())
     return scale * min(without, factors(weights) or without)
 
@@ -187,7 +187,7 @@ def _span(vectors: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d r"]:
     return np.eye(len(U)) if rank == len(U) else np.asarray(U[:, :rank])
 
 
-def balanced(weights: Heads, tied: bool) -> Factors:
+def balanced(weights: Heads, tied: bool) -> KeyQueryFactors:
     """Return factors whose bound is near the least, by mirror ascent over densities of trace 1.
 
     With P^½ W_h R^½ = U_h S_h V_h' the factors K_h = P^(−½) U_h S_h^½ and Q_h = R^(−½) V_h S_h^½ bound the norm from
@@ -195,12 +195,15 @@ def balanced(weights: Heads, tied: bool) -> Factors:
     ½ Σ Q_h Q_h'.
     """
     logs = [np.zeros((size, size)) for size in weights.shape[1:]]
-    best, lower = Factors(weights, np.broadcast_to(np.eye(weights.shape[2]), (len(weights), *logs[1].shape)), tied), 0.0
+    best, lower = (
+        KeyQueryFactors(weights, np.broadcast_to(np.eye(weights.shape[2]), (len(weights), *logs[1].shape)), tied),
+        0.0,
+    )
     for _ in range(BALANCING_STEPS):
         roots = [_root(log) for log in logs]
         U, sigma, Vt = np.linalg.svd(roots[0][0] @ weights @ roots[1][0], full_matrices=False)
         half = np.sqrt(sigma)[:, None, :]
-        found = Factors(roots[0][1] @ (U * half), roots[1][1] @ (Vt.mT * half), tied)
+        found = KeyQueryFactors(roots[0][1] @ (U * half), roots[1][1] @ (Vt.mT * half), tied)
         best = min(best, found, key=lambda factors: factors.size)
         lower = max(lower, (2 if tied else 1) * float(sigma.sum()))
         if best.size - lower <= BALANCED * best.size:

@@ -122,7 +122,7 @@ def occupied(x: np.ndarray) -> np.ndarray:
     return np.asarray(x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0])
 
 
-class _Factors:
+class _BalancedFactors:
     """The factors A C' = W that the weights p of the rows and q of the columns balance.
 
     Without smoothing A'D(p)A = C'D(q)C = D(σ), where σ are the singular values of D(√p) W D(√q). Their sum f(p, q) is
@@ -162,7 +162,7 @@ def _triangle(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.qr(matrix, mode="r"))
 
 
-class _Pace(NamedTuple):
+class _SearchPace(NamedTuple):
     """How a search for the best factors goes on."""
 
     # times μ: what is added to A'D(p)A and C'D(q)C, which are nearly singular where few rows determine the norm
@@ -172,7 +172,7 @@ class _Pace(NamedTuple):
     steps: int
 
 
-FAST, CAREFUL = _Pace(0.0, 0.99, 0.0, 30), _Pace(1.0, 0.9, 0.3, 80)
+FAST, CAREFUL = _SearchPace(0.0, 0.99, 0.0, 30), _SearchPace(1.0, 0.9, 0.3, 80)
 
 
 def _least_rows(matrix: np.ndarray) -> float:
@@ -189,14 +189,14 @@ def _least_rows(matrix: np.ndarray) -> float:
     return found.upper * (1 + 4 * EPS) + lacking
 
 
-def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Factors, float]:
+def _best_factors(left: np.ndarray, right: np.ndarray, pace: _SearchPace) -> tuple[_BalancedFactors, float]:
     """Return the factors with the least upper bound, and the largest lower one.
 
-    Maximises f of :class:`_Factors` over weights that sum to 2, by an interior-point method of Mehrotra's kind.
+    Maximises f of :class:`_BalancedFactors` over weights that sum to 2, by an interior-point method of Mehrotra's kind.
     """
     number = len(left) + len(right)
     weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in (left, right)])
-    best = _Factors(left, right, weights, 0.0)
+    best = _BalancedFactors(left, right, weights, 0.0)
     lower, factors = best.lower, best
     level = 0.6 * float(best.squares.max())
     prices = level - 0.5 * best.squares
@@ -204,7 +204,7 @@ def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Fa
         mu = float(weights @ prices) / number
         try:
             weights, prices, level = _stepped(factors, weights, prices, level, pace)
-            factors = _Factors(left, right, weights, pace.smoothing * mu)
+            factors = _BalancedFactors(left, right, weights, pace.smoothing * mu)
         except np.linalg.LinAlgError:  # μ is a rounding error, or weights are so small that the factors lose their rank
             break
         lower = max(lower, factors.lower)
@@ -215,7 +215,7 @@ def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Fa
 
 
 def _stepped(
-    factors: _Factors, weights: Vector, prices: Vector, level: float, pace: _Pace
+    factors: _BalancedFactors, weights: Vector, prices: Vector, level: float, pace: _SearchPace
 ) -> tuple[Vector, Vector, float]:
     """Return weights, prices and level after a predictor and a corrector.
 

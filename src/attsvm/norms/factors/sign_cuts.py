@@ -38,7 +38,7 @@ class Atoms(NamedTuple):
         return float(np.abs(self.coefficients).sum())
 
 
-class Found(NamedTuple):
+class SignBounds(NamedTuple):
     """Both sides of the program."""
 
     multipliers: Vector  # shape (k,), the best y in the ball
@@ -93,7 +93,7 @@ def largest_in_dual_ball(
     good_gap: float = GOOD_GAP,
     max_steps: int = MOST_ROUNDS,
     report: Callable[[int, float], bool] | None = None,
-) -> Found:
+) -> SignBounds:
     """Find the largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
 
     Each round solves the program with the cuts so far. It adds the best ones at its solution, and half way between it
@@ -126,7 +126,7 @@ def largest_in_dual_ball(
         upper = float(gain @ found.x)
         added = cuts.add(found.x) + cuts.add(0.5 * (found.x + cuts.best))
         ended = upper - cuts.lower <= good_gap * upper or not added or waited == patience
-    return Found(cuts.best, atoms._replace(coefficients=largest * atoms.coefficients), rounds)
+    return SignBounds(cuts.best, atoms._replace(coefficients=largest * atoms.coefficients), rounds)
 
 
 class _Cuts:

@@ -151,14 +151,14 @@ class DualProducts(UnitRows):
         return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
 
 
-class Places(NamedTuple):
+class TokenRanges(NamedTuple):
     """The tokens (or queries) of each sequence: their range on the padded axis, and their range among all tokens."""
 
     padded: list[slice]
     joined: list[slice]
 
     @classmethod
-    def of(cls, there: Bool[np.ndarray, "n T"]) -> "Places":
+    def of(cls, there: Bool[np.ndarray, "n T"]) -> "TokenRanges":
         """The smallest ranges that contain all present entries."""
         padded, joined, at = [], [], 0
         for row in there:
@@ -183,8 +183,8 @@ class Places(NamedTuple):
 class Grams(NamedTuple):
     """Gram matrices of the tokens and of the queries of a layer."""
 
-    tokens: Places
-    queries: Places
+    tokens: TokenRanges
+    queries: TokenRanges
     of_tokens: list[Float[np.ndarray, "N t"]]
     of_queries: list[Float[np.ndarray, "M q"]]
 
@@ -197,7 +197,7 @@ class Grams(NamedTuple):
         dtype: type = np.float32,
     ) -> "Grams | None":
         """None if products by the weights are less work, or the matrices would be too large."""
-        tokens, asking = (Places.of(np.asarray(allowed.any(axis=axis))) for axis in (1, 2))
+        tokens, asking = (TokenRanges.of(np.asarray(allowed.any(axis=axis))) for axis in (1, 2))
         if not 0 < max(tokens.total, asking.total) <= MOST_TOKENS:
             return None
         pairs = sum((t.stop - t.start) * (q.stop - q.start) for t, q in zip(tokens.padded, asking.padded, strict=True))

@@ -18,7 +18,7 @@ Chosen = Bool[np.ndarray, " N"] | Int[np.ndarray, " some"]
 """Some of N problems: a mask, or their indices."""
 
 
-class UnitRows(NamedTuple):
+class BatchedUnitRows(NamedTuple):
     """Rows of N problems divided by their norms; row k of each is at ``position[k]`` of the flattened (n, Q, T)."""
 
     # which problems have the row. Otherwise it represents a row of zeros with right side −1, which always holds.
@@ -30,7 +30,7 @@ class UnitRows(NamedTuple):
     position: Int[np.ndarray, " m"]  # increasing
 
     @classmethod
-    def of(cls, constraints: Constraints) -> "UnitRows":
+    def of(cls, constraints: Constraints) -> "BatchedUnitRows":
         """The rows of constraints with one batch axis.
 
         Raises ValueError if there is another number of batch axes, or no row at all.
@@ -85,11 +85,11 @@ class PairRows(NamedTuple):
         return self._replace(left=self.left[problems], queries=self.queries[problems])
 
 
-class Reduced(NamedTuple):
+class ReducedRows(NamedTuple):
     """Unit rows in coordinates of the span of their factors, which contains the optimum."""
 
     rows: PairRows
-    unit: UnitRows  # their right sides and places
+    unit: BatchedUnitRows  # their right sides and places
     # key_basis, query_basis: orthonormal columns; None if the coordinates are the original ones
     key_basis: Float[np.ndarray, "N D_k d_k"] | None
     query_basis: Float[np.ndarray, "N D_q d_q"] | None
@@ -119,14 +119,14 @@ def paired(
     return constraints.differences(position), constraints.queries_of(position[first]), np.cumsum(new) - 1, first
 
 
-def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = True) -> Reduced:
+def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = True) -> ReducedRows:
     """The rows of N problems: constraints with one batch axis.
 
     ``left`` and ``right`` say on which sides the weights may be restricted to the span of the factors.
 
     Raises ValueError if there is another number of batch axes, or no row at all.
     """
-    unit = UnitRows.of(constraints)
+    unit = BatchedUnitRows.of(constraints)
     keys, queries, query_of, first = paired(constraints, unit.position)
     # queries and left factors are scaled to unit norm, so that their products are unit rows
     sizes = np.sqrt(np.vecdot(queries, queries))
@@ -135,7 +135,7 @@ def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = T
     keys = keys * (unit.there * sizes.take(query_of, axis=1) / -unit.norms)[:, :, None]
     keys, key_basis = _in_own_span(keys) if left else (keys, None)
     queries, query_basis = _in_own_span(queries) if right else (queries, None)
-    return Reduced(PairRows(keys, queries, query_of, first), unit, key_basis, query_basis)
+    return ReducedRows(PairRows(keys, queries, query_of, first), unit, key_basis, query_basis)
 
 
 def _in_own_span(vectors: Float[np.ndarray, "N k D"]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -237,25 +237,25 @@ class FactoredRows:
 P = TypeVar("P", bound=RowProducts)
 
 
-class Selection(NamedTuple, Generic[P]):
+class SelectedRows(NamedTuple, Generic[P]):
     """Some rows of N problems at unit norm: products with them, and their right sides and places."""
 
     products: P
-    unit: UnitRows
+    unit: BatchedUnitRows
 
 
-def dense_selection(constraints: Constraints) -> Selection[DenseRows]:
+def dense_selection(constraints: Constraints) -> SelectedRows[DenseRows]:
     """All rows of constraints with one batch axis, stored densely."""
-    unit = UnitRows.of(constraints)
+    unit = BatchedUnitRows.of(constraints)
     # differences are k_t − k_r; the sign makes a kept token's margin positive
     left = constraints.differences(unit.position) * (unit.there / -unit.norms)[..., None]
     queries = constraints.queries_of(unit.position)
     matrix = (left[..., :, None] * queries[..., None, :]).reshape(*unit.norms.shape, -1)
-    return Selection(DenseRows(matrix), unit)
+    return SelectedRows(DenseRows(matrix), unit)
 
 
-def factored_selection(constraints: Constraints) -> Selection[FactoredRows]:
+def factored_selection(constraints: Constraints) -> SelectedRows[FactoredRows]:
     """All rows of one problem (batch shape (1,)), by their factors."""
-    unit = UnitRows.of(constraints)
+    unit = BatchedUnitRows.of(constraints)
     left, queries, query_of, first = paired(constraints, unit.position)
-    return Selection(FactoredRows(PairRows(left / -unit.norms[..., None], queries, query_of, first)), unit)
+    return SelectedRows(FactoredRows(PairRows(left / -unit.norms[..., None], queries, query_of, first)), unit)

@@ -24,7 +24,7 @@ MOST_ROWS = 2.0
 """With more rows per unknown than this, the guess is rarely right and is not tried."""
 
 
-class Batch(NamedTuple):
+class FrobeniusAnswers(NamedTuple):
     """Answers to N problems; only those that are ``done`` are valid."""
 
     weights: Weights
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     steps: Int[np.ndarray, " N"]
 
 
-def solve_batch(constraints: Constraints) -> Batch:
+def solve_batch(constraints: Constraints) -> FrobeniusAnswers:
     """Solve N problems for the weights of least Frobenius norm. ``constraints``: with one leading axis."""
     (N,) = constraints.batch_shape
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
@@ -41,17 +41,19 @@ def solve_batch(constraints: Constraints) -> Batch:
         return unsolved(constraints)
     length = max(1, CACHED // (most + 1) ** 2)  # the Gram matrices of one chunk
     parts = [_solve_chunk(constraints[first : first + length]) for first in range(0, N, length)]
-    return parts[0] if len(parts) == 1 else Batch(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    return (
+        parts[0] if len(parts) == 1 else FrobeniusAnswers(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    )
 
 
-def unsolved(constraints: Constraints) -> Batch:
+def unsolved(constraints: Constraints) -> FrobeniusAnswers:
     """Return N answers of zeros, none of them done."""
     (N,) = constraints.batch_shape
     weights = np.zeros((N, *constraints.weights_shape))
-    return Batch(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
+    return FrobeniusAnswers(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
 
 
-def _solve_chunk(constraints: Constraints) -> Batch:
+def _solve_chunk(constraints: Constraints) -> FrobeniusAnswers:
     norms = constraints.flat(constraints.norms)
     position, there = _places(norms > 0)
     own = np.where(there, np.take_along_axis(norms, position, axis=-1), 1.0)
@@ -72,7 +74,7 @@ def _solve_chunk(constraints: Constraints) -> Batch:
     spread = multipliers.reshape(constraints.right.shape)
     weights = constraints.adjoint(spread)
     done &= _solved(constraints, weights, multipliers != 0, scale)
-    return Batch(weights, spread, done, exchanges)
+    return FrobeniusAnswers(weights, spread, done, exchanges)
 
 
 def _places(there: Bool[np.ndarray, "N R"]) -> tuple[Int[np.ndarray, "N m"], Bool[np.ndarray, "N m"]]:

@@ -13,7 +13,7 @@ from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.frobenius.least_distance import solve_rows
 from attsvm.svm.frobenius.pivoting import FEW_ROWS
 from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
-from attsvm.svm.methods.registry import Candidate, Settings
+from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import EPS, FAILED
 
 ROWS, PRODUCTS, PIVOTING = "least-distance", "projected-gradient", "proximal-pivoting"
@@ -35,7 +35,7 @@ GOOD_GAP = 8 * EPS
 WARM_SLACK = 1e-3  # with initial weights, the search starts with the rows whose relative slack is below this
 
 
-def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
+def solve_frobenius(constraints: Constraints, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Solve small problems by least-distance programming on the rows, large ones by products with keys and queries.
 
     Least-distance programming is direct and uses none of the ``settings``. ``method``: "least-distance" or
@@ -74,7 +74,7 @@ def _most_rows(constraints: Constraints) -> int:
     return constraints.most_rows
 
 
-def _solve_rows(constraints: Constraints, settings: Settings, forced: bool, why: str = "") -> Candidate:
+def _solve_rows(constraints: Constraints, settings: SolverSettings, forced: bool, why: str = "") -> Candidate:
     """Solve one problem by its written rows."""
     rows = constraints.rows()
     found = solve_rows(rows)
@@ -88,7 +88,7 @@ def _solve_rows(constraints: Constraints, settings: Settings, forced: bool, why:
     )
 
 
-def _solve_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
+def _solve_large(constraints: Constraints, settings: SolverSettings, forced: bool) -> Candidate:
     """Solve one problem by products; if they lose digits, by pivoting, on written rows, or by more products."""
     products = DualProducts(constraints)
     search = DualSearch(products, GOOD_GAP, settings.max_steps or MAX_STEPS, settings.report)
@@ -134,7 +134,7 @@ def _is_settled(constraints: Constraints, candidate: Candidate, search: DualSear
     return bool(done.gap <= max(FAILED, 4 * EPS * unit_value) and done.violation <= FAILED)
 
 
-def _start(products: DualProducts, settings: Settings) -> tuple[TokenValues, bool]:
+def _start(products: DualProducts, settings: SolverSettings) -> tuple[TokenValues, bool]:
     """Return initial multipliers at their best scale, and whether their positive entries are probably right."""
     right = products.right
     if settings.warm_multipliers is not None:

@@ -115,7 +115,7 @@ class DualSearch:
             steps = self.steps + program.steps
             return self._stopped_by_callback(steps) or self._turn_is_over(steps)
 
-        method = _Descent(program, points, evaluate, start)
+        method = _DualDescent(program, points, evaluate, start)
         found = iterate(method, method.start(), STOP._replace(target=self.target, max_steps=self.limit), report)
         self.steps += program.steps
         self.reached = bool(found.gap[0] <= self.target)
@@ -159,7 +159,7 @@ class DualSearch:
             total = float(np.vdot(asked, start))
             start = start / (total if total > 0 else 1.0)
             points = ProjectedGradient(program, 2 * self.products.eigenvalue).points(start)
-        method, proof = _Descent(program, points, evaluate, start), 0.5 / FARKAS_BOUND
+        method, proof = _DualDescent(program, points, evaluate, start), 0.5 / FARKAS_BOUND
         found = iterate(method, method.start(), Stop(proof, self.limit, small=0.0), report)
         self.steps += program.steps
         is_proof = bool(found.gap[0] <= proof)
@@ -203,7 +203,7 @@ class DualSearch:
         return self.stopped
 
 
-class _Descent(Iteration):
+class _DualDescent(Iteration):
     """The points of a method for one program, as multipliers; their weights A'μ are not computed."""
 
     def __init__(

@@ -50,7 +50,7 @@ class ProximalPivoting:
 
     def __init__(self, program: BoundedProgram, block: Block, allowed: Vector | float) -> None:
         self.program, self._shape = program, program.linear.shape
-        self._block = _Block(block)
+        self._block = _GramBlock(block)
         self._allowed = np.broadcast_to(allowed, program.linear.shape).reshape(-1)
         self._linear, self._bounded = program.linear.reshape(-1), program.bounded.reshape(-1)
         self._there = program.there.reshape(-1)
@@ -123,7 +123,7 @@ class ProximalPivoting:
         return self.program.times(point.reshape(self._shape)).reshape(-1)
 
 
-class _Block:
+class _GramBlock:
     """The block of K among some rows, made from the last one: most rows stay from one exchange to the next."""
 
     def __init__(self, block: Block) -> None:

@@ -9,7 +9,7 @@ from attsvm.norms import MaxOfHeads, Norm, OfEachHead, Scaled, SumOfHeads, parts
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.attention_heads import beside_heads, split_heads
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.methods.registry import Candidate, Settings, find_candidate, solver, solver_of
+from attsvm.svm.methods.registry import Candidate, SolverSettings, find_candidate, solver, solver_of
 from attsvm.svm.right_sides import repaired
 
 
@@ -19,7 +19,9 @@ def _methods(norm: Norm) -> Sequence[str]:
 
 
 @solver(Scaled, methods=_methods)
-def solve_scaled(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_scaled(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Find the least c N(W): the candidate for N."""
     assert isinstance(norm, Scaled)  # what it is registered for
     found = find_candidate(constraints, norm.of, settings, method)
@@ -27,13 +29,13 @@ def solve_scaled(constraints: Constraints, norm: Norm, settings: Settings, metho
 
 
 @solver(SumOfHeads, methods=_methods)
-def solve_sum(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_sum(constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Find the least sum: the solution of each head, and its multipliers with N* = 1."""
     return _solve_heads(constraints, norm, settings, method, lambda value: np.ones(value.shape, bool))
 
 
 @solver(MaxOfHeads, methods=_methods)
-def solve_max(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_max(constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Find the least maximum: the solution of each head, and the multipliers of the head with the largest value."""
     return _solve_heads(
         constraints,
@@ -47,7 +49,7 @@ def solve_max(constraints: Constraints, norm: Norm, settings: Settings, method: 
 def _solve_heads(
     constraints: Constraints,
     norm: Norm,
-    settings: Settings,
+    settings: SolverSettings,
     method: str | None,
     counted: Callable[[np.ndarray], np.ndarray],
 ) -> Candidate:

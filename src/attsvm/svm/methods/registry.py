@@ -22,7 +22,7 @@ from attsvm.svm.loop import Report
 
 
 @dataclass(frozen=True)
-class Settings:
+class SolverSettings:
     """How precise a solver has to be, and where it starts."""
 
     tol: float = 1e-8  # relative gap at which an iterative method may stop
@@ -32,7 +32,7 @@ class Settings:
     # shape (*batch, n, Q, T), multipliers of the original rows that belong to the initial weights, if they are known
     warm_multipliers: np.ndarray | None = None
 
-    def of_problem(self, k: int, batch_shape: tuple[int, ...]) -> "Settings":
+    def of_problem(self, k: int, batch_shape: tuple[int, ...]) -> "SolverSettings":
         """The settings for the k-th problem of a batch."""
         index = np.unravel_index(k, batch_shape)
         start, multipliers = self.warm_start, self.warm_multipliers
@@ -117,7 +117,7 @@ def chunks(chosen: Bool[np.ndarray, " N"], numbers: int) -> Iterator[Int[np.ndar
 class Solve(Protocol):
     """What a solver is: a function that returns a candidate for the least norm under constraints."""
 
-    def __call__(self, constraints: Constraints, norm: Norm, settings: Settings, method: str | None) -> Candidate:
+    def __call__(self, constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None) -> Candidate:
         """The candidate, found by the method of this name; None leaves the choice to the solver."""
 
 
@@ -175,7 +175,9 @@ def solver_of(norm: Norm) -> Solver:
     raise ProblemError(f"norm: no solver is registered for norm {norm.name!r}")
 
 
-def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def find_candidate(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Return the candidate that the solver of a norm finds.
 
     If a factorisation fails, return the candidate of the Frobenius norm, or weights of 0. It is certified like any
@@ -197,7 +199,7 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
         ]
         return Candidate.joined(each).with_axes_of(constraints)
     if norm != FROBENIUS:
-        return find_candidate(constraints, FROBENIUS, Settings())._replace(why=f"{why}: the Frobenius answer")
+        return find_candidate(constraints, FROBENIUS, SolverSettings())._replace(why=f"{why}: the Frobenius answer")
     return Candidate.nothing(constraints, why)
 
 

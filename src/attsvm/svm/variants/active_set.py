@@ -27,7 +27,7 @@ NEWTON_STEPS = 8
 """Newton's method converges quadratically, or not at all."""
 
 
-class Rows(NamedTuple):
+class FactorRows(NamedTuple):
     """Rows l z' of the constraints of one problem."""
 
     left: Float[np.ndarray, "m d_k"]  # left, right: k_r − k_t, and z
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     place: Int[np.ndarray, "4 m"]  # sequence, query, token t and reference token r
 
     @classmethod
-    def of(cls, canonical: Canonical, sets: np.ndarray, relaxed: np.ndarray | None) -> "Rows":
+    def of(cls, canonical: Canonical, sets: np.ndarray, relaxed: np.ndarray | None) -> "FactorRows":
         """The rows that keep the sets, (n, Q, T), of a problem without batch axes."""
         keys, queries, allowed, _ = canonical
         reference = np.argmax(sets, axis=-1)
@@ -56,8 +56,8 @@ class Rows(NamedTuple):
             np.stack([sequence, query, token, of_reference]),
         )
 
-    def take(self, chosen: Bool[np.ndarray, " m"]) -> "Rows":
-        return Rows(*(x[..., chosen] if x is self.place else x[chosen] for x in self))
+    def take(self, chosen: Bool[np.ndarray, " m"]) -> "FactorRows":
+        return FactorRows(*(x[..., chosen] if x is self.place else x[chosen] for x in self))
 
     @property
     def lengths(self) -> Float[np.ndarray, " m"]:
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
 class Sensitivity(NamedTuple):
     """A solution on its active set, and how it changes with the rows."""
 
-    active: Rows  # the rows that hold with equality
+    active: FactorRows  # the rows that hold with equality
     weights: np.ndarray  # shape (d_k, d_q)
     multipliers: np.ndarray  # shape (m,), of the active rows, with N*(A*(λ)) = 1
     adjoint: "Adjoint | None"  # None where the active set is degenerate, so that there is no derivative
@@ -94,7 +94,7 @@ class Sensitivity(NamedTuple):
 class Adjoint(NamedTuple):
     """The transposed system, factorised; of the Frobenius norm its Schur complement."""
 
-    rows: Rows
+    rows: FactorRows
     factors: tuple[np.ndarray, np.ndarray]
     lengths: Float[np.ndarray, " m"]
     jacobian: np.ndarray | None  # of prox at step; None for the Frobenius norm
@@ -112,7 +112,7 @@ class Adjoint(NamedTuple):
         return U.reshape(gradient.shape), solved[gradient.size :] / lengths
 
 
-def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+def sensitivity(rows: FactorRows, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
     """Finish a solution on its active set, and prepare its derivative.
 
     The optimality conditions W = prox(W + A*(λ)) and A(W) = b of the active rows are solved by Newton's method from
@@ -141,7 +141,7 @@ def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.nda
     return found if slack_left.all() and pulls.all() else found._replace(adjoint=None)
 
 
-def _euclidean(rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+def _euclidean(rows: FactorRows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
     lengths = rows.lengths
     gram = (rows.left @ rows.left.T) * (rows.right @ rows.right.T) / np.outer(lengths, lengths)
     factors = scipy.linalg.lu_factor(gram)
@@ -154,7 +154,7 @@ def _euclidean(rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sens
     return Sensitivity(rows, weights, solved / value, Adjoint(rows, factors, lengths, None, value))
 
 
-def _general(norm: Norm, rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+def _general(norm: Norm, rows: FactorRows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
     lengths, size = rows.lengths, weights.size
     matrix = (rows.left[:, :, None] * rows.right[:, None, :]).reshape(len(lengths), size) / lengths[:, None]
     scale = float(np.linalg.norm(weights))

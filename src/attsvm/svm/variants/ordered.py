@@ -18,7 +18,7 @@ from attsvm.norms import Lp, Norm, proxes
 from attsvm.svm.certificate import is_frobenius, over_frobenius, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
-from attsvm.svm.methods.registry import Settings, find_candidate
+from attsvm.svm.methods.registry import SolverSettings, find_candidate
 
 STOP = Stop(target=0.0, max_steps=10_000, patience=300)
 
@@ -97,7 +97,7 @@ class _CuttingPlanes(Iteration):
 
     def __init__(self, constraints: Constraints, order_weights: np.ndarray, norm: Norm, start: Weights, tol: float):
         self.constraints, self.order_weights, self.norm = constraints, order_weights, norm
-        self.settings = Settings(tol=max(MASTER_GAP * tol, SATISFIED))
+        self.settings = SolverSettings(tol=max(MASTER_GAP * tol, SATISFIED))
         self.vertices: list[TokenValues] = []
         self.rows: list[Weights] = []
         self.weights = self.best = start / norm.values(start)

@@ -14,9 +14,9 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.certificate import SUPPORT_SLACK
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS, Constraints
-from attsvm.svm.constraints.rows import Reduced, reduced_rows
+from attsvm.svm.constraints.rows import ReducedRows, reduced_rows
 from attsvm.svm.loop import Stop
-from attsvm.svm.methods.registry import Candidate, Settings, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, undecided
 from attsvm.svm.tolerances import FINEST, LEAST_RIDGE, ROUNDED
 
 NEAR = 1e-2
@@ -154,7 +154,7 @@ def check_rank(rank: int, norm: Norm, has_queries: bool) -> int:
     return check_integer("rank", rank, 1)
 
 
-def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear: Candidate) -> Candidate:
+def solve_rank(constraints: Constraints, rank: int, settings: SolverSettings, nuclear: Candidate) -> Candidate:
     """Weights K Q' of least ½(‖K‖² + ‖Q‖²) = ‖K Q'‖_*, where K and Q have ``rank`` columns.
 
     If the nuclear solution has at most this rank, it is the answer. Otherwise the problem is not convex: local minima
@@ -181,7 +181,7 @@ def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear:
         reduced = reduced_rows(flat[[k]])
         known = [unrestricted[k]] if warm is None else [unrestricted[k], warm[k]]
         starts = [reduced.contract(start[None])[0] for start in known]
-        own = _Factored.of(reduced, reduced.unit.gather(multipliers[[k]])[0], rank)
+        own = _FactoredProblem.of(reduced, reduced.unit.gather(multipliers[[k]])[0], rank)
         with threads_for(own.left.size * rank):
             found, steps[k] = own.lowest(starts, settings)
         weights[k] = reduced.expand(found[None])[0]
@@ -215,7 +215,7 @@ def truncated(weights: Float[np.ndarray, "*batch d_k d_q"], rank: int) -> Float[
     return np.asarray((left[..., :rank] * singular[..., None, :rank]) @ right[..., :rank, :])
 
 
-class _Factored(NamedTuple):
+class _FactoredProblem(NamedTuple):
     """One problem over factors, at the scale at which the nuclear optimum has the value 1."""
 
     # left, queries, right, equality: the rows l_a z_a' of unit norm, b_a, and which of them are equalities
@@ -227,7 +227,7 @@ class _Factored(NamedTuple):
     rank: int
 
     @classmethod
-    def of(cls, reduced: Reduced, multipliers: Float[np.ndarray, " m"], rank: int) -> "_Factored":
+    def of(cls, reduced: ReducedRows, multipliers: Float[np.ndarray, " m"], rank: int) -> "_FactoredProblem":
         rows, unit = reduced.rows, reduced.unit
         there = unit.there[0]
         left, queries = rows.left[0, there], rows.queries[0, rows.query_of][there]
@@ -240,7 +240,7 @@ class _Factored(NamedTuple):
         return cls(left, queries, right / scale, unit.equality[0, there], multipliers, rank)
 
     def lowest(
-        self, starts: list[Float[np.ndarray, "d_k d_q"]], settings: Settings
+        self, starts: list[Float[np.ndarray, "d_k d_q"]], settings: SolverSettings
     ) -> tuple[Float[np.ndarray, "d_k d_q"], int]:
         """The best weights that any start leads to, and the number of starts. The first is the nuclear solution."""
         best, least, step = starts[0], np.inf, 0

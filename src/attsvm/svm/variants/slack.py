@@ -24,7 +24,7 @@ from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.frobenius.pivoting import FEW_ROWS
 from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
 from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, MOST_ROWS, ProximalPivoting
-from attsvm.svm.methods.registry import Candidate, Settings
+from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import DEPENDENT, ROUNDED
 
 FIRST_STEPS = 300
@@ -58,7 +58,7 @@ def check_slack(slack: float, norm: Norm, constraints: Constraints, relaxed: obj
     return C
 
 
-def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Candidate) -> Candidate:
+def solve_slack(constraints: Constraints, C: float, settings: SolverSettings, hard: Candidate) -> Candidate:
     """Find multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
 
     If the hard-margin multipliers are at most C, they are the answer. Otherwise the dual is solved with the upper bound
@@ -78,7 +78,7 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     )
     method, why = "hard-margin", "every hard-margin multiplier is at most C"
     for k in np.flatnonzero(~fits):
-        search = _SoftMargin(flat[k], C, settings)
+        search = _BoxSearch(flat[k], C, settings)
         multipliers[k] = search.multipliers()
         steps[k], method, why = search.steps, search.method, search.why
     multipliers = multipliers.reshape(constraints.inequality.shape)
@@ -92,13 +92,13 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     )
 
 
-class _SoftMargin(DualSearch):
+class _BoxSearch(DualSearch):
     """The dual min ½‖A'μ‖² − h'μ over 0 ≤ μ ≤ C‖rows‖ of one problem, on unit rows."""
 
     feasible = True  # W = 0 is
     products: DualProducts
 
-    def __init__(self, constraints: Constraints, C: float, settings: Settings) -> None:
+    def __init__(self, constraints: Constraints, C: float, settings: SolverSettings) -> None:
         self.C, products = C, DualProducts(constraints)
         self.box = upper = C / products.scale * constraints.norms
         super().__init__(products, GOOD_GAP, settings.max_steps or MAX_STEPS, settings.report, upper)
@@ -168,7 +168,7 @@ class _SoftMargin(DualSearch):
 def best_soft_margin(
     constraints: Constraints,
     C: float,
-    settings: Settings,
+    settings: SolverSettings,
     candidate: Candidate,
     hard: Candidate,
     exact: Callable[[int], Constraints],
@@ -189,7 +189,7 @@ def best_soft_margin(
         lengths = one.norms[one.norms > 0]
         share = STIFF / (C * float(lengths.max(initial=0.0) * lengths.min(initial=np.inf)))
         if share < 1:  # without a hard margin, the weights hardly depend on a large C
-            small = _SoftMargin(one, C * share, settings).multipliers()
+            small = _BoxSearch(one, C * share, settings).multipliers()
             weights.append(_touched_up(one, C * share, small))
         best = min(weights, key=lambda each: certify_slack(rows, C, each, dual).objective)
         answers = [certify_slack(rows, C, best, each) for each in duals]

@@ -44,7 +44,7 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     return steps
 
 
-class _Point(NamedTuple):
+class _SplittingPoint(NamedTuple):
     """z, and what one step computes from it: Ŵ and ŷ, their projection on the graph, and the difference of the two."""
 
     z: Float[np.ndarray, " size"]
@@ -98,7 +98,7 @@ class _Splitting(Improvement):
         moved = weights + self.program.adjoint(multipliers) / self.rho
         return np.concatenate([moved.ravel(), image - multipliers / self.rho])
 
-    def at(self, z: np.ndarray) -> _Point:
+    def at(self, z: np.ndarray) -> _SplittingPoint:
         """Make one step from z."""
         program = self.program
         moved, image = z[: self.split].reshape(program.shape), z[self.split :]
@@ -108,7 +108,7 @@ class _Splitting(Improvement):
         change = dsymv(1.0, self.inverse, goal - program.apply(mirrored), lower=True)
         weights = mirrored + program.adjoint(change)
         residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
-        return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
+        return _SplittingPoint(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
     def adapt(self) -> None:
         """Change ρ if the primal and the dual residual differ five times or more."""

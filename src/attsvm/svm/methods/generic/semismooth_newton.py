@@ -63,10 +63,10 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
     if watch.stopped or bounds.gap <= target or sum(map(np.size, (bounds.weights, bounds.multipliers))) > MOST_UNKNOWNS:
         return steps
     most = min(limit - steps, POLISH.max_steps)
-    return steps + _Equations(program, bounds).run(POLISH._replace(target=target, max_steps=most), watch)
+    return steps + _ProxEquations(program, bounds).run(POLISH._replace(target=target, max_steps=most), watch)
 
 
-class _Point(NamedTuple):
+class _DualPoint(NamedTuple):
     """Multipliers, θ and its gradient, the prox and its argument."""
 
     multipliers: Vector
@@ -130,7 +130,7 @@ class _ProximalPoints(Improvement):
         self.center, self.damping, self.failures, self.steps = point.weights, 1.0, 0, 0
         self.point = self.at(point.multipliers)
 
-    def at(self, multipliers: Vector) -> _Point:
+    def at(self, multipliers: Vector) -> _DualPoint:
         program, sigma = self.program, self.sigma
         pulled = program.adjoint(multipliers)
         argument = self.center + sigma * pulled
@@ -138,21 +138,21 @@ class _ProximalPoints(Improvement):
         away = weights - self.center
         value = program.right @ multipliers + program.value(weights)
         value += float((away * away).sum()) / (2 * sigma) - float((pulled * weights).sum())
-        return _Point(multipliers, float(value), program.right - program.apply(weights), weights, argument)
+        return _DualPoint(multipliers, float(value), program.right - program.apply(weights), weights, argument)
 
-    def error(self, point: _Point) -> float:
+    def error(self, point: _DualPoint) -> float:
         """Return the largest part of the gradient that the signs of the multipliers allow to follow."""
         return float(np.abs(np.where(self._held(point), 0.0, point.gradient)).max()) / self.largest
 
-    def rounding(self, point: _Point) -> float:
+    def rounding(self, point: _DualPoint) -> float:
         """Return how far rounding may change the error: the argument of the prox is a sum of σλ times unit rows."""
         return 8 * np.finfo(float).eps * self.sigma * float(np.abs(point.multipliers).sum()) / self.largest
 
-    def _held(self, point: _Point) -> Bool[np.ndarray, " m"]:
+    def _held(self, point: _DualPoint) -> Bool[np.ndarray, " m"]:
         """Return where multipliers are 0 and stay there."""
         return ~self.program.equality & (point.multipliers <= 0) & (point.gradient <= 0)
 
-    def step(self, point: _Point, damping: float) -> tuple[_Point | None, float]:
+    def step(self, point: _DualPoint, damping: float) -> tuple[_DualPoint | None, float]:
         """Return the point after a damped Newton step and its length; None if no length was acceptable."""
         program, gradient, multipliers = self.program, point.gradient, point.multipliers
         free = np.flatnonzero(~self._held(point))
@@ -177,7 +177,7 @@ class _ProximalPoints(Improvement):
             length *= 0.5
         return None, 0.0
 
-    def _jacobian(self, point: _Point, free: Int[np.ndarray, " free"]) -> Float[np.ndarray, "free free"]:
+    def _jacobian(self, point: _DualPoint, free: Int[np.ndarray, " free"]) -> Float[np.ndarray, "free free"]:
         """Compute σ A J A* among the free rows."""
         program = self.program
         # row a of J A*: (prox(argument + h row a) − prox(argument))/h
@@ -196,7 +196,7 @@ class _ProximalPoints(Improvement):
         return np.asarray((0.5 * self.sigma) * (matrix + matrix.T))
 
 
-class _Equations(Improvement):
+class _ProxEquations(Improvement):
     """Newton's method on W = prox of σN at W + σA*(λ) and A(W) = b on the active rows, from close to the optimum."""
 
     def __init__(self, program: Program, bounds: Bounds) -> None:

@@ -18,7 +18,7 @@ from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
-from attsvm.svm.methods.registry import Candidate, Settings, solver, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
 from attsvm.svm.tolerances import FINEST
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"
@@ -57,7 +57,9 @@ def methods_of(norm: Norm) -> tuple[str, ...]:
 
 
 @solver(Norm, methods=methods_of)  # type: ignore[type-abstract]  # the base class of all norms
-def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_generic(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Find the least N(W) for a norm with ``prox`` or ``project_dual_ball``, or with ``steepest`` alone.
 
     Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
@@ -77,7 +79,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     names = known if method is None else (method,)
     # a prox made of steepest directions serves the splitting
     usable = ByDirections(norm) if QUASI_NEWTON in known else norm
-    frobenius = solve_frobenius(constraints, Settings())
+    frobenius = solve_frobenius(constraints, SolverSettings())
     flat = constraints.with_one_axis()
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(flat.batch_shape + flat.weights_shape)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
@@ -105,7 +107,7 @@ def solve_one(
     constraints: Constraints,
     norm: Norm,
     names: Sequence[str],
-    settings: Settings,
+    settings: SolverSettings,
     watch: Watch,
     weights: Weights,
     multipliers: TokenValues,
@@ -136,7 +138,7 @@ def _solve_rows(
     constraints: Constraints,
     norm: Norm,
     names: Sequence[str],
-    settings: Settings,
+    settings: SolverSettings,
     watch: Watch,
     weights: Weights,
     multipliers: TokenValues,

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 
 from attsvm.svm.constraints.rows import RowVector, Vector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
-from attsvm.svm.methods.lp.problems import Problems, R, dual_exponent, lp_norm
+from attsvm.svm.methods.lp.problems import LpProblems, R, dual_exponent, lp_norm
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values, predictor_corrector
 
 Column = Float[np.ndarray, "N 1"]
@@ -39,7 +39,7 @@ REFINEMENTS = 2
 
 
 def interior_point(
-    problems: Problems[R],
+    problems: LpProblems[R],
     weights: Vector,
     multipliers: RowVector,
     stop: Stop,
@@ -54,12 +54,12 @@ def interior_point(
     size = lp_norm(weights, problems.p)  # the value becomes about 1
     problems = problems.divided(size)
     state = _start(problems, weights / size, multipliers)
-    path = _CentralPath(problems, state, careful)
+    path = _LpCentralPath(problems, state, careful)
     best = iterate(path, Point.unsolved(state.w, state.multipliers), stop, report)
     return best._replace(weights=best.weights * size)
 
 
-class State(NamedTuple):
+class LpIterate(NamedTuple):
     """An iterate, or a change of one."""
 
     w: Vector
@@ -69,8 +69,8 @@ class State(NamedTuple):
     multipliers: RowVector
     slack: RowVector
 
-    def moved(self, step: "State", length: Values) -> "State":
-        return State(*(part + _axes(length, part) * change for part, change in zip(self, step, strict=True)))
+    def moved(self, step: "LpIterate", length: Values) -> "LpIterate":
+        return LpIterate(*(part + _axes(length, part) * change for part, change in zip(self, step, strict=True)))
 
     def total(self) -> Values:
         """Return y⁺'(u − w) + y⁻'(u + w) + λ's."""
@@ -85,10 +85,10 @@ class _Residuals(NamedTuple):
     dual: Vector  # A'λ − (y⁺ − y⁻), what (3) lacks
 
 
-class _CentralPath(Iteration, Generic[R]):
+class _LpCentralPath(Iteration, Generic[R]):
     """The problems that still run, and their iterates."""
 
-    def __init__(self, problems: Problems[R], state: State, careful: bool) -> None:
+    def __init__(self, problems: LpProblems[R], state: LpIterate, careful: bool) -> None:
         self.problems, self.state, self.careful = problems, state, careful
 
     def evaluate(self) -> Iterates:
@@ -105,18 +105,18 @@ class _CentralPath(Iteration, Generic[R]):
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.problems = self.problems.select(going)
-        self.state = State(*(part[going] for part in self.state))
+        self.state = LpIterate(*(part[going] for part in self.state))
         self.residuals = _Residuals(*(part[going] for part in self.residuals))
 
     def advance(self) -> None:
         """Make one step. One length serves primal and dual variables, because (5) couples them."""
         with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, never a better gap
-            equations = _Equations(self.problems, self.state, self.residuals, self.careful)
+            equations = _LpEquations(self.problems, self.state, self.residuals, self.careful)
             step, (length, _) = predictor_corrector(equations)
             self.state = self.state.moved(step, length)
 
 
-def _start(problems: Problems[R], w: Vector, multipliers: RowVector) -> State:
+def _start(problems: LpProblems[R], w: Vector, multipliers: RowVector) -> LpIterate:
     """A point well inside all bounds: sizes from w and the multipliers, but at least a fraction of the largest one."""
     rows, right, gain, equality, p = problems
     u = np.maximum(1.1 * np.abs(w), (0.1 if p <= 2 else 0.3) * np.max(np.abs(w), axis=-1, keepdims=True))
@@ -134,7 +134,7 @@ def _start(problems: Problems[R], w: Vector, multipliers: RowVector) -> State:
     known = np.maximum(_dot(gain, multipliers), np.finfo(float).tiny)
     scaled = multipliers * (np.maximum(_dot(y[:, 0] - y[:, 1], w), 0) / known)
     multipliers = np.where(equality, scaled, np.maximum(scaled, floor))
-    return State(w, u, _bounds(w, u), y, multipliers, np.where(equality, 0.0, slack))
+    return LpIterate(w, u, _bounds(w, u), y, multipliers, np.where(equality, 0.0, slack))
 
 
 class _Curve(NamedTuple):
@@ -172,7 +172,7 @@ class _Elimination(NamedTuple):
         return np.asarray(self.inverse * load - self.rank * self.turn * _dot(self.turn, load) + self.offset)
 
 
-def _eliminated(p: float, state: State, stiff_upper: Vector, stiff_lower: Vector) -> _Elimination:
+def _eliminated(p: float, state: LpIterate, stiff_upper: Vector, stiff_lower: Vector) -> _Elimination:
     """Solve for Δu with the derivative C of the curve, as diagonal plus rank one by Sherman and Morrison."""
     stiff, total = stiff_upper + stiff_lower, state.y.sum(axis=1)
     if p <= 2:
@@ -194,10 +194,10 @@ def _eliminated(p: float, state: State, stiff_upper: Vector, stiff_lower: Vector
     return _Elimination(curve.diagonal / den, turn, rank, stiff * offset, offset, theta)
 
 
-class _Equations(Generic[R]):
+class _LpEquations(Generic[R]):
     """The equations of a step at one iterate, with everything but λ eliminated, and their matrix factored."""
 
-    def __init__(self, problems: Problems[R], state: State, residuals: _Residuals, careful: bool) -> None:
+    def __init__(self, problems: LpProblems[R], state: LpIterate, residuals: _Residuals, careful: bool) -> None:
         self.rows, self.state, self.residuals = problems.rows, state, residuals
         self.unequal = ~problems.equality
         self.count = 2 * state.w.shape[-1] + self.unequal.sum(axis=-1)
@@ -227,19 +227,19 @@ class _Equations(Generic[R]):
             self.system = RowSystem(gram, self.ratio)
         self.failed = self.system.failed
 
-    def predictor(self) -> State:
+    def predictor(self) -> LpIterate:
         state = self.state
         return self._solve(-state.y * state.bounds, -state.multipliers * state.slack)
 
-    def corrector(self, aim: Values, predictor: State) -> State:
+    def corrector(self, aim: Values, predictor: LpIterate) -> LpIterate:
         state = self.state
         rows = self.unequal * aim[:, None] - state.multipliers * state.slack - predictor.multipliers * predictor.slack
         return self._solve(aim[:, None, None] - state.y * state.bounds - predictor.y * predictor.bounds, rows)
 
-    def mu_after(self, step: State, lengths: Lengths) -> Values:
+    def mu_after(self, step: LpIterate, lengths: Lengths) -> Values:
         return np.asarray(self.state.moved(step, lengths[0]).total() / self.count)
 
-    def longest(self, step: State) -> Lengths:
+    def longest(self, step: LpIterate) -> Lengths:
         """Return the length at which the step reaches the first bound, at most 10, twice."""
         state, N = self.state, len(self.mu)
         falls = [
@@ -252,7 +252,7 @@ class _Equations(Generic[R]):
         length = 1 / np.maximum(0.1, fastest)
         return length, length
 
-    def _solve(self, target: Pair, row_target: RowVector) -> State:
+    def _solve(self, target: Pair, row_target: RowVector) -> LpIterate:
         """Return the step for which the products in (1) and (2) change by these amounts."""
         rows, state, curve, system = self.rows, self.state, self.curve, self.system
         push = target / self.state.bounds
@@ -272,7 +272,7 @@ class _Equations(Generic[R]):
         u = curve.change(self.skew * w + load)
         slack = (row_target - state.slack * multipliers) / self.divisor
         bounds = _bounds(w, u)
-        return State(w, u, bounds, push - self.stiff * bounds, multipliers, slack)
+        return LpIterate(w, u, bounds, push - self.stiff * bounds, multipliers, slack)
 
     def _resist(self, x: Vector) -> Vector:
         """Multiply x by Θ⁻¹."""

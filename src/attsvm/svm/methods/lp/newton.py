@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector
 from attsvm.svm.frobenius.pivoting import exchange
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
-from attsvm.svm.methods.lp.problems import Problems, dual_exponent, lp_norm
+from attsvm.svm.methods.lp.problems import LpProblems, dual_exponent, lp_norm
 
 Column = Float[np.ndarray, "N 1"]
 
@@ -30,7 +30,7 @@ FLAT = 1e-10
 
 
 def newton(
-    problems: Problems[DenseRows],
+    problems: LpProblems[DenseRows],
     weights: Vector,
     multipliers: RowVector,
     stop: Stop,
@@ -42,16 +42,16 @@ def newton(
     """
     # the convergence is quadratic: two steps without progress are enough
     stop = stop._replace(patience=2)
-    return iterate(_Newton(problems, weights, multipliers), Point.unsolved(weights, multipliers), stop, report)
+    return iterate(_ModelIteration(problems, weights, multipliers), Point.unsolved(weights, multipliers), stop, report)
 
 
-class _Newton(Iteration):
+class _ModelIteration(Iteration):
     """The points at which the model is made, and the minimum of the last model, which is evaluated."""
 
-    def __init__(self, problems: Problems[DenseRows], weights: Vector, multipliers: RowVector) -> None:
+    def __init__(self, problems: LpProblems[DenseRows], weights: Vector, multipliers: RowVector) -> None:
         self.problems = problems
         self.weights, self.multipliers, self.active = weights, multipliers, multipliers > 0
-        self.model: _Model | None = None
+        self.model: _QuadraticModel | None = None
         self.point, self.found, self.gradient = weights, multipliers, problems.rows.adjoint(multipliers)
 
     def evaluate(self) -> Iterates:
@@ -61,7 +61,7 @@ class _Newton(Iteration):
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.problems = self.problems.select(going)
-        self.model = None if self.model is None else _Model(*(part[going] for part in self.model))
+        self.model = None if self.model is None else _QuadraticModel(*(part[going] for part in self.model))
         for name in ("weights", "multipliers", "active", "found", "point", "gradient"):
             setattr(self, name, getattr(self, name)[going])
 
@@ -80,7 +80,7 @@ class _Newton(Iteration):
             self.gradient = problems.rows.adjoint(self.found)
             self.point = model.centre + model.spread**2 * self.gradient
 
-    def _search(self, model: "_Model") -> None:
+    def _search(self, model: "_QuadraticModel") -> None:
         """Step towards the minimum of the model as long as the objective decreases."""
         if self.problems.p >= 2:
             # (1/p)‖w‖_p^p falls along the change of w
@@ -95,7 +95,7 @@ class _Newton(Iteration):
             self.multipliers = self.multipliers + turn * length
 
 
-class _Model(NamedTuple):
+class _QuadraticModel(NamedTuple):
     """Newton's model: Σ ((w − centre)/spread)² under rows·w ≥ right, at ``origin`` (w or g)."""
 
     origin: Vector
@@ -104,7 +104,9 @@ class _Model(NamedTuple):
     right: RowVector
 
 
-def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVector) -> tuple[_Model, RowVector]:
+def _model(
+    problems: LpProblems[DenseRows], weights: Vector, multipliers: RowVector
+) -> tuple[_QuadraticModel, RowVector]:
     """The model, and the multipliers at its scale.
 
     Both models are homogeneous. They are scaled to ‖w‖_p = 1 or ‖g‖_q = 1, so that powers do not over- or underflow.
@@ -116,7 +118,7 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
         goal = right * margin
         # d = |w|^{1−p/2}, c = (p−2)/(p−1) w
         spread = np.maximum(np.abs(weights) ** (p - 2), FLAT) ** -0.5
-        return _Model(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
+        return _QuadraticModel(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
     q = dual_exponent(p)
     gradient = rows.adjoint(multipliers)
     size = lp_norm(gradient, q)
@@ -125,7 +127,7 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
     # d² = (q−1)|g|^{q−2}, c = ψ(g) − d² g = (2−q) ψ(g)
     power = np.abs(gradient) ** (q - 2)
     spread = np.sqrt(np.maximum((q - 1) * power, FLAT))
-    return _Model(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
+    return _QuadraticModel(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
 
 
 def _decrease(x: Vector, change: Vector, exponent: float, linear: Column | float) -> Column:

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.rows import Chosen, RowProducts, RowVector, UnitRows, Vector
+from attsvm.svm.constraints.rows import BatchedUnitRows, Chosen, RowProducts, RowVector, Vector
 
 R = TypeVar("R", bound=RowProducts)
 
@@ -23,7 +23,7 @@ def dual_exponent(p: float) -> float:
     return np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1)
 
 
-class Problems(NamedTuple, Generic[R]):
+class LpProblems(NamedTuple, Generic[R]):
     """The least ‖w‖_p with Aw ≥ b, and Aw = b where ``equality``; each of N problems has a positive right side."""
 
     rows: R  # A, of unit norm
@@ -33,18 +33,18 @@ class Problems(NamedTuple, Generic[R]):
     p: float
 
     @classmethod
-    def of(cls, rows: R, unit: UnitRows, p: float) -> "Problems[R]":
+    def of(cls, rows: R, unit: BatchedUnitRows, p: float) -> "LpProblems[R]":
         return cls(rows, unit.right, unit.gain, unit.equality, p)
 
-    def divided(self, size: Vector) -> "Problems[R]":
+    def divided(self, size: Vector) -> "LpProblems[R]":
         """Return the problems with right sides divided by a number of each."""
         return self._replace(right=self.right / size, gain=self.gain / size)
 
-    def select(self, some: Chosen) -> "Problems[R]":
+    def select(self, some: Chosen) -> "LpProblems[R]":
         """Return some of the problems; all of them without a copy of the rows."""
         if len(some) == len(self.right) and some.dtype != bool:
             return self
-        return Problems(self.rows.keep(some), self.right[some], self.gain[some], self.equality[some], self.p)
+        return LpProblems(self.rows.keep(some), self.right[some], self.gain[some], self.equality[some], self.p)
 
     def gap(
         self, weights: Vector, multipliers: RowVector, image: RowVector, gradient: Vector

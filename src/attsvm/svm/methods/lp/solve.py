@@ -20,8 +20,8 @@ from attsvm.svm.loop import Point, Report, Stop, Watch
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton
-from attsvm.svm.methods.lp.problems import Problems, lp_norm
-from attsvm.svm.methods.registry import CACHED, Candidate, Settings, chunks, solver, undecided
+from attsvm.svm.methods.lp.problems import LpProblems, lp_norm
+from attsvm.svm.methods.registry import CACHED, Candidate, SolverSettings, chunks, solver, undecided
 from attsvm.svm.tolerances import FAILED, FINEST
 
 INTERIOR_POINT, NEWTON, LINEAR_PROGRAM = "interior-point", "newton", "linear-program"
@@ -39,7 +39,7 @@ def _methods(norm: Norm) -> tuple[str, ...]:
 
 
 @solver(Lp, methods=_methods)
-def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_lp(constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Least entrywise ‖W‖_p under the constraints.
 
     Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
@@ -58,7 +58,7 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     assert isinstance(norm, Lp)
     if method == NEWTON and constraints.equality is not None:
         raise ProblemError("method: expected interior-point for sets of tokens, got 'newton'")
-    frobenius = solve_frobenius(constraints, Settings())
+    frobenius = solve_frobenius(constraints, SolverSettings())
     flat = constraints.with_one_axis()
     size = flat.batch_shape[0]
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
@@ -68,7 +68,7 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     # nothing to do where there is no solution, or where 0 is one
     to_solve = undecided(flat) & weights.any(axis=-1) & ~frobenius.ray.reshape(size)
     used, why = method or INTERIOR_POINT, "the answer in the Frobenius norm is already optimal or infeasible"
-    task = _Task(norm.p, settings, method, Watch(settings.report))
+    task = _LpSolve(norm.p, settings, method, Watch(settings.report))
     numbers = flat.most_rows * math.prod(flat.weights_shape)
     for index in chunks(to_solve, numbers if numbers <= STORED_NUMBERS else CACHED):  # large ones one at a time
         point, used, why = task.solve(flat[index], weights[index], multipliers[index])
@@ -102,14 +102,14 @@ def _at_margin_one(constraints: Constraints, weights: Vector) -> tuple[Vector, B
 class _Attempt(NamedTuple):
     method: str
     why: str
-    solve: Callable[[Problems[DenseRows], Vector, RowVector, Stop, Report], Point]
+    solve: Callable[[LpProblems[DenseRows], Vector, RowVector, Stop, Report], Point]
 
 
-class _Task(NamedTuple):
+class _LpSolve(NamedTuple):
     """How problems are solved."""
 
     p: float
-    settings: Settings
+    settings: SolverSettings
     forced: str | None
     watch: Watch
 
@@ -123,7 +123,7 @@ class _Task(NamedTuple):
                 return point, INTERIOR_POINT, "many rows: a growing set of them"
         # all rows, by one method after the other
         rows, unit = dense_selection(constraints)
-        problems, start = Problems.of(rows, unit, self.p), unit.gather(multipliers)
+        problems, start = LpProblems.of(rows, unit, self.p), unit.gather(multipliers)
         stop = Stop(FINEST) if settings.max_steps is None else Stop(FINEST, settings.max_steps)
         first, *others = self._attempts(len(weights), numbers, bool(unit.equality.any()))
         best, used, why = first.solve(problems, weights, start, stop, watch), first.method, first.why
@@ -162,7 +162,7 @@ class _Task(NamedTuple):
 
         def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
             rows, unit = factored_selection(some)
-            problems = Problems.of(rows, unit, self.p)
+            problems = LpProblems.of(rows, unit, self.p)
             stop = Stop(tol) if limit is None else Stop(tol, limit)
             point = interior_point(problems, weights, unit.gather(multipliers), stop, self.watch)
             return point._replace(
@@ -177,7 +177,7 @@ class _Task(NamedTuple):
 
 
 def linear_programs(
-    problems: Problems[DenseRows], weights: Vector, multipliers: RowVector, stop: Stop, report: Report
+    problems: LpProblems[DenseRows], weights: Vector, multipliers: RowVector, stop: Stop, report: Report
 ) -> Point:
     """Least ‖w‖_1 or ‖w‖_∞ by the simplex method of HiGHS, one problem after the other.
 

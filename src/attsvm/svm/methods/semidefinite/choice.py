@@ -15,17 +15,17 @@ import numpy as np
 from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms import Norm, Nuclear, Spectral
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.constraints.rows import Block, Reduced, RowVector, reduced_rows
+from attsvm.svm.constraints.rows import Block, ReducedRows, RowVector, reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Stop, Watch
 from attsvm.svm.methods.generic.solve_generic import EASY_STEPS, SPLITTING, solve_generic, solve_one
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.predictor_corrector import Values, raised
-from attsvm.svm.methods.registry import Candidate, Settings, chunks, solver, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, chunks, solver, undecided
 from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
 from attsvm.svm.methods.semidefinite.face import solve_on_face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
-from attsvm.svm.methods.semidefinite.problems import Problems
+from attsvm.svm.methods.semidefinite.problems import MatrixProblems
 from attsvm.svm.tolerances import ROUNDED
 
 METHOD = "semidefinite"
@@ -41,7 +41,9 @@ the interior point is not preceded by the search for a face from the answer in t
 
 
 @solver(Nuclear, methods=METHODS)
-def solve_nuclear(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_nuclear(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Least nuclear norm, to which training the factors of W = K Q' converges; the weights have their true rank."""
     if method == SPLITTING:
         return solve_generic(constraints, norm, settings, method)
@@ -49,7 +51,9 @@ def solve_nuclear(constraints: Constraints, norm: Norm, settings: Settings, meth
 
 
 @solver(Spectral, methods=METHODS)
-def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+def solve_spectral(
+    constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
+) -> Candidate:
     """Least spectral norm, to which spectral descent and Muon are conjectured to converge."""
     if method == SPLITTING:
         return solve_generic(constraints, norm, settings, method)
@@ -57,7 +61,11 @@ def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, met
 
 
 def solve_semidefinite(
-    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, method: str | None = None
+    constraints: Constraints,
+    norm: Norm,
+    cone: Callable[[int], Cone],
+    settings: SolverSettings,
+    method: str | None = None,
 ) -> Candidate:
     """Minimise N(W) under the constraints, many problems together, for a norm that is a semidefinite program.
 
@@ -72,7 +80,7 @@ def solve_semidefinite(
     multipliers = np.zeros(flat.inequality.shape)
     ray, steps = np.zeros(size, bool), np.zeros(size, int)
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
-    task = _Task(norm, cone, settings, Watch(settings.report))
+    task = _SemidefiniteSolve(norm, cone, settings, Watch(settings.report))
     used, why = METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one"
     for index in chunks(undecided(flat), flat.most_rows**2):
         some = flat if len(index) == size else flat[index]
@@ -106,19 +114,19 @@ def _row_numbers(constraints: Constraints) -> int:
 def _frobenius(constraints: Constraints) -> Candidate:
     """Return the answer in the Frobenius norm, with one batch axis; one problem takes another way than many."""
     if math.prod(constraints.batch_shape) != 1:
-        return solve_frobenius(constraints, Settings())
-    found = solve_frobenius(constraints[0] if constraints.batch_shape else constraints, Settings())
+        return solve_frobenius(constraints, SolverSettings())
+    found = solve_frobenius(constraints[0] if constraints.batch_shape else constraints, SolverSettings())
     return found._replace(
         weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
     )
 
 
-class _Task(NamedTuple):
+class _SemidefiniteSolve(NamedTuple):
     """How problems are solved, from their answers in the Frobenius norm."""
 
     norm: Norm
     cone: Callable[[int], Cone]
-    settings: Settings
+    settings: SolverSettings
     watch: Watch
 
     def solve_large(
@@ -176,7 +184,7 @@ class _Task(NamedTuple):
         # the value becomes about 1
         gain = reduced.unit.gain / sizes[:, None]
         right = np.where(reduced.unit.there, gain, -1.0)
-        problems = Problems(reduced.rows, right, gain, reduced.unit.equality)
+        problems = MatrixProblems(reduced.rows, right, gain, reduced.unit.equality)
         cone = self.cone(reduced.rows.left.shape[-1])
         best = Point.unsolved(np.zeros_like(known), own_multipliers)
         target = max(0.2 * settings.tol, ROUNDED)
@@ -202,7 +210,7 @@ class _Task(NamedTuple):
         return best._replace(weights=all_weights, multipliers=all_multipliers)
 
     def _on_faces(
-        self, best: Point, problems: Problems, cone: Cone, weights: Block, multipliers: RowVector, target: float
+        self, best: Point, problems: MatrixProblems, cone: Cone, weights: Block, multipliers: RowVector, target: float
     ) -> None:
         """Solve all problems on the faces of their Frobenius answers, which are often near enough."""
         # A*(λ) a little inside the dual ball, and W of value 1
@@ -215,7 +223,7 @@ class _Task(NamedTuple):
         best.steps[done] = found.steps[done]
 
 
-def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
+def _keep_known(reduced: ReducedRows, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
     """Keep the initial weights where the iteration ended early with worse ones."""
     short = best.gap > tol
     if not np.count_nonzero(short):
@@ -225,7 +233,7 @@ def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: 
     best.weights[better] = known[better]
 
 
-def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
+def _sizes(reduced: ReducedRows, norm: Norm, weights: Block) -> Values:
     """Return the values of weights scaled to a margin of 1; ∞ where the margin is not positive."""
     right = reduced.unit.right
     asked = right > 0

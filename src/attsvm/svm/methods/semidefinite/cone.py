@@ -12,7 +12,7 @@ from attsvm.svm.loop import Point
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values
 from attsvm.svm.methods.semidefinite.face import Face, NuclearFace, SpectralFace
 from attsvm.svm.methods.semidefinite.principal_angles import PrincipalCoordinates
-from attsvm.svm.methods.semidefinite.problems import Matrix, Problems
+from attsvm.svm.methods.semidefinite.problems import Matrix, MatrixProblems
 
 NEGLIGIBLE = 1e-6
 """Singular values below this, relative to the first, are removed if the gap does not grow."""
@@ -21,7 +21,7 @@ LEFT_OUT = np.zeros((1, 1, 1))
 """Placeholder for the change of D in the nuclear norm, which follows from that of λ."""
 
 
-class State(NamedTuple):
+class ConeIterate(NamedTuple):
     """An iterate with positive definite matrices; or a change of one, without the parts that the tie determines."""
 
     free: Matrix
@@ -37,28 +37,28 @@ class Scaling(NamedTuple):
     d: Float[np.ndarray, "N K"]
 
 
-class Change(NamedTuple):
+class ConeStep(NamedTuple):
     """A change of the iterate, and that of its matrices in the scaled coordinates."""
 
-    state: State
+    state: ConeIterate
     scaled_free: Matrix
     scaled_tied: Matrix
 
-    def plus(self, more: "Change", share: Values) -> "Change":
+    def plus(self, more: "ConeStep", share: Values) -> "ConeStep":
         """Add a share of another change."""
 
         def sum_of(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
             return np.asarray(whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part)
 
-        return Change(State(*map(sum_of, self.state, more.state)), *map(sum_of, self[1:], more[1:]))
+        return ConeStep(ConeIterate(*map(sum_of, self.state, more.state)), *map(sum_of, self[1:], more[1:]))
 
 
-class Newton(Protocol):
+class NewtonEquations(Protocol):
     """The equations of one iterate, eliminated."""
 
     failed: Bool[np.ndarray, " N"]
 
-    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> Change:
+    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> ConeStep:
         """Return the step for T = ``target``, sΔλ + λΔs = ``row_target`` and A(ΔW) − Δs = ``lacking``."""
 
 
@@ -68,22 +68,22 @@ class Cone(Protocol):
     primal_is_free: ClassVar[bool]
     face: ClassVar[Face]
 
-    def start(self, problems: Problems, multipliers: RowVector) -> State:
+    def start(self, problems: MatrixProblems, multipliers: RowVector) -> ConeIterate:
         """Return a point well inside, with W and λ of size 1; multipliers of inequalities are positive."""
 
-    def weights(self, state: State) -> Block:
+    def weights(self, state: ConeIterate) -> Block:
         """Return W of a state."""
 
-    def value(self, state: State) -> Values:
+    def value(self, state: ConeIterate) -> Values:
         """Return an upper bound on N(W)."""
 
-    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+    def move(self, problems: MatrixProblems, state: ConeIterate, change: ConeIterate, lengths: Lengths) -> ConeIterate:
         """Return the state after a step, its matrices consistent with λ to the last digit."""
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling) -> Newton:
+    def newton(self, problems: MatrixProblems, state: ConeIterate, scaling: Scaling) -> NewtonEquations:
         """Return the equations of a step."""
 
-    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
+    def cleaned(self, problems: MatrixProblems, found: Point, target: float) -> Point:
         """Remove the small parts that an interior point has and the optimum has not, if the gap allows."""
 
 
@@ -95,7 +95,7 @@ class NuclearCone:
     primal_is_free: ClassVar[bool] = True
     face: ClassVar[Face] = NuclearFace()
 
-    def start(self, problems: Problems, multipliers: RowVector) -> State:
+    def start(self, problems: MatrixProblems, multipliers: RowVector) -> ConeIterate:
         """Return a point on the central path, P = μ D⁻¹, except that A(W) − s = b may not hold."""
         # ‖A*(λ)‖ = 0.9 is inside the dual ball, and μ makes the nuclear norm of W the size of the value
         image = problems.rows.adjoint(multipliers)
@@ -106,27 +106,27 @@ class NuclearCone:
         mu = 0.4 / np.linalg.svd(inverse[:, : self.split, self.split :], compute_uv=False).sum(axis=-1)
         free = inverse * mu[:, None, None]
         slack = _start_slack(problems, free[:, : self.split, self.split :], multipliers, mu)
-        return State(free, tied, multipliers, slack)
+        return ConeIterate(free, tied, multipliers, slack)
 
-    def weights(self, state: State) -> Block:
+    def weights(self, state: ConeIterate) -> Block:
         return state.free[:, : self.split, self.split :]
 
-    def value(self, state: State) -> Values:
+    def value(self, state: ConeIterate) -> Values:
         """Return ½ tr P."""
         return np.asarray(0.5 * np.trace(state.free, axis1=-2, axis2=-1))
 
-    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+    def move(self, problems: MatrixProblems, state: ConeIterate, change: ConeIterate, lengths: Lengths) -> ConeIterate:
         """Compute D from λ."""
         primal, dual = lengths
         multipliers = state.multipliers + dual[:, None] * change.multipliers
         free = state.free + primal[:, None, None] * change.free
         tied = _half_minus(problems.rows.adjoint(multipliers))
-        return State(free, tied, multipliers, state.slack + primal[:, None] * change.slack)
+        return ConeIterate(free, tied, multipliers, state.slack + primal[:, None] * change.slack)
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_NuclearNewton":
+    def newton(self, problems: MatrixProblems, state: ConeIterate, scaling: Scaling) -> "_NuclearNewton":
         return _NuclearNewton(problems, state, scaling, self.split)
 
-    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
+    def cleaned(self, problems: MatrixProblems, found: Point, target: float) -> Point:
         """Remove the small singular values that an interior point keeps above 0, as long as the gap does not grow."""
         U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
         sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
@@ -143,7 +143,7 @@ class _NuclearNewton:
     The matrix A [G lift(A*(·)) G]₁₂ has the entries ½ (l_a'G₁₁l_b · z_a'G₂₂z_b + l_a'G₁₂z_b · l_b'G₁₂z_a).
     """
 
-    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+    def __init__(self, problems: MatrixProblems, state: ConeIterate, scaling: Scaling, split: int) -> None:
         self.rows, self.R = problems.rows, scaling.R
         self.upper, self.lower = self.R[:, :split], self.R[:, split:]
         self.equations = _RowEquations(self._matrix(), state, problems.equality)
@@ -159,7 +159,7 @@ class _NuclearNewton:
         matrix += crossed * crossed.mT
         return np.asarray(matrix)
 
-    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> Change:
+    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> ConeStep:
         # A([G lift(A*(Δλ)) G]₁₂) − Δs = lacking − A([R T R']₁₂)
         pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
         multipliers, slack = self.equations.solve(lacking - pushed, row_target)
@@ -167,7 +167,9 @@ class _NuclearNewton:
         half = -0.5 * (self.upper.mT @ self.rows.adjoint(multipliers) @ self.lower)
         scaled_tied = half + half.mT
         scaled_free = target - scaled_tied
-        return Change(State(self.R @ scaled_free @ self.R.mT, LEFT_OUT, multipliers, slack), scaled_free, scaled_tied)
+        return ConeStep(
+            ConeIterate(self.R @ scaled_free @ self.R.mT, LEFT_OUT, multipliers, slack), scaled_free, scaled_tied
+        )
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class SpectralCone:
     primal_is_free: ClassVar[bool] = False
     face: ClassVar[Face] = SpectralFace()
 
-    def start(self, problems: Problems, multipliers: RowVector) -> State:
+    def start(self, problems: MatrixProblems, multipliers: RowVector) -> ConeIterate:
         """Return W along A*(λ), and D with the singular vectors of its corner and eigenvalues above 0."""
         image = problems.rows.adjoint(multipliers)
         # W along A*(λ) with N(W) = 1, and t a little above
@@ -198,16 +200,16 @@ class SpectralCone:
         multipliers = multipliers * shrink[:, None]
         free *= shrink[:, None, None]
         mu = np.vecdot(free.reshape(len(free), -1), tied.reshape(len(tied), -1)) / tied.shape[-1]
-        return State(free, tied, multipliers, _start_slack(problems, weights, multipliers, mu))
+        return ConeIterate(free, tied, multipliers, _start_slack(problems, weights, multipliers, mu))
 
-    def weights(self, state: State) -> Block:
+    def weights(self, state: ConeIterate) -> Block:
         return state.tied[:, : self.split, self.split :]
 
-    def value(self, state: State) -> Values:
+    def value(self, state: ConeIterate) -> Values:
         """Return the bound t."""
         return state.tied[:, 0, 0]
 
-    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+    def move(self, problems: MatrixProblems, state: ConeIterate, change: ConeIterate, lengths: Lengths) -> ConeIterate:
         """Compute the corner of D from λ; its trace stays 1."""
         primal, dual = lengths
         multipliers = state.multipliers + dual[:, None] * change.multipliers
@@ -216,12 +218,12 @@ class SpectralCone:
         free[:, : self.split, self.split :] = corner
         free[:, self.split :, : self.split] = corner.mT
         tied = state.tied + primal[:, None, None] * change.tied
-        return State(free, tied, multipliers, state.slack + primal[:, None] * change.slack)
+        return ConeIterate(free, tied, multipliers, state.slack + primal[:, None] * change.slack)
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_SpectralNewton":
+    def newton(self, problems: MatrixProblems, state: ConeIterate, scaling: Scaling) -> "_SpectralNewton":
         return _SpectralNewton(problems, state, scaling, self.split)
 
-    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
+    def cleaned(self, problems: MatrixProblems, found: Point, target: float) -> Point:
         return found
 
 
@@ -236,7 +238,7 @@ class _SpectralNewton:
     :class:`PrincipalCoordinates`, in which H is nearly diagonal.
     """
 
-    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+    def __init__(self, problems: MatrixProblems, state: ConeIterate, scaling: Scaling, split: int) -> None:
         self.rows, self.R = problems.rows, scaling.R
         size = state.tied[:, 0, 0]
         self.along = scaling.d / size[:, None]  # R'(P/t)R
@@ -257,7 +259,7 @@ class _SpectralNewton:
         self.equations = _RowEquations(matrix, state, problems.equality)
         self.failed = self.equations.failed
 
-    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> Change:
+    def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> ConeStep:
         principal = self.principal
         # B and Δt without Δλ: B = rest − Δt H⁻¹g, Δt = load/stiff
         pushed = principal.corner(target)
@@ -275,13 +277,17 @@ class _SpectralNewton:
         scaled_free = target - scaled_tied
         tied = 2 * lift(principal.block(turned) + grown * self.weights)
         diagonal_of(tied)[:] = grown[:, 0]
-        return Change(State(self.R @ scaled_free @ self.R.mT, tied, multipliers, slack), scaled_free, scaled_tied)
+        return ConeStep(
+            ConeIterate(self.R @ scaled_free @ self.R.mT, tied, multipliers, slack), scaled_free, scaled_tied
+        )
 
 
 class _RowEquations:
     """The system M Δλ = r − …, M = A(·)A* + diag(s/λ), that remains after the elimination in both norms."""
 
-    def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
+    def __init__(
+        self, matrix: Float[np.ndarray, "N m m"], state: ConeIterate, equality: Bool[np.ndarray, "N m"]
+    ) -> None:
         self.multipliers = np.where(equality, 1.0, state.multipliers)
         self.slack = state.slack  # 0 on equalities, like the target, so it stays 0
         self.system = RowSystem(matrix, self.slack / self.multipliers)
@@ -300,7 +306,7 @@ def _half_minus(image: Block) -> Matrix:
     return tied
 
 
-def _start_slack(problems: Problems, weights: Block, multipliers: RowVector, mu: Values) -> RowVector:
+def _start_slack(problems: MatrixProblems, weights: Block, multipliers: RowVector, mu: Values) -> RowVector:
     """Slack near the central path, sλ = μ; none of equalities."""
     central = 0.1 * mu[:, None] / np.where(problems.equality, 1.0, multipliers)
     slack = np.maximum(problems.rows.apply(weights) - problems.right, central)

@@ -40,7 +40,7 @@ from attsvm._utils.linear_algebra import diagonal_of, singular_values, solve_def
 from attsvm.svm.constraints.rows import Block, Chosen, RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Values
-from attsvm.svm.methods.semidefinite.problems import Problems
+from attsvm.svm.methods.semidefinite.problems import MatrixProblems
 from attsvm.svm.tolerances import LEAST_RIDGE, ROUNDED
 
 Singular = Float[np.ndarray, "N c"]
@@ -161,7 +161,7 @@ class SpectralFace(Face):
 
 def solve_on_face(
     face: Face,
-    problems: Problems,
+    problems: MatrixProblems,
     weights: Block,
     multipliers: RowVector,
     held: Bool[np.ndarray, "N m"],
@@ -172,11 +172,11 @@ def solve_on_face(
 
     ``weights``, ``multipliers``: the points, with values of about 1. ``held``: the rows that hold with equality, at
     first: violated rows are added, and rows with negative multipliers removed. ``value``: N(W). ``target``: see
-    :meth:`Problems.measure`.
+    :meth:`MatrixProblems.measure`.
     """
     long = weights.shape[1] >= weights.shape[2]
-    now = _Iterate.first(face, weights if long else weights.mT, np.where(held, multipliers, 0.0), value)
-    newton = _Newton(face, _Rows.of(problems, long), held, now)
+    now = _FaceIterate.first(face, weights if long else weights.mT, np.where(held, multipliers, 0.0), value)
+    newton = _FaceNewton(face, _OuterRows.of(problems, long), held, now)
     found = iterate(newton, Point.unsolved(now.weights, now.multipliers), STOP)
     weights = found.weights if long else found.weights.mT
     multipliers = np.where(problems.equality, found.multipliers, np.maximum(found.multipliers, 0.0))
@@ -188,7 +188,7 @@ def solve_on_face(
     )
 
 
-class _Rows(NamedTuple):
+class _OuterRows(NamedTuple):
     """The rows l_a z_a' of N problems, with the larger dimension first: all numbers of a row are gathered together."""
 
     table: Float[np.ndarray, "N m columns"]  # l_a, z_a and b_a
@@ -196,14 +196,14 @@ class _Rows(NamedTuple):
     inequality: Bool[np.ndarray, "N m"]
 
     @classmethod
-    def of(cls, problems: Problems, long: bool) -> "_Rows":
+    def of(cls, problems: MatrixProblems, long: bool) -> "_OuterRows":
         """Return those of N problems, transposed unless ``long``."""
         rows, queries = problems.rows, problems.rows.queries.take(problems.rows.query_of, axis=1)
         first, second = (rows.left, queries) if long else (queries, rows.left)
         table = np.concatenate([first, second, problems.right[:, :, None]], axis=2)
         return cls(table, first.shape[2], ~problems.equality)
 
-    def select(self, some: Chosen) -> "_Rows":
+    def select(self, some: Chosen) -> "_OuterRows":
         return self._replace(table=self.table[some], inequality=self.inequality[some])
 
     def lacking(self, weights: Block) -> RowVector:
@@ -212,7 +212,7 @@ class _Rows(NamedTuple):
         return np.asarray(self.table[:, :, -1] - np.vecdot(left @ weights, queries))
 
 
-class _Held(NamedTuple):
+class _ActiveRows(NamedTuple):
     """The rows of each problem that hold with equality, padded with rows of zeros."""
 
     place: tuple[Int[np.ndarray, "N 1"], Int[np.ndarray, "N k"]]
@@ -222,7 +222,7 @@ class _Held(NamedTuple):
     absent: Bool[np.ndarray, "N k"]
 
     @classmethod
-    def of(cls, rows: _Rows, held: Bool[np.ndarray, "N m"]) -> "_Held":
+    def of(cls, rows: _OuterRows, held: Bool[np.ndarray, "N m"]) -> "_ActiveRows":
         if len(held) == 1:  # without padding, in a quarter of the time
             row = held[0].nonzero()[0]
             place, absent = (np.zeros((1, 1), int), row[None]), np.zeros((1, len(row)), bool)
@@ -236,7 +236,7 @@ class _Held(NamedTuple):
         return cls(place, table[:, :, : rows.d], table[:, :, rows.d : -1], table[:, :, -1], absent)
 
 
-class _Iterate(NamedTuple):
+class _FaceIterate(NamedTuple):
     """W, λ and t of N problems, and the residual and r before the last step."""
 
     weights: Block
@@ -246,18 +246,18 @@ class _Iterate(NamedTuple):
     rank: Int[np.ndarray, " N"]
 
     @classmethod
-    def first(cls, face: Face, weights: Block, multipliers: RowVector, value: Values) -> "_Iterate":
+    def first(cls, face: Face, weights: Block, multipliers: RowVector, value: Values) -> "_FaceIterate":
         count = len(weights)
         return cls(weights, multipliers, face.first_size(value), np.full(count, np.inf), np.zeros(count, int))
 
 
-class _Newton(Iteration):
+class _FaceNewton(Iteration):
     """The problems that still run. Only the last iterate of each, after a small residual, is a solution."""
 
-    def __init__(self, face: Face, rows: _Rows, held: Bool[np.ndarray, "N m"], now: _Iterate) -> None:
+    def __init__(self, face: Face, rows: _OuterRows, held: Bool[np.ndarray, "N m"], now: _FaceIterate) -> None:
         self.face, self.rows, self.held_mask, self.now = face, rows, held, now
-        self.held = _Held.of(rows, held)
-        self.places = _Places.of(face, *now.weights.shape[1:])
+        self.held = _ActiveRows.of(rows, held)
+        self.places = _SymmetricPlaces.of(face, *now.weights.shape[1:])
         self.alive = np.ones(len(held), bool)
 
     def evaluate(self) -> Iterates:
@@ -265,9 +265,9 @@ class _Newton(Iteration):
         return Iterates(now.weights, now.multipliers, np.where(now.error <= STOP.target, now.error, np.inf), self.alive)
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
-        self.rows, self.now = self.rows.select(going), _Iterate(*(part[going] for part in self.now))
+        self.rows, self.now = self.rows.select(going), _FaceIterate(*(part[going] for part in self.now))
         self.held_mask = self.held_mask[going]
-        self.held = _Held.of(self.rows, self.held_mask)
+        self.held = _ActiveRows.of(self.rows, self.held_mask)
 
     def advance(self) -> None:
         """Exchange rows, and make one step."""
@@ -277,7 +277,7 @@ class _Newton(Iteration):
         wrong = (now.multipliers < 0) & rows.inequality | (short > np.maximum(off, ROUNDED)[:, None])
         if np.count_nonzero(wrong):
             self.held_mask = self.held_mask ^ wrong
-            self.held = _Held.of(rows, self.held_mask)
+            self.held = _ActiveRows.of(rows, self.held_mask)
             now = now._replace(multipliers=np.where(wrong, 0.0, now.multipliers))
             off = np.maximum.reduce(np.abs(short * self.held_mask), axis=-1)
         self.now = _step(self.face, self.places, self.held, now, off)
@@ -288,7 +288,7 @@ class _Newton(Iteration):
             self.alive |= other_face & np.isfinite(self.now.error)
 
 
-class _Places(NamedTuple):
+class _SymmetricPlaces(NamedTuple):
     """Constants of matrices of one shape, d ≥ c: sums stand on and above the diagonal, differences below it."""
 
     sign: Float[np.ndarray, "d c"]  # −1 for sums and 1 for others: the signs of the singular values in (3)
@@ -299,7 +299,7 @@ class _Places(NamedTuple):
 
     @classmethod
     @cache
-    def of(cls, face: Face, d: int, c: int) -> "_Places":
+    def of(cls, face: Face, d: int, c: int) -> "_SymmetricPlaces":
         i, j = np.arange(d)[:, None], np.arange(c)
         sums = i <= j
         inside = np.arange(d) < np.arange(c + 1)[:, None]
@@ -339,7 +339,7 @@ def decide_rank(mixed: Singular, size: Values) -> Int[np.ndarray, " N"]:
     return np.asarray(np.add.reduce(mixed > size[:, None], axis=-1))
 
 
-def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) -> _Iterate:
+def _step(face: Face, places: _SymmetricPlaces, held: _ActiveRows, now: _FaceIterate, off: Values) -> _FaceIterate:
     """Make a step of Newton's method with the equations (1) to (4) on the held rows; the error is NaN where they fail.
 
     ``off``: the residual of these rows.
@@ -398,4 +398,4 @@ def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) 
     after = now.multipliers.copy()
     after[held.place] = multipliers + change
     error = error + 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
-    return _Iterate(U @ turned @ Vt, after, face.size(now.size, turned), error, rank)
+    return _FaceIterate(U @ turned @ Vt, after, face.size(now.size, turned), error, rank)

@@ -30,9 +30,9 @@ from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
 from attsvm.svm.constraints.rows import RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Lengths, Values, predictor_corrector
-from attsvm.svm.methods.semidefinite.cone import Change, Cone, Scaling, State
+from attsvm.svm.methods.semidefinite.cone import Cone, ConeIterate, ConeStep, Scaling
 from attsvm.svm.methods.semidefinite.face import solve_on_face
-from attsvm.svm.methods.semidefinite.problems import Matrix, Problems
+from attsvm.svm.methods.semidefinite.problems import Matrix, MatrixProblems
 
 DIVERGED = 1e4
 """If the lower bound exceeds the guess of the value by this factor, the selection is infeasible or the guess is bad."""
@@ -47,7 +47,7 @@ FINISH = 0.1
 
 
 def interior_point(
-    cone: Cone, problems: Problems, multipliers: RowVector, stop: Stop, report: Report | None = None
+    cone: Cone, problems: MatrixProblems, multipliers: RowVector, stop: Stop, report: Report | None = None
 ) -> Point:
     """Least N(W) for N problems together.
 
@@ -56,14 +56,14 @@ def interior_point(
     the lower bound shows that the value is far from 1.
     """
     state = cone.start(problems, multipliers)
-    path = _CentralPath(cone, problems, state, stop.target)
+    path = _ConeCentralPath(cone, problems, state, stop.target)
     return iterate(path, Point.unsolved(cone.weights(state), state.multipliers), stop, report)
 
 
-class _CentralPath(Iteration):
+class _ConeCentralPath(Iteration):
     """The problems that still run, and their iterates."""
 
-    def __init__(self, cone: Cone, problems: Problems, state: State, target: float) -> None:
+    def __init__(self, cone: Cone, problems: MatrixProblems, state: ConeIterate, target: float) -> None:
         self.cone, self.problems, self.state, self.target = cone, problems, state, target
         self.next_finish = np.full(len(state.multipliers), FINISH)
 
@@ -96,26 +96,26 @@ class _CentralPath(Iteration):
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.problems, self.image = self.problems.select(going), self.image[going]
-        self.state = State(*(part[going] for part in self.state))
+        self.state = ConeIterate(*(part[going] for part in self.state))
         self.next_finish = self.next_finish[going]
 
     def advance(self) -> None:
         lacking = self.problems.right + self.state.slack - self.image
-        step, lengths = predictor_corrector(_Equations(self.cone, self.problems, self.state, lacking))
+        step, lengths = predictor_corrector(_ConeEquations(self.cone, self.problems, self.state, lacking))
         self.state = self.cone.move(self.problems, self.state, step.change.state, lengths)
 
 
-class _Step(NamedTuple):
+class _ConeMove(NamedTuple):
     """A change of the iterate, and how fast the free and the tied matrix approach the boundary, as 1/length."""
 
-    change: Change
+    change: ConeStep
     falls: Float[np.ndarray, "2 N"]
 
 
-class _Equations:
+class _ConeEquations:
     """The equations of a step at one iterate: T, sΔλ + λΔs and A(ΔW) − Δs = ``lacking`` are given."""
 
-    def __init__(self, cone: Cone, problems: Problems, state: State, lacking: RowVector) -> None:
+    def __init__(self, cone: Cone, problems: MatrixProblems, state: ConeIterate, lacking: RowVector) -> None:
         self.cone, self.problems, self.state, self.lacking = cone, problems, state, lacking
         self.scaling, lost = _scaling(state)
         self.d = d = self.scaling.d
@@ -128,16 +128,16 @@ class _Equations:
         root = 1 / np.sqrt(d)
         self.scale = root[:, :, None] * root[:, None, :]
 
-    def predictor(self) -> _Step:
+    def predictor(self) -> _ConeMove:
         # T for PD = 0, where P = D = diag(d) in the scaled coordinates
         target = np.zeros_like(self.scaling.R)
         diagonal_of(target)[:] = -self.d
         change = self.newton.solve(target, -self.products, self.lacking)
         # with T = −diag(d), the scaled changes of the two matrices are −I together
         values = eigvalsh(change.scaled_free * self.scale)
-        return _Step(change, np.stack([-values[:, 0], 1 + values[:, -1]]))
+        return _ConeMove(change, np.stack([-values[:, 0], 1 + values[:, -1]]))
 
-    def corrector(self, aim: Values, predictor: _Step) -> _Step:
+    def corrector(self, aim: Values, predictor: _ConeMove) -> _ConeMove:
         guess, d = predictor.change, self.d
         # T solves d_i T_ij + T_ij d_j = 2 (μI − d² − ΔPΔD)_ij, symmetrised
         product = guess.scaled_free @ guess.scaled_tied
@@ -147,9 +147,9 @@ class _Equations:
         row_target = aim[:, None] - self.products - guess.state.multipliers * guess.state.slack
         change = self._refined(self.newton.solve(target, self.unequal * row_target, self.lacking))
         both = (change.scaled_free, change.scaled_tied)
-        return _Step(change, np.stack([-eigvalsh(part * self.scale)[:, 0] for part in both]))
+        return _ConeMove(change, np.stack([-eigvalsh(part * self.scale)[:, 0] for part in both]))
 
-    def longest(self, step: _Step) -> Lengths:
+    def longest(self, step: _ConeMove) -> Lengths:
         """Return the primal and dual step lengths to the first bound, at most 10."""
         falls = step.falls if self.cone.primal_is_free else step.falls[::-1]
         # on equalities, positive numbers to divide by, and no decrease
@@ -160,7 +160,7 @@ class _Equations:
         primal, dual = 1 / np.maximum(np.maximum(falls, rows), 0.1)
         return primal, dual
 
-    def mu_after(self, step: _Step, lengths: Lengths) -> Values:
+    def mu_after(self, step: _ConeMove, lengths: Lengths) -> Values:
         """Return μ from ⟨P, D⟩ + ⟨λ, s⟩, with the matrices in the scaled coordinates."""
         (primal, dual), d = lengths, self.d
         free_length, tied_length = (primal, dual) if self.cone.primal_is_free else (dual, primal)
@@ -171,7 +171,7 @@ class _Equations:
         slack = self.state.slack + primal[:, None] * change.slack
         return np.asarray((matrices + np.vecdot(multipliers, slack)) / self.count)
 
-    def _refined(self, change: Change) -> Change:
+    def _refined(self, change: ConeStep) -> ConeStep:
         """Refine A(ΔW) − Δs = ``lacking`` iteratively.
 
         Near infeasibility rows nearly cancel each other. At a value of V the matrix of the equations then has errors of
@@ -191,12 +191,12 @@ class _Equations:
             size = np.where(better, rest_size, 0.0)  # the others do not improve any more
         return change
 
-    def _lacks(self, change: Change) -> tuple[RowVector, Values]:
+    def _lacks(self, change: ConeStep) -> tuple[RowVector, Values]:
         rest = self.lacking + change.state.slack - self.problems.rows.apply(self.cone.weights(change.state))
         return rest, np.abs(rest).max(axis=-1)
 
 
-def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
+def _scaling(state: ConeIterate) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
     """Return R and d, and where the matrices are no longer positive definite."""
     free: Matrix = state.free
     try:

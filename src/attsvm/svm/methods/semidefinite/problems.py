@@ -14,7 +14,7 @@ Matrix = Float[np.ndarray, "N K K"]
 
 
 @dataclass(frozen=True, eq=False)
-class Problems:
+class MatrixProblems:
     """N problems: rows of unit norm and their right sides. A missing row is a row of zeros with right side −1."""
 
     rows: PairRows
@@ -22,8 +22,8 @@ class Problems:
     gain: RowVector  # the right sides, 0 where a row is missing
     equality: Bool[np.ndarray, "N m"]
 
-    def select(self, some: Chosen) -> "Problems":
-        return Problems(self.rows.keep(some), self.right[some], self.gain[some], self.equality[some])
+    def select(self, some: Chosen) -> "MatrixProblems":
+        return MatrixProblems(self.rows.keep(some), self.right[some], self.gain[some], self.equality[some])
 
     @cached_property
     def asked(self) -> Bool[np.ndarray, "N m"]:
