@@ -10,7 +10,7 @@ import pytest
 
 from attsvm import fit, margin, regularization_path, solve_svm, train
 from attsvm._utils.extensions import FOLDERS, Registry, import_object
-from attsvm.cli.optimizer import optimizer_help
+from attsvm.cli import optimizer_help
 from attsvm.datasets import random_problem
 from attsvm.datasets.source import SOURCES, find_source, source_help
 from attsvm.errors import ProblemError

@@ -58,7 +58,7 @@ def make_plan(
     learning_rate: float | None,
     device: str | None = None,
 ) -> Plan:
-    """The plan for a problem; what is None is chosen as documented in :func:`attsvm._fit.fit.fit`."""
+    """The plan for a problem; what is None is chosen as documented in :func:`attsvm.fit`."""
     if train_head is None:
         train_head = problem.head is None
     long = not train_head and problem.tokens.size <= MANY_NUMBERS

@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Int
 
@@ -12,15 +11,11 @@ from attsvm._fit.comparison import Comparison
 from attsvm._fit.evaluation import Evaluation
 from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets.source import Source
-from attsvm.pages.folder import claim_folder
-from attsvm.pages.words import SOFT_BELOW
+from attsvm.pages import SOFT_BELOW, claim_folder, make_page
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.training import Run
-
-# they name the class below
-page, numbers = (lazy_loader.load(f"attsvm._fit.{name}", suppress_warning=True) for name in ("page", "numbers"))
 
 COMMAND = "attsvm.fit"
 """What pages and numbers name as their command if they are made in Python."""
@@ -183,8 +178,7 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        found: dict[str, Any] = numbers.numbers(self, command, threads)
-        return found
+        return make_page(self, command=command, threads=threads).numbers
 
     def page(self) -> str:
         """Make the page of ``attsvm fit``, as one HTML document.
@@ -201,8 +195,7 @@ class Fit:
         >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        html: bytes = page.fit_page(self, COMMAND).files()["index.html"]
-        return html.decode()
+        return make_page(self, command=COMMAND).html()
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
@@ -229,4 +222,4 @@ class Fit:
         200
         """
         with claim_folder(folder, force) as write:
-            write(page.fit_page(self, COMMAND).write)
+            write(make_page(self, command=COMMAND).write)

@@ -44,13 +44,8 @@ MOST_LINES = 12
 """Changed queries that are listed for a head."""
 
 
-def comparison_page(
-    series: "Series",
-    tokens: list[list[str]],
-    sentence: int | None,
-    **about: Any,
-) -> Page:
-    """The page of a comparison, whose numbers docs/guide/results.md documents.
+def comparison_page(series: "Series", *, tokens: list[list[str]], sentence: int | None, **about: Any) -> Page:
+    """Make the page of a comparison, whose numbers docs/guide/results.md documents.
 
     ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence whose attention is drawn, counted from
     0. ``about``: ``source`` (models and text, as given), ``command``, ``threads`` and ``seconds``.

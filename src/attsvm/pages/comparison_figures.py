@@ -12,8 +12,7 @@ from attsvm._utils.text import as_label
 from attsvm.pages.comparison import model_names
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
-from attsvm.plot import style
-from attsvm.plot.canvas import line
+from attsvm.plot import line, style
 
 if TYPE_CHECKING:
     from attsvm._inspect.series import Series

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from attsvm.pages.links import Panel, csv_text, file_links, svg_link
-from attsvm.plot.series import DataAxes, Series
+from attsvm.plot import DataAxes, Series
 
 
 def data_links(figure: Figure, name: str, table: str | None = None) -> Markup:

@@ -80,6 +80,11 @@ class InspectionPages:
             self.put(page.write)
         return page
 
+    def finished(self) -> str:
+        """Say how many heads of the latest result are finished, such as "12 of 72 heads"."""
+        assert self.latest is not None
+        return finished_words(self.latest)
+
     def _of(self, found: "Found", state: str) -> Page:
         seconds = time.perf_counter() - self.start
         result = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)

@@ -97,7 +97,7 @@ def notes(records: Records) -> list[str]:
 
 
 def monitor_page(records: Records, *, source: str, command: str) -> Page:
-    """The page of a record, whose numbers docs/guide/results.md documents. ``source``: the file of the record."""
+    """Make the page of a record, whose numbers docs/guide/results.md documents. ``source``: the file of the record."""
     names = recorded(records)
     measures = [described(name) for name in names]
     rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]

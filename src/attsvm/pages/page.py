@@ -161,9 +161,17 @@ class Page:
     def show(self, as_json: bool = False) -> None:
         """Print the result on stdout: as JSON, or as its tables, its verdict and its notes."""
         if as_json:
-            print(dumps(self.numbers))
+            print(self.json(), end="")
         else:
             terminal.show(self)
+
+    def json(self) -> str:
+        """Return the text of ``result.json``."""
+        return dumps(self.numbers) + "\n"
+
+    def html(self) -> str:
+        """Return the text of ``index.html``."""
+        return html.render(self, [*self.body()])
 
     def files(self) -> dict[str, bytes]:
         """``result.json``, ``figures/*.png`` and ``index.html``, by their names.
@@ -172,7 +180,7 @@ class Page:
         """
         parts = [*self.body()]
         drawn = [one for part in parts if isinstance(part, Figures) for one in part.shown]
-        files = {"result.json": (dumps(self.numbers) + "\n").encode()}
+        files = {"result.json": self.json().encode()}
         files |= {f"figures/{one.name}.png": one.png for one in drawn if one.png is not None}
         return {**files, "index.html": html.render(self, parts).encode()}
 

@@ -65,6 +65,7 @@ class Summary:
     series: list[Series]
     done: np.ndarray  # finished trials of each cell
     trials: int  # trials of a cell, if it is complete
+    level: float  # confidence level of the intervals
     errors: list[dict[str, Any]]  # failed chunks: "cell", "trials", "attempts", "error"
     attributes: dict[str, Any]  # of the store: version, command, seed, hash, name
 
@@ -95,6 +96,7 @@ def summarize(dataset: "xr.Dataset", level: float = LEVEL) -> Summary:
         series,
         done.sum(axis=-1),
         int(dataset.sizes["trial"]),
+        level,
         json.loads(dataset.attrs.get("errors", "[]")),
         {name: dataset.attrs.get(name) for name in kept},
     )

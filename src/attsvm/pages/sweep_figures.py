@@ -1,6 +1,6 @@
 """The figures of a sweep: curves along its only long axis, or heat maps of two axes for each value of the others."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,7 @@ from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
 from attsvm.pages.words import short
-from attsvm.plot import style
-from attsvm.plot.canvas import line
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, line, style
 
 SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", style.BLUE])
 
@@ -32,19 +30,16 @@ MOST_TICKS = 8
 """Most values of an axis that are all named on a curve."""
 
 
-def draw_sweep(
-    summary: Summary, groups: Mapping[str, Sequence[Series]], tables: Mapping[str, str], level: str
-) -> list[Shown]:
+def draw_sweep(summary: Summary, groups: Mapping[str, Sequence[Series]], tables: Mapping[str, str]) -> list[Shown]:
     """Draw every measure; nothing if no axis has several values.
 
-    ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV. ``level``: of
-    the intervals, in percent.
+    ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV.
     """
     longer = sum(len(axis.values) > 1 for axis in summary.axes)
     draw = _maps if longer > 1 else _curves
     if not longer:
         return []
-    return draw_each({name: partial(draw, summary, group, tables[name], level) for name, group in groups.items()})
+    return draw_each({name: partial(draw, summary, group, tables[name]) for name, group in groups.items()})
 
 
 def wide(summary: Summary, groups: Mapping[str, Sequence[Series]]) -> list[str]:
@@ -67,7 +62,7 @@ def map_axes(summary: Summary) -> tuple[int, int]:
     return up, right
 
 
-def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+def _curves(summary: Summary, series: Sequence[Series], table: str) -> Drawn:
     along = curve_axis(summary)
     axis = summary.axes[along]
     measure = "share" if series[0].is_share else as_label(series[0].title)
@@ -92,7 +87,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
     _across(panel, axis, x)
     if len(series) > 1:
         style.legend_above(panel, 3)
-    return Drawn(series[0].title, _interval(series, level), figure, table=table)
+    return Drawn(series[0].title, _interval(summary, series), figure, table=table)
 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
@@ -104,7 +99,7 @@ def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
         panel.set_xticks(x, [as_label(value_text(axis.values[i])) for i in axis.order])
 
 
-def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+def _maps(summary: Summary, series: Sequence[Series], table: str) -> Drawn:
     up, right = map_axes(summary)
     fixed = [i for i in range(len(summary.axes)) if i not in (up, right)]
     panels = [
@@ -133,7 +128,7 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
-    caption = f"{_interval(series, level)} Hatched: no value. Dashed frame: trials are missing."
+    caption = f"{_interval(summary, series)} Hatched: no value. Dashed frame: trials are missing."
     return Drawn(series[0].title, caption, figure, table=table)
 
 
@@ -195,7 +190,7 @@ def _is_wide(summary: Summary, series: Sequence[Series]) -> bool:
     return bool(panels * len(series) > 1 or len(summary.axes[right].values) > NARROW)
 
 
-def _interval(series: Iterable[Series], level: str) -> str:
-    if next(iter(series)).is_share:
-        return f"Share of the trials, with its Wilson interval ({level})."
-    return f"Mean of the trials, with its bootstrap interval ({level}) if they are not all equal."
+def _interval(summary: Summary, series: Sequence[Series]) -> str:
+    if series[0].is_share:
+        return f"Share of the trials, with its Wilson interval ({summary.level:.0%})."
+    return f"Mean of the trials, with its bootstrap interval ({summary.level:.0%}) if they are not all equal."

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES

@@ -19,9 +19,9 @@ from attsvm.optimizers import (
 )
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import margin_ratios, undecided
+from attsvm.papers.judging import margin_ratios, own_and_largest_other, undecided
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot import drawn_matrix
 from attsvm.training import train
 
 LABELS = {
@@ -125,7 +125,7 @@ class FactoredOptimizers(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ways = [WAYS[name] for name in sizes["optimizers"]]
-        in_own, others = in_own_and_others(found["ratio"], _places(ways))
+        in_own, others = own_and_largest_other(found["ratio"], _places(ways))
         claimed = np.array([way.claimed for way in ways])
         needed = np.array([sizes["slow_above" if way.slow else "mean_above"] for way in ways])
         short = claimed & np.array([way.short for way in ways])
@@ -146,7 +146,7 @@ class FactoredOptimizers(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         ways = [WAYS[name] for name in sizes["optimizers"]]
-        in_own, others = in_own_and_others(found["ratio"], _places(ways))
+        in_own, others = own_and_largest_other(found["ratio"], _places(ways))
         return [
             Row(
                 f"{name}, {way.norm}",

@@ -9,7 +9,7 @@ from scipy.special import expit
 from attsvm.datasets.papers import joint_mirror
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import draw_rings, legend_over, longest, panels, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES

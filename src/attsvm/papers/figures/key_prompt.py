@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import LINES, outer_axes, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES

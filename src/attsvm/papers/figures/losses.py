@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import unequal_scores
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES

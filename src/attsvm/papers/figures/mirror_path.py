@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import mirror_path
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import draw_rings, longest, panels, ring_steps, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES

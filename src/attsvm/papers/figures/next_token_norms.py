@@ -9,7 +9,7 @@ from attsvm.measures import correlation
 from attsvm.next_token import TokenGraph
 from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
 from attsvm.optimizers.transformations import Decaying
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import POINTS, diagonal
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES

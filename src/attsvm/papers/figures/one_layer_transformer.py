@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.random import unit_vectors
 from attsvm.heads import MLP, ValueMLP
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, outer_axes, panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES

@@ -16,9 +16,9 @@ from attsvm.measures import margin
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, steepest_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import undecided
+from attsvm.papers.judging import own_and_largest_other, undecided
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot import drawn_matrix
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import solve_svm
@@ -142,7 +142,7 @@ def least_norm(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int
 
 def _own(names: list[str], ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each optimiser's ratio in its own norm, and its largest ratio in another norm, (optimisers, seeds)."""
-    return in_own_and_others(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
+    return own_and_largest_other(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
 
 
 class OptimizerNorms(Figure):

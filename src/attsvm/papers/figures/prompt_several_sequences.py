@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import several_sequences
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES

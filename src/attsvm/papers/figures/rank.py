@@ -14,8 +14,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train

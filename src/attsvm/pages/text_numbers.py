@@ -1,10 +1,9 @@
 """``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.estimator.settings import LEARNING_RATES
@@ -12,11 +11,14 @@ from attsvm.pages.schemas.texts import FitTextResult, Texts
 from attsvm.pages.schemas.texts import MarginReport as MarginFields
 from attsvm.pages.words import saturation_numbers, share_interval
 
+if TYPE_CHECKING:
+    from attsvm._fit import Part, TextFit
+
 LISTED = 12
 """Words in a table."""
 
 
-def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -> dict[str, Any]:
+def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any) -> dict[str, Any]:
     """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
     ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``about``: the
@@ -53,7 +55,7 @@ def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -
     )
 
 
-def _accuracy(fit: TextFit) -> dict[str, Any]:
+def _accuracy(fit: "TextFit") -> dict[str, Any]:
     found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
     found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
     for name, accuracy in fit.baselines.items():
@@ -61,7 +63,7 @@ def _accuracy(fit: TextFit) -> dict[str, Any]:
     return found
 
 
-def word_row(fit: TextFit, word: int) -> dict[str, Any]:
+def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
     favoured = int(fit.words.by_class[word].argmax())
     return {
         "word": fit.encoder.vocabulary[word],
@@ -75,7 +77,7 @@ def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     }
 
 
-def _words(fit: TextFit) -> dict[str, Any]:
+def _words(fit: "TextFit") -> dict[str, Any]:
     listed = fit.listed
     ratio = fit.words.over_frequency[listed]
     order = np.argsort(-ratio, kind="stable")
@@ -98,7 +100,7 @@ def _words(fit: TextFit) -> dict[str, Any]:
     }
 
 
-def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
+def _odd(name: str, fit: "TextFit", part: "Part") -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
     blank = len(fit.encoder.vocabulary)
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
