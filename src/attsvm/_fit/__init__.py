@@ -1,16 +1,16 @@
-"""What ``attsvm.fit`` and the commands ``fit``, ``fit-text`` and ``next-token`` do: data, training, result."""
+"""Data, training and results of ``attsvm.fit`` and of the commands ``fit``, ``fit-text`` and ``next-token``."""
 
 from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
 __door__ = (
-    "Comparison",
-    "Evaluation",
+    "ClassifierComparison",
+    "LayerEvaluation",
     "LastWord",
     "NextWordOptions",
     "NextWords",
     "OtherNorms",
-    "Part",
+    "TextPart",
     "TextFit",
     "fit_next_words",
     "fit_text",

@@ -1,4 +1,4 @@
-"""What several commands do: show progress, claim the folder of a result."""
+"""Parts of several commands: show progress, claim the folder of a result, write its page."""
 
 import contextlib
 import shlex

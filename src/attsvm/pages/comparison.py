@@ -13,8 +13,7 @@ from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
-from attsvm.pages.schemas.inspection import ComparedModel, CompareResult
-from attsvm.pages.schemas.inspection import HeadChange as HeadChangeFields
+from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
@@ -314,7 +313,7 @@ def _numbers(series: "Series", **about: Any) -> dict[str, Any]:
         **about,
         data=first,
         models=[
-            ComparedModel.fill(
+            ComparedModelFields.fill(
                 one,
                 name=name,
                 step=None if series.steps is None else series.steps[k],

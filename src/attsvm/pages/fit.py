@@ -95,10 +95,10 @@ def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
     part = "train" if result["accuracy"]["test"] is None else "test"
     baseline = f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}"
     name = f"{'Test' if part == 'test' else 'Training'} accuracy"
-    yield Card.of_share(name, accuracy_of(result, part), baseline)
+    yield Card.share(name, accuracy_of(result, part), baseline)
     right = _right_share(result, part)
     if right:
-        yield Card.of_share("Right token selected", right)
+        yield Card.share("Right token selected", right)
     yield Card(
         "Median largest probability",
         number(saturation["median_largest_probability"]),
@@ -190,7 +190,7 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
-    if _of_sequences(result):
+    if _counts_queries(result):
         yield (
             "Accuracies are shares of queries. Their 95% intervals count each sequence once, because the queries of a "
             "sequence are not independent."
@@ -220,7 +220,7 @@ def _better_norm(compared: "OtherNorms", at: int) -> str:
     )
 
 
-def _of_sequences(result: dict[str, Any]) -> bool:
+def _counts_queries(result: dict[str, Any]) -> bool:
     """Whether the page states intervals of shares of queries, several of which are of one sequence."""
     return (
         _rows(result, "train")[1] == "queries" and max(result["data"][part] for part in ("train", "test")) >= FEW_ROWS
@@ -267,9 +267,9 @@ def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         yield f"Test accuracy, mean of {_seeds(compared)}", [(one[0], one[1]) for one in comparison_rows(compared)]
     if result["direction_error"] is None:
         return
-    yield "Optimal tokens (best under v)", _of_solution(result["optimal_tokens"])
+    yield "Optimal tokens (best under v)", _solution_rows(result["optimal_tokens"])
     chosen = result["att_svm"]
-    rows = _of_solution(chosen)
+    rows = _solution_rows(chosen)
     if chosen["trained_margin"] is not None:
         rows += [
             ("margin of the trained weights", number(chosen["trained_margin"])),
@@ -279,8 +279,8 @@ def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))
     yield "Trained selection", rows
     if result["relevant_tokens"] is not None:
-        yield "The right tokens", _of_solution(result["relevant_tokens"])
-    yield "Direction error", _over_steps(result["direction_error"]["steps"], result["direction_error"]["errors"])
+        yield "The right tokens", _solution_rows(result["relevant_tokens"])
+    yield "Direction error", _error_rows(result["direction_error"]["steps"], result["direction_error"]["errors"])
 
 
 def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -289,7 +289,7 @@ def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
     sizes = comparison["test_sequences"], len(comparison["seeds"]) == 1
     for one in comparison["classifiers"]:
         accuracy, right = (
-            "-" if one[name] is None else _over_seeds(one[name], one[f"{name}_interval"], *sizes)
+            "-" if one[name] is None else _mean_share(one[name], one[f"{name}_interval"], *sizes)
             for name in ("mean_accuracy", "mean_right")
         )
         rows.append((CLASSIFIERS.get(one["classifier"], f"logistic regression, {one['classifier']}"), accuracy, right))
@@ -307,7 +307,7 @@ def _best_without_attention(comparison: dict[str, Any]) -> tuple[str, str]:
 
 
 def about_comparison(comparison: dict[str, Any]) -> str:
-    """What the comparison shows, below its heading."""
+    """Explain the comparison, below its heading."""
     return (
         f"Means over {_seeds(comparison)} of the data, each with {comparison['test_sequences']:,} test sequences, with "
         "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw; none where all draws "
@@ -319,7 +319,7 @@ def about_comparison(comparison: dict[str, Any]) -> str:
     )
 
 
-def _over_seeds(share: float, interval: tuple[float, float] | None, count: int, single: bool) -> str:
+def _mean_share(share: float, interval: tuple[float, float] | None, count: int, single: bool) -> str:
     if single:
         return rate(share, count, share_interval(share, count))
     if interval is None:
@@ -373,7 +373,7 @@ def _most_selected(counts: list[int]) -> str:
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
 
 
-def _of_solution(solution: dict[str, Any]) -> Rows:
+def _solution_rows(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
     if solution["status"] == "infeasible":
         return rows
@@ -385,7 +385,7 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
     ]
 
 
-def _over_steps(steps: list[int], errors: list[float]) -> Rows:
+def _error_rows(steps: list[int], errors: list[float]) -> Rows:
     """The last record of each power of ten, and the final one."""
     wanted = {max(i for i, step in enumerate(steps) if step <= 10**k) for k in range(12) if steps[0] <= 10**k}
     return [(f"step {steps[i]:,}", number(errors[i])) for i in sorted({*wanted, len(steps) - 1})]

@@ -25,7 +25,7 @@ from attsvm.problem import Problem
 from attsvm.training.records import recorded_attention
 
 if TYPE_CHECKING:
-    from attsvm._fit import Evaluation, Fit
+    from attsvm._fit import Fit, LayerEvaluation
 
 COLUMNS = 8
 
@@ -142,7 +142,7 @@ def _picks(fit: "Fit") -> Drawn | None:
         "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
         "the largest. A red cross: misclassified."
     )
-    return Drawn("Which token is selected", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Which token is selected", caption + frames.caption, figure, frames.slider_data)
 
 
 def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figure, list[tuple[Axes, int]]]:
@@ -178,13 +178,13 @@ class _TokenFrames:
             _frame(axis, self.regions[t], colours[t], opacity=max(self.frames[gid][-1], 1e-3)).set_gid(gid)
 
     @property
-    def over_steps(self) -> OverSteps | None:
-        """For the slider; None if there is only one record."""
+    def slider_data(self) -> OverSteps | None:
+        """The opacities of the frames over the steps; None if there is only one record."""
         return OverSteps(self.steps.tolist(), self.frames) if len(self.steps) > 1 else None
 
     @property
     def caption(self) -> str:
-        """What the slider does."""
+        """The sentence about the slider."""
         return slider_words(self.steps.tolist())
 
 
@@ -234,7 +234,7 @@ def _pictures(fit: "Fit") -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.slider_data)
 
 
 def _attention_map(fit: "Fit") -> Drawn | None:
@@ -293,7 +293,7 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     return Drawn("Selected tokens", caption, figure)
 
 
-def _shown(fit: "Fit") -> tuple[Problem, "Evaluation", str]:
+def _shown(fit: "Fit") -> tuple[Problem, "LayerEvaluation", str]:
     """The test sequences if there are any, else the training sequences."""
     if fit.test is not None and fit.on_test is not None:
         return fit.test, fit.on_test, "test"

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.measures import in_cone, margin
-from attsvm.pages.schemas.fit import Comparison as ComparisonFields
-from attsvm.pages.schemas.fit import Data, FitResult, Selection, TrainedSelection
-from attsvm.pages.schemas.fit import Solution as SolutionFields
+from attsvm.pages.schemas.fit import (
+    ComparisonFields,
+    FitDataFields,
+    FitResult,
+    SelectionFields,
+    SolutionFields,
+    TrainedSelectionFields,
+)
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
@@ -15,7 +20,7 @@ from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.local_conditions import local_convergence_conditions
 
 if TYPE_CHECKING:
-    from attsvm._fit import Comparison, Fit
+    from attsvm._fit import ClassifierComparison, Fit
 
 PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
 COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"
@@ -34,7 +39,7 @@ def fit_numbers(fit: "Fit", *, command: str, threads: int | None, interrupted: b
     att_svm = None if fit.chosen is None else _att_svm(fit, fit.chosen)
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
-    data = Data.fill(
+    data = FitDataFields.fill(
         fit,
         queries=part.query_shape[-1] if part.has_query_axis else None,
         test=len(fit.test_rows),
@@ -57,7 +62,7 @@ def fit_numbers(fit: "Fit", *, command: str, threads: int | None, interrupted: b
         },
         accuracy=_accuracy(fit),
         saturation={**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
-        selection=Selection.fill(
+        selection=SelectionFields.fill(
             run,
             counts=np.bincount(run.selected[kept], minlength=part.num_tokens),
             share_optimal=(fit.optimal_tokens == run.selected)[kept].mean(),
@@ -98,7 +103,7 @@ def _right(fit: "Fit") -> dict[str, Any] | None:
     return found
 
 
-def _classifiers(comparison: "Comparison") -> list[dict[str, Any]]:
+def _classifiers(comparison: "ClassifierComparison") -> list[dict[str, Any]]:
     return [
         {
             "classifier": name,
@@ -119,7 +124,7 @@ def _att_svm(fit: "Fit", chosen: Solution) -> dict[str, Any]:
     infeasible = chosen.status == "infeasible"
     return _solution(
         chosen,
-        TrainedSelection,
+        TrainedSelectionFields,
         trained_margin=trained_margin,
         margin_ratio=None if trained_margin is None else trained_margin * chosen.value,
         locally_optimal=None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)),

@@ -45,7 +45,7 @@ CONTENTS: dict[str, Callable[[Path], bool]] = {
     "result.json": is_result,
     "figures": only_figures,
 }
-"""What a folder may hold that ``--force`` replaces, and whether a path is such a thing."""
+"""The entries of a folder that ``--force`` replaces, with a check of each."""
 
 
 def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) -> str:

@@ -46,7 +46,7 @@ MEASURES = {
         " It is between the two edges of a band, which come from a primal and a dual solution.",
     ),
 }
-"""What a monitor records, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
+"""The measures of a monitor, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
 
 
 def recorded(records: Records) -> list[str]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
-from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
-from attsvm.pages.schemas.texts import LastWord as LastWordFields
+from attsvm.pages.schemas.texts import CorpusFields, DescentFields, LastWordFields, NextTokenResult
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval
 from attsvm.results import Status
 
@@ -25,7 +24,7 @@ RULES = {
     "frequent": "most frequent word",
     "bigram": "most frequent next word",
 }
-"""What is compared with trained attention. Only the first one is the theory's."""
+"""The rules that are compared with trained attention. Only the first one is the theory's."""
 
 
 def next_token_page(done: "NextWords", **about: Any) -> Page:
@@ -50,7 +49,7 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
     agreement = result["held_out"]["agreement"]
     small = "agreement with trained attention on held-out contexts"
     shares = {name.capitalize(): shown_share(agreement[rule]) for rule, name in RULES.items()}
-    yield Cards([Card.of_share(name, share, small) for name, share in shares.items()])
+    yield Cards([Card.share(name, share, small) for name, share in shares.items()])
     yield Heading("Last words")
     yield Text(
         "If the word y follows a context, attention should prefer y to the other words of the context. These "
@@ -60,7 +59,7 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
         "component for what it is compared with."
     )
     words = [
-        {"name": done.train.names[one.number], "parts": [*_of_last_word(done, one, numbers)]}
+        {"name": done.train.names[one.number], "parts": [*_last_word_parts(done, one, numbers)]}
         for one, numbers in zip(done.last_words, result["last_words"], strict=True)
     ]
     yield Part("words", {"words": words})
@@ -74,7 +73,7 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
     yield Tables(together)
 
 
-def _of_last_word(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
+def _last_word_parts(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
     found, names = numbers["held_out"], done.train.names
     yield Text(
         f"{numbers['label_absent']:,} of the {numbers['contexts']:,} training contexts do not contain their next word "
@@ -232,7 +231,7 @@ def next_word_numbers(done: "NextWords", *, source: str, **about: Any) -> dict[s
     return NextTokenResult.fill(
         done,
         **about,
-        data=Corpus.fill(
+        data=CorpusFields.fill(
             done,
             source=source,
             train=len(done.train.documents),
@@ -241,13 +240,13 @@ def next_word_numbers(done: "NextWords", *, source: str, **about: Any) -> dict[s
             vocabulary=other,
             in_vocabulary=np.mean(flat != other),
         ),
-        training=Descent.fill(done.options, optimizer="gradient descent with momentum"),
+        training=DescentFields.fill(done.options, optimizer="gradient descent with momentum"),
         held_out=_compared(done.last_words, other),
-        last_words=[_of_word(done, one) for one in done.last_words],
+        last_words=[_last_word_numbers(done, one) for one in done.last_words],
     )
 
 
-def _of_word(done: "NextWords", one: "LastWord") -> dict[str, Any]:
+def _last_word_numbers(done: "NextWords", one: "LastWord") -> dict[str, Any]:
     components = one.graph.components(one.number)
     return LastWordFields.fill(
         one,

@@ -24,10 +24,10 @@ def solution_page(solution: Solution, *, problem: Problem, source: str, **about:
         data={"source": source, "sha256": problem.data_hash},
         support=np.argwhere(solution.support),
     )
-    return Page(numbers, terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))])
+    return Page(numbers, terminal=[_batch_table(solution) if solution.batch_shape else Table(_rows(solution))])
 
 
-def _of_batch(solution: Solution) -> Table:
+def _batch_table(solution: Solution) -> Table:
     rows = []
     for index in np.ndindex(solution.batch_shape):
         one = solution[index]

@@ -19,8 +19,8 @@ from attsvm._utils.progress import counted
 from attsvm._utils.text import slugs
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
-from attsvm.pages.schemas.sweeps import Estimate, SweepResult, SweepShowResult
-from attsvm.pages.sweep_estimates import Series, Summary, cell_text, value_text
+from attsvm.pages.schemas.sweeps import EstimateFields, SweepResult, SweepShowResult
+from attsvm.pages.sweep_estimates import Summary, SweepEstimate, cell_text, value_text
 
 sweep_figures = lazy_loader.load("attsvm.pages.sweep_figures", suppress_warning=True)
 
@@ -137,7 +137,7 @@ def notes(summary: Summary) -> list[str]:
     return [*found, *sorted(not_used)]
 
 
-def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iterator[list[Any]]:
+def table_rows(summary: Summary, series: Iterable[SweepEstimate] | None = None) -> Iterator[list[Any]]:
     """A row for each cell and series: the cell's values, then :data:`COLUMNS`; None for what is not known."""
     series = summary.series if series is None else [*series]
     for at, values in summary.cells():
@@ -147,7 +147,7 @@ def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iter
             yield [*values.values(), one.measure, one.name, *known, int(one.estimate.trials[at])]
 
 
-def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
+def table_csv(summary: Summary, series: Iterable[SweepEstimate] | None = None) -> str:
     """The table as CSV, with the full precision of the numbers; of all series, or of those given."""
     return csv_text([*(axis.name for axis in summary.axes), *COLUMNS], table_rows(summary, series))
 
@@ -157,5 +157,7 @@ def _numbers(summary: Summary, command: str) -> dict[str, Any]:
         summary,
         command=command,
         axes={axis.name: axis.values for axis in summary.axes},
-        estimates=[Estimate.fill(one, interval="wilson" if one.is_share else "bootstrap") for one in summary.series],
+        estimates=[
+            EstimateFields.fill(one, interval="wilson" if one.is_share else "bootstrap") for one in summary.series
+        ],
     )

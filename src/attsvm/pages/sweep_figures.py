@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
-from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
+from attsvm.pages.sweep_estimates import Axis, Summary, SweepEstimate, cell_text, hover_text, value_text
 from attsvm.pages.words import short
 from attsvm.plot import DATA, line, style
 
@@ -30,7 +30,9 @@ MOST_TICKS = 8
 """Most values of an axis that are all named on a curve."""
 
 
-def draw_sweep(summary: Summary, groups: Mapping[str, Sequence[Series]], tables: Mapping[str, str]) -> list[Shown]:
+def draw_sweep(
+    summary: Summary, groups: Mapping[str, Sequence[SweepEstimate]], tables: Mapping[str, str]
+) -> list[Shown]:
     """Draw every measure; nothing if no axis has several values.
 
     ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV.
@@ -42,7 +44,7 @@ def draw_sweep(summary: Summary, groups: Mapping[str, Sequence[Series]], tables:
     return draw_each({name: partial(draw, summary, group, tables[name]) for name, group in groups.items()})
 
 
-def wide(summary: Summary, groups: Mapping[str, Sequence[Series]]) -> list[str]:
+def wide(summary: Summary, groups: Mapping[str, Sequence[SweepEstimate]]) -> list[str]:
     """The measures whose figures have the full width of the page."""
     if sum(len(axis.values) > 1 for axis in summary.axes) < 2:
         return []
@@ -62,7 +64,7 @@ def map_axes(summary: Summary) -> tuple[int, int]:
     return up, right
 
 
-def _curves(summary: Summary, series: Sequence[Series], table: str) -> Drawn:
+def _curves(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
     along = curve_axis(summary)
     axis = summary.axes[along]
     measure = "share" if series[0].is_share else as_label(series[0].title)
@@ -99,7 +101,7 @@ def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
         panel.set_xticks(x, [as_label(value_text(axis.values[i])) for i in axis.order])
 
 
-def _maps(summary: Summary, series: Sequence[Series], table: str) -> Drawn:
+def _maps(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
     up, right = map_axes(summary)
     fixed = [i for i in range(len(summary.axes)) if i not in (up, right)]
     panels = [
@@ -132,7 +134,7 @@ def _maps(summary: Summary, series: Sequence[Series], table: str) -> Drawn:
     return Drawn(series[0].title, caption, figure, table=table)
 
 
-def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> None:
+def _map(panel: Axes, summary: Summary, one: SweepEstimate, fixed: Mapping[int, int], norm: Normalize) -> None:
     """Draw one map: numbers grow upwards and to the right, names are read from the top and the left."""
     up, right = map_axes(summary)
     y, x = summary.axes[up], summary.axes[right]
@@ -164,7 +166,7 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
     panel.set_ylabel(as_label(y.label))
 
 
-def _hover_text(summary: Summary, one: Series, at: tuple[int, ...]) -> str:
+def _hover_text(summary: Summary, one: SweepEstimate, at: tuple[int, ...]) -> str:
     named = {axis.name: axis.values[k] for axis, k in zip(summary.axes, at, strict=True)}
     missing = f"; {summary.done[at]} of {summary.trials} finished" if summary.done[at] < summary.trials else ""
     return hover_text(named, one, at) + missing
@@ -184,13 +186,13 @@ def _norm(is_share: bool, values: np.ndarray) -> Normalize:
     return LogNorm(low, high) if style.spans_decades(2, values) else Normalize(low, high)
 
 
-def _is_wide(summary: Summary, series: Sequence[Series]) -> bool:
+def _is_wide(summary: Summary, series: Sequence[SweepEstimate]) -> bool:
     up, right = map_axes(summary)
     panels = np.prod([len(axis.values) for i, axis in enumerate(summary.axes) if i not in (up, right)], initial=1)
     return bool(panels * len(series) > 1 or len(summary.axes[right].values) > NARROW)
 
 
-def _interval(summary: Summary, series: Sequence[Series]) -> str:
+def _interval(summary: Summary, series: Sequence[SweepEstimate]) -> str:
     if series[0].is_share:
         return f"Share of the trials, with its Wilson interval ({summary.level:.0%})."
     return f"Mean of the trials, with its bootstrap interval ({summary.level:.0%}) if they are not all equal."

@@ -63,9 +63,9 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
     mean, tf_idf = (accuracy_of(result, baseline) for baseline in ("mean_token", "tf_idf"))
     yield Cards(
         [
-            Card.of_share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
-            Card.of_share("Mean token", mean, "logistic regression on the mean of the same vectors"),
-            Card.of_share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
+            Card.share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
+            Card.share("Mean token", mean, "logistic regression on the mean of the same vectors"),
+            Card.share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),

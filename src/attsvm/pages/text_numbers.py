@@ -7,12 +7,11 @@ import numpy as np
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.estimator.settings import LEARNING_RATES
-from attsvm.pages.schemas.texts import FitTextResult, Texts
-from attsvm.pages.schemas.texts import MarginReport as MarginFields
+from attsvm.pages.schemas.texts import FitTextResult, MarginReportFields, TextsFields
 from attsvm.pages.words import saturation_numbers, share_interval
 
 if TYPE_CHECKING:
-    from attsvm._fit import Part, TextFit
+    from attsvm._fit import TextFit, TextPart
 
 LISTED = 12
 """Words in a table."""
@@ -29,7 +28,7 @@ def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any)
     return FitTextResult.fill(
         fit,
         **about,
-        data=Texts.fill(
+        data=TextsFields.fill(
             fit,
             source=source,
             test_source=test,
@@ -100,7 +99,7 @@ def _words(fit: "TextFit") -> dict[str, Any]:
     }
 
 
-def _odd(name: str, fit: "TextFit", part: "Part") -> dict[str, int]:
+def _odd(name: str, fit: "TextFit", part: "TextPart") -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
     blank = len(fit.encoder.vocabulary)
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
@@ -126,7 +125,7 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
 
 def _margins(report: MarginReport) -> dict[str, Any]:
     """The margins of a sample of the training texts; None if they are not defined with slack."""
-    return MarginFields.fill(
+    return MarginReportFields.fill(
         report,
         slack=None if report.separable else SLACK,
         support_tokens=int(report.solution.support.sum()),

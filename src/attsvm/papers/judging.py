@@ -1,4 +1,4 @@
-"""What criteria and tables share: which runs are decided, and numbers in sentences and rows."""
+"""Parts of criteria and tables: which runs are decided, and numbers in sentences and rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

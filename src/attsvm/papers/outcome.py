@@ -20,7 +20,7 @@ from attsvm.errors import ProblemError
 from attsvm.pages import make_page
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.pieces import Store
+from attsvm.papers.pieces import PieceStore
 from attsvm.papers.sizes import SizeKind, sizes_of
 from attsvm.plot import style
 
@@ -31,7 +31,7 @@ ENDINGS = ("png", "svg", "json")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a figure measured.
+    """The measurement of a figure, its verdict and its drawing.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ def run(
     begun = time.perf_counter()
     folder = Path(out) / PIECES / _kind(quick, given) / figure.name
     with _explained(figure, given), on_device(home):
-        arrays = figure.measure(used, Store(folder, counted, of=type(figure)))
+        arrays = figure.measure(used, PieceStore(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
     with _explained(figure, given):
         verdict, rows = figure.judge(used, arrays), list(figure.rows(used, arrays))

@@ -14,5 +14,5 @@
 from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
-__door__ = ("DATA", "DataAxes", "Series", "cells", "draw_layers", "drawn_matrix", "keep", "line")
+__door__ = ("DATA", "DataAxes", "DataSeries", "cells", "draw_layers", "drawn_matrix", "keep", "line")
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -6,7 +6,7 @@ from .runs import compare as compare
 from .runs import selection as selection
 from .series import DATA as DATA
 from .series import DataAxes as DataAxes
-from .series import Series as Series
+from .series import DataSeries as DataSeries
 from .series import cells as cells
 from .series import keep as keep
 from .weights import attention as attention

@@ -55,7 +55,7 @@ class NextWordOptions:
 
 
 class Selected(NamedTuple):
-    """What held-out contexts of a last word select, as word numbers; −1 where there is no answer."""
+    """The selections of the held-out contexts of a last word, as word numbers; −1 where there is no answer."""
 
     next_word: Int[np.ndarray, " n"]  # the word that follows
     contains: Bool[np.ndarray, " n"]  # whether the context contains it

@@ -58,7 +58,7 @@ def _plain(sizes: Sizes, steps: int) -> Arrays:
     return {"steps": marks, "weights": np.stack(recorded)}
 
 
-class Limit(Figure):
+class LimitFigure(Figure):
     name = "limit"
     paper = Paper.OURS
     order = 1
@@ -131,4 +131,4 @@ class Limit(Figure):
         return figure
 
 
-FIGURES.register(Limit.name, Limit())
+FIGURES.register(LimitFigure.name, LimitFigure())

@@ -1,4 +1,4 @@
-"""What depends on the loss: not the direction, but the part of the weights that stays finite."""
+"""The influence of the loss: not on the direction, but on the part of the weights that stays finite."""
 
 from collections.abc import Callable
 from typing import ClassVar

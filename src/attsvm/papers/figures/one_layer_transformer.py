@@ -18,20 +18,20 @@ from attsvm.problem import Problem
 from attsvm.training import train
 
 
-class Way(NamedTuple):
-    """What keeps its initial values, and the power with which the steps of W grow."""
+class TrainedParts(NamedTuple):
+    """The parameters that keep their initial values, and the power with which the steps of W grow."""
 
     fixed: tuple[str, ...]
     power: float
 
 
 WAYS = {
-    "W": Way(("value", "hidden", "output"), 0.0),
-    "W, V": Way(("hidden", "output"), 0.0),
-    "W, V, MLP": Way((), 0.0),
-    "W, V, MLP, W faster": Way((), 3.0),
+    "W": TrainedParts(("value", "hidden", "output"), 0.0),
+    "W, V": TrainedParts(("hidden", "output"), 0.0),
+    "W, V, MLP": TrainedParts((), 0.0),
+    "W, V, MLP, W faster": TrainedParts((), 3.0),
 }
-"""What is trained. The output of V and MLP is of degree 3: with equal steps it grows with the third power of W."""
+"""The output of V and MLP is of degree 3: with equal steps it grows with the third power of W."""
 
 TITLES = dict(zip(WAYS, ("W trained", "W and V trained", "W, V and MLP trained", "the same, W faster"), strict=True))
 FIXED_MLP = ("W", "W, V")

@@ -47,7 +47,7 @@ def _measured(sizes: Sizes) -> Arrays:
     }
 
 
-class Path(Figure):
+class PathFigure(Figure):
     name = "path"
     paper = Paper.OURS
     order = 2
@@ -118,4 +118,4 @@ class Path(Figure):
         return figure
 
 
-FIGURES.register(Path.name, Path())
+FIGURES.register(PathFigure.name, PathFigure())

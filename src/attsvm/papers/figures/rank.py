@@ -64,7 +64,7 @@ def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int,
     }
 
 
-class Rank(CrossAndSelf):
+class RankFigure(CrossAndSelf):
     name = "rank"
     paper = Paper.TRANSFORMERS
     order = 2
@@ -226,4 +226,4 @@ def _shares(sizes: Sizes, found: Arrays) -> np.ndarray:
     return np.asarray(there.sum(axis=1) / np.maximum(decided.sum(axis=1), 1))
 
 
-FIGURES.register(Rank.name, Rank())
+FIGURES.register(RankFigure.name, RankFigure())

@@ -77,7 +77,7 @@ def _published(found: Arrays, way: str) -> int:
     return int(np.flatnonzero(found[f"steps {way}"] == PUBLISHED_STEPS)[0])
 
 
-class Saturation(CrossAndSelf):
+class SaturationFigure(CrossAndSelf):
     name = "saturation"
     paper = Paper.TRANSFORMERS
     order = 3
@@ -182,4 +182,4 @@ class Saturation(CrossAndSelf):
         style.legend_above(axes[0], 2)
 
 
-FIGURES.register(Saturation.name, Saturation())
+FIGURES.register(SaturationFigure.name, SaturationFigure())
