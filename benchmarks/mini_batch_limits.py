@@ -30,7 +30,7 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.papers.pieces import Store
+from attsvm.papers.pieces import PieceStore
 from attsvm.theory import mini_batch_direction
 from cases import markdown
 from standings import ENOUGH, columns_of, is_rising, write_rows
@@ -166,7 +166,7 @@ def lagging(norm: str, decay: float, size: int) -> dict[str, np.ndarray]:
     }
 
 
-def acceptance_rows(store: Store) -> Iterator[list[str]]:
+def acceptance_rows(store: PieceStore) -> Iterator[list[str]]:
     for size in SETS["acceptance"].sizes:
         found = store(f"acceptance-{size}", trained, "acceptance", "log GD", size, 40_000)
         error, far = found["to_batch"][-1], found["apart"] > FEW
@@ -184,7 +184,7 @@ def acceptance_rows(store: Store) -> Iterator[list[str]]:
         ]
 
 
-def normalizer_rows(store: Store) -> Iterator[list[str]]:
+def normalizer_rows(store: PieceStore) -> Iterator[list[str]]:
     for which in ("many", "few"):
         of = SETS[which]
         for size in of.sizes:
@@ -204,11 +204,11 @@ def normalizer_rows(store: Store) -> Iterator[list[str]]:
                 ]
 
 
-def measured(store: Store, which: str, name: str, size: int) -> dict[str, np.ndarray]:
+def measured(store: PieceStore, which: str, name: str, size: int) -> dict[str, np.ndarray]:
     return store(f"{which}-{size}-{list(OPTIMIZERS).index(name)}", trained, which, name, size, 60_000)
 
 
-def momentum_rows(store: Store) -> Iterator[list[str]]:
+def momentum_rows(store: PieceStore) -> Iterator[list[str]]:
     for norm in ("linf", "spectral"):
         for decay in (0.0, 0.5, 0.9, 0.99):
             cells = []
@@ -218,7 +218,7 @@ def momentum_rows(store: Store) -> Iterator[list[str]]:
             yield [norm, f"{decay:g}", *cells]
 
 
-def lagging_of(store: Store, norm: str, decay: float, size: int) -> dict[str, np.ndarray]:
+def lagging_of(store: PieceStore, norm: str, decay: float, size: int) -> dict[str, np.ndarray]:
     return store(f"momentum-{norm}-{decay:g}-{size}", lagging, norm, decay, size)
 
 
@@ -226,7 +226,7 @@ def result_of(steps: Steps, half: float, end: float) -> str:
     return "measured" if min(half, end) >= ENOUGH else "rising" if is_rising(steps, half, end) else "none"
 
 
-def momentum_standings(store: Store) -> Iterator[dict[str, Any]]:
+def momentum_standings(store: PieceStore) -> Iterator[dict[str, Any]]:
     """The rows on steps along decaying sums."""
     for norm in ("linf", "spectral"):
         steps = steepest_descent(norm=norm).limit("combined").steps
@@ -250,7 +250,7 @@ def momentum_standings(store: Store) -> Iterator[dict[str, Any]]:
                 }
 
 
-def standing_rows(store: Store) -> Iterator[dict[str, Any]]:
+def standing_rows(store: PieceStore) -> Iterator[dict[str, Any]]:
     """The rows of the table of standings: one for each number of sequences and size of the batches."""
     for which in ("many", "few"):
         of = SETS[which]
@@ -304,7 +304,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the rows of the table of standings, too")
     parser.add_argument("--out", type=Path, default=Path("out/mini_batch_limits"))
     options = parser.parse_args()
-    store = Store(options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr))
+    store = PieceStore(
+        options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr)
+    )
     for name in options.tables or TABLES:
         make, header = TABLES[name]
         print(f"\n## {name}\n\n{markdown(header, list(make(store)))}", flush=True)

@@ -29,8 +29,8 @@ from attsvm.optimizers import (
     steepest_descent,
 )
 from attsvm.papers.figures.factored_optimizers import WAYS as OF_FACTORS
-from attsvm.papers.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
-from attsvm.papers.pieces import Store
+from attsvm.papers.figures.optimizer_norms import WAYS, ExpectedNorm, least_norm, problems, start
+from attsvm.papers.pieces import PieceStore
 from attsvm.theory.standing import limit_at
 from cases import markdown
 from standings import ENOUGH, columns_of, is_rising, write_rows
@@ -59,7 +59,7 @@ class Case:
     steps: int = STEPS
 
 
-def of_way(way: Way) -> Case:
+def of_way(way: ExpectedNorm) -> Case:
     """With the decaying steps of ``attsvm reproduce optimizer-norms``."""
     steps = round(way.part * STEPS)
     return Case(way.decaying(steps), way.norm, way.attention, steps)
@@ -194,7 +194,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the rows of the table of standings, too")
     parser.add_argument("--out", type=Path, default=Path("out/mini_batches"))
     options = parser.parse_args()
-    store = Store(options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr))
+    store = PieceStore(
+        options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr)
+    )
     rows = [
         row_of(name, batch, store(f"{list(CASES).index(name)}-{batch}", measured, name, size))
         for name in options.names

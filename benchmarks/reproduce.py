@@ -22,7 +22,7 @@ import attsvm
 from att_svm import Data, nuclear, per_constraint
 from attsvm.datasets import random_problem
 from attsvm.papers import FIGURES, Arrays
-from attsvm.papers.pieces import Store
+from attsvm.papers.pieces import PieceStore
 from attsvm.training.trials import num_threads
 from training import torch_loop
 
@@ -144,7 +144,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # PyTorch is fastest with one thread on such small matrices
     torch.set_num_threads(1)
-    store = Store(arguments.out)
+    store = PieceStore(arguments.out)
     print(f"{num_threads()} threads, torch {torch.__version__}, CVXPY {cp.__version__}")
     print(f"share of the runs: {arguments.share:g}\n")
     print(f"{'':16}{'papers':>12}{'attsvm':>10}{'ratio':>8}")

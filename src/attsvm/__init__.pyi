@@ -17,7 +17,7 @@ from . import sweeps as sweeps
 from . import theory as theory
 from . import torch as torch
 from . import training as training
-from ._fit.fit import fit as fit
+from ._fit.fitting import fit as fit
 from ._fit.result import Fit as Fit
 from ._utils.progress import Progress as Progress
 from ._version import __version__ as __version__

@@ -10,8 +10,8 @@ from sklearn.preprocessing import StandardScaler
 
 import attsvm
 from attsvm import Fit, fit
-from attsvm._fit.page import comparison_rows, notes, verdict
 from attsvm.datasets import Drawing, Sequences, find_source
+from attsvm.pages.fit import comparison_rows, notes, verdict
 from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.pages import loads

@@ -13,7 +13,7 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError, fit, statistics
-from attsvm._fit.texts.fit_text import fit_text
+from attsvm._fit import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm.cli.main import main
 from attsvm.datasets import Sequences

@@ -10,7 +10,7 @@ import pytest
 
 from attsvm import fit, margin, regularization_path, solve_svm, train
 from attsvm._utils.extensions import FOLDERS, Registry, import_object
-from attsvm.cli.optimizer import optimizer_help
+from attsvm.cli import optimizer_help
 from attsvm.datasets import SOURCES, find_source, random_problem, source_help
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head

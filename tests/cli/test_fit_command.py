@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
 import attsvm
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.training import Run
 from oracles.attention import softmax
 from oracles.pages import loads

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemError
-from attsvm.pages.records import read_records
+from attsvm.pages import read_records
 from oracles.pages import loads
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")

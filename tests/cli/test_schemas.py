@@ -7,8 +7,8 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import attsvm
 from attsvm.cli.app import COMMANDS, attribute_of, load_command
+from attsvm.pages import make_page
 from attsvm.pages.schemas import schema_files
-from attsvm.pages.solution import solution_page
 from oracles.schemas import SCHEMAS, all_schemas, check_result
 
 
@@ -29,7 +29,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_is_valid():
 def test_a_result_that_changes_a_field_is_refused(change):
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
-    result = solution_page(problem, solution, source="problem.npz", command="attsvm solve", threads=None).numbers
+    result = make_page(solution, problem=problem, source="problem.npz", command="attsvm solve").numbers
     check_result(result)
     changed = copy.deepcopy(result)
     if change in ("renamed", "missing"):

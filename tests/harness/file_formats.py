@@ -49,7 +49,7 @@ def write_samples(folder: Path) -> None:
 
 def _write_arrays(folder: Path) -> None:
     import attsvm
-    from attsvm.papers.pieces import Store
+    from attsvm.papers.pieces import PieceStore
 
     problem = attsvm.datasets.random_problem(6, 3, 2, seed=0)
     problem.save(folder / "problem.npz")
@@ -62,7 +62,7 @@ def _write_arrays(folder: Path) -> None:
     run.save(folder / "run.npz")
     attsvm.classify(problem, run).save(folder / "classification.npz")
     attsvm.regularization_path(problem, [1.0, 2.0]).save(folder / "path.npz")
-    Store(folder)("piece", _piece)
+    PieceStore(folder)("piece", _piece)
 
 
 def _write_texts(folder: Path) -> None:

@@ -17,7 +17,7 @@ from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.families.call import read_call  # noqa: E402
 from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
-from attsvm.pages.records import read_records  # noqa: E402
+from attsvm.pages import read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Figures, Page
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from oracles.pages import said
 
 X = np.array([1.0, 10.0, 100.0])

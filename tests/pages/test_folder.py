@@ -9,7 +9,7 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.cli.app import COMMANDS, load_command
+from attsvm.cli import COMMANDS, load_command
 from attsvm.pages.experiment_folder import claim_experiment
 from attsvm.pages.folder import claim_folder, write_files
 

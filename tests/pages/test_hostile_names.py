@@ -19,8 +19,7 @@ from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.page import Card, Cards, Details, Figures, Heading, Page, Part, Table, Tables, Text
 from attsvm.pages.sweep import sweep_page, table_csv
 from attsvm.pages.sweep_estimates import summarize
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from oracles.hostile import NAMES, escaped, faults_of_csv, faults_of_output, faults_of_page, is_control
 from oracles.pages import codes_that_run, said
 
@@ -135,7 +134,7 @@ def test_pages_of_names_are_shown_in_full_and_no_name_runs(tmp_path, capsys, mon
     summary = summarize(sweep_of_names())
     assert faults_of_csv(table_csv(summary), NAMES) == []
     pages = {}
-    for name, page in (("parts", page_of_names()), ("sweep", sweep_page(summary, " ".join(NAMES), 0.95))):
+    for name, page in (("parts", page_of_names()), ("sweep", sweep_page(summary, command=" ".join(NAMES)))):
         page.show()
         assert faults_of_output(capsys.readouterr().out, NAMES if name == "parts" else NAMES[:5]) == []
         page.show(as_json=True)

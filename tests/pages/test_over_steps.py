@@ -11,12 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from attsvm import Problem, fit
-from attsvm._fit.page import fit_page
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
+from attsvm.pages import make_page
 from attsvm.pages.figure import svg_element
 from attsvm.papers.drawing import draw_rings, ring_steps
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA
 from attsvm.training.records import recorded_attention
 from oracles.pages import said
 
@@ -35,7 +35,7 @@ for (const input of document.querySelectorAll("p.over-steps input")) {
 def written(problem, folder, source=None, **options):
     done = fit(problem, steps=30, **options)
     done = replace(done, source=source)
-    fit_page(done, "attsvm fit").write(folder)
+    make_page(done, command="attsvm fit").write(folder)
     return done, (folder / "index.html").read_text()
 
 

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import Problem, fit
-from attsvm._fit import figures as fit_figures
-from attsvm._fit.page import fit_page, tables
-from attsvm._fit.texts.figures import draw_text_figures
-from attsvm._fit.texts.fit_text import fit_text
-from attsvm._fit.texts.page import text_page
+from attsvm._fit import fit_text
 from attsvm._fit.texts.text import Texts
 from attsvm._utils.displays import summary_of
-from attsvm.pages.words import number, short
+from attsvm.pages import fit_figures, make_page, number
+from attsvm.pages.fit import tables
+from attsvm.pages.text_figures import draw_text
+from attsvm.pages.words import short
 from attsvm.theory import Hypothesis
 
 GENERATOR = np.random.default_rng(5)
@@ -89,7 +88,7 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
         warnings.simplefilter("error")
         done = fit(problem, **case.options)
         result = done.numbers()
-        fit_page(done, "attsvm fit").write(tmp_path)
+        make_page(done, command="attsvm fit").write(tmp_path)
     words = re.sub(
         r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
         " ",
@@ -110,7 +109,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
     monkeypatch.setattr(fit_figures, "_saturation", fail)
     done = fit(Problem(TOKENS, labels=LABELS), steps=50)
     with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
-        fit_page(done, "attsvm fit").write(tmp_path)
+        make_page(done, command="attsvm fit").write(tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
@@ -131,11 +130,9 @@ def test_words_without_attention_are_drawn(attention):
     done = replace(done, words=words)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = draw_text_figures(done)
+        drawn = draw_text(done)
     assert "Words below 1e-06 are drawn there." in drawn[0].caption
-    page = (
-        text_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).files()["index.html"].decode()
-    )
+    page = make_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).html()
     assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]
 
 

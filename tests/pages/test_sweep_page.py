@@ -13,8 +13,8 @@ import xarray as xr
 from scipy.stats import binomtest
 
 import attsvm
-from attsvm.pages.sweep import notes, sweep_page, table_csv
-from attsvm.pages.sweep_estimates import summarize
+from attsvm.pages import make_page, summarize
+from attsvm.pages.sweep import notes, table_csv
 from attsvm.pages.sweep_figures import map_axes
 from oracles.pages import loads, said
 
@@ -52,7 +52,7 @@ def store(axes, finished=TRIALS, errors=()):
 
 
 def page_of(dataset):
-    return sweep_page(summarize(dataset), "attsvm sweep show mine", 0.95).files()["index.html"].decode()
+    return make_page(summarize(dataset), command="attsvm sweep show mine").html()
 
 
 def places_of(page, measure):

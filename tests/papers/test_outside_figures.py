@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from attsvm import ProblemError
 from attsvm.cli.app import app
-from attsvm.papers import FIGURES, Standing, chosen, run, several
-from attsvm.papers.run import write
+from attsvm.papers import FIGURES, Standing, chosen, run, several, write
 
 pytestmark = pytest.mark.slow
 

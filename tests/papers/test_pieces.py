@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attsvm.papers import pieces
-from attsvm.papers.pieces import Store
+from attsvm.papers.pieces import PieceStore
 
 CALLS: list[float] = []
 
@@ -18,7 +18,7 @@ def squares(number: int, scale: float) -> dict[str, np.ndarray]:
 def seen(tmp_path):
     CALLS.clear()
     told: list[tuple[str, bool]] = []
-    return Store(tmp_path / "pieces", lambda name, reused: told.append((name, reused))), told
+    return PieceStore(tmp_path / "pieces", lambda name, reused: told.append((name, reused))), told
 
 
 def test_a_finished_piece_is_used_again(seen):

@@ -18,7 +18,7 @@ CALLS = {
     "solve_svm": "attsvm.svm.solve",
     "train": "attsvm.training.train",
     "predict_direction": "attsvm.theory.prediction",
-    "fit": "attsvm._fit.fit",
+    "fit": "attsvm._fit.fitting",
 }
 
 

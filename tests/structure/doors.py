@@ -17,6 +17,7 @@ from structure.imports import ROOT, SOURCE, Import, imports_of, parsed, statemen
 TESTS = ROOT / "tests"
 TOOLBOX = "_utils"
 PUBLIC_SUBMODULES = {
+    "attsvm.cli.main",
     "attsvm.inspect.families",
     "attsvm.norms.factors",
     "attsvm.papers.figures",

@@ -170,7 +170,7 @@ def _text(value: object) -> str:
 
 def _commands() -> Iterator[str]:
     """Each command with its arguments and options."""
-    from attsvm.cli.app import COMMANDS, load_command
+    from attsvm.cli import COMMANDS, load_command
 
     for name in COMMANDS:
         command = load_command(name)

@@ -20,7 +20,7 @@ PENALTIES = np.logspace(-3, 2, 6)
 """Values of C among which cross-validation chooses."""
 
 KERNEL_PENALTIES = np.logspace(-1, 3, 5)
-"""The same for the kernel method."""
+"""Values of C for the kernel method."""
 
 WIDTHS = tuple(2.0 ** np.arange(-3, 4))
 """Values of γ among which cross-validation chooses, in units of the reciprocal median squared distance of tokens."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
-from attsvm._fit.layer import Layer, Plan, train_layer
+from attsvm._fit.layer import Plan, TrainedLayer, train_layer
 from attsvm._utils.progress import Callback, in_draws
 from attsvm.datasets import Drawing
 from attsvm.results import Status
@@ -20,14 +20,14 @@ RIGHT_TOKEN = "the right token alone"
 
 
 class Scores(NamedTuple):
-    """What a classifier reached on the test sequences, for each seed."""
+    """The results of a classifier on the test sequences, for each seed."""
 
     accuracy: Float[np.ndarray, " S"]
     # share of the sequences in which the token that decides the label has the largest attention; None without attention
     right: Float[np.ndarray, " S"] | None
 
 
-class Comparison(NamedTuple):
+class ClassifierComparison(NamedTuple):
     """Several classifiers on the same training and test sequences."""
 
     seeds: tuple[int, ...]  # S seeds
@@ -43,13 +43,13 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    first: Layer,
+    first: TrainedLayer,
     plan: Plan,
     draw: Callable[[int], Drawing],
     seeds: Sequence[int],
     callback: Callback | None = None,
-    keep: Callable[[Comparison], object] | None = None,
-) -> Comparison:
+    keep: Callable[[ClassifierComparison], object] | None = None,
+) -> ClassifierComparison:
     """Train and test every classifier on what is drawn for each seed.
 
     ``first``: the layer that was trained for the first seed. ``plan``: how layers are trained. ``draw``: from a seed to
@@ -60,8 +60,8 @@ def compare(
     began = time.perf_counter()
     found: list[dict[str, tuple[float, float | None]]] = []
 
-    def finished() -> Comparison:
-        return Comparison(
+    def finished() -> ClassifierComparison:
+        return ClassifierComparison(
             tuple(seeds[: len(found)]),
             len(test_rows),
             {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
@@ -91,7 +91,7 @@ def parts_of(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one(
-    layer: Layer, drawing: Drawing, train_rows: np.ndarray, test_rows: np.ndarray, seed: int
+    layer: TrainedLayer, drawing: Drawing, train_rows: np.ndarray, test_rows: np.ndarray, seed: int
 ) -> dict[str, tuple[float, float | None]]:
     """Accuracy, and share of right tokens, of every classifier for one seed."""
     problem, relevant = drawing.problem, drawing.relevant

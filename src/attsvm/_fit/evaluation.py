@@ -10,7 +10,7 @@ from attsvm.problem import Problem
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class LayerEvaluation:
     """Predictions and attention of a layer on a problem, for its N unmasked queries."""
 
     margins: Float[np.ndarray, " N"]  # label times output
@@ -29,7 +29,7 @@ class Evaluation:
         return float(self.correct.mean())
 
 
-def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept: float = 0.0) -> Evaluation:
+def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept: float = 0.0) -> LayerEvaluation:
     """Evaluate a layer with these weights and this head on a problem.
 
     ``problem``: with labels ±1 and no batch axes. ``weights``: shape (d_k, d_q), or (d_k,). ``head``: shape (d,).
@@ -39,4 +39,4 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept:
     attention = attention_of(problem, weights)
     outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1) + intercept
     labels = np.asarray(problem.labels).reshape(active.shape)
-    return Evaluation((labels * outputs)[active], problem.copies.total(attention).max(axis=-1)[active], attention)
+    return LayerEvaluation((labels * outputs)[active], problem.copies.total(attention).max(axis=-1)[active], attention)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._fit.evaluation import Evaluation, evaluate
+from attsvm._fit.evaluation import LayerEvaluation, evaluate
 from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier
@@ -56,7 +56,7 @@ def make_plan(
     learning_rate: float | None,
     device: str | None = None,
 ) -> Plan:
-    """The plan for a problem; what is None is chosen as documented in :func:`attsvm._fit.fit.fit`."""
+    """The plan for a problem; what is None is chosen as documented in :func:`attsvm.fit`."""
     if train_head is None:
         train_head = problem.head is None
     long = not train_head and problem.tokens.size <= MANY_NUMBERS
@@ -74,14 +74,14 @@ def make_plan(
 
 
 @dataclass(frozen=True)
-class Layer:
+class TrainedLayer:
     """A trained layer on both parts of the data."""
 
     train: Problem  # train, test: with the final head
     test: Problem | None
     run: Run
 
-    def evaluations(self) -> tuple[Evaluation, Evaluation | None]:
+    def evaluations(self) -> tuple[LayerEvaluation, LayerEvaluation | None]:
         """Predictions and attention on the training part and on the test part."""
         parameters = self.run.parameters
         head, intercept = parameters["v"], float(parameters.get("b", 0.0))
@@ -96,13 +96,13 @@ def train_layer(
     plan: Plan,
     seed: int,
     callback: Callback | None,
-) -> Layer:
+) -> TrainedLayer:
     """Train on some sequences of a problem."""
     part = take_sequences(problem, train_rows)
     run = (_train_classifier if plan.classifier else _train_layer)(part, plan, seed, callback)
     head = run.parameters["v"]
     test = take_sequences(problem, test_rows).with_head(head) if len(test_rows) else None
-    return Layer(part.with_head(head), test, run)
+    return TrainedLayer(part.with_head(head), test, run)
 
 
 def _train_layer(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:

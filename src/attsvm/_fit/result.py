@@ -4,26 +4,21 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm._fit.comparison import Comparison
-from attsvm._fit.evaluation import Evaluation
+from attsvm._fit.comparison import ClassifierComparison
+from attsvm._fit.evaluation import LayerEvaluation
 from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets import Source
-from attsvm.pages.folder import claim_folder
-from attsvm.pages.words import SOFT_BELOW
+from attsvm.pages import SOFT_BELOW, claim_folder, make_page
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.training import Run
 
-# they name the class below
-page, numbers = (lazy_loader.load(f"attsvm._fit.{name}", suppress_warning=True) for name in ("page", "numbers"))
-
 COMMAND = "attsvm.fit"
-"""What pages and numbers name as their command if they are made in Python."""
+"""The command that pages and numbers name if they are made in Python."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +39,7 @@ class Fit:
     relevant : dict of str to int ndarray, or None
         The token that decides the label, of each ``train`` and ``test`` sequence; None if it is not known.
     run : Run
-    on_train, on_test : Evaluation
+    on_train, on_test : LayerEvaluation
         Predictions and attention at the end of training; ``on_test`` is None if there is no test part.
     baseline : dict of str to float
         Accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``.
@@ -63,7 +58,7 @@ class Fit:
         ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose selection
         differs from the final one), and ``direction_error`` to ``chosen`` (NaN at zero weights), unless the attention
         is not saturated or there is no solution.
-    comparison : Comparison or None
+    comparison : ClassifierComparison or None
         ``scores`` of several classifiers on the same sequences, by name; each has an ``accuracy`` for each of the
         ``seeds``. None for data that are not drawn at random.
     seed : int
@@ -96,8 +91,8 @@ class Fit:
     test_rows: Int[np.ndarray, " n_test"]
     relevant: dict[str, Int[np.ndarray, " n"]] | None
     run: Run
-    on_train: Evaluation
-    on_test: Evaluation | None
+    on_train: LayerEvaluation
+    on_test: LayerEvaluation | None
     baseline: dict[str, float]
     optimal_tokens: Int[np.ndarray, "*queries"]
     optimal: Solution | None
@@ -105,7 +100,7 @@ class Fit:
     relevant_svm: Solution | None
     other_norms: OtherNorms | None
     history: dict[str, np.ndarray]
-    comparison: Comparison | None
+    comparison: ClassifierComparison | None
     seed: int
     settings: dict[str, Any]
     seconds: dict[str, float]
@@ -183,8 +178,7 @@ class Fit:
         >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
         'combined'
         """
-        found: dict[str, Any] = numbers.numbers(self, command, threads)
-        return found
+        return make_page(self, command=command, threads=threads).numbers
 
     def page(self) -> str:
         """Make the page of ``attsvm fit``, as one HTML document.
@@ -201,8 +195,7 @@ class Fit:
         >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
-        html: bytes = page.fit_page(self, COMMAND).files()["index.html"]
-        return html.decode()
+        return make_page(self, command=COMMAND).html()
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
@@ -229,4 +222,4 @@ class Fit:
         200
         """
         with claim_folder(folder, force) as write:
-            write(page.fit_page(self, COMMAND).write)
+            write(make_page(self, command=COMMAND).write)

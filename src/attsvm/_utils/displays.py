@@ -17,7 +17,7 @@ PLOTS = {
     "penalty path": "attsvm.plot.path:penalty_path",
     "prediction": "attsvm.plot.solution:prediction",
     "problem": "attsvm.plot.problem:problem",
-    "run": "attsvm.plot.run:run",
+    "run": "attsvm.plot.runs:run",
     "solution": "attsvm.plot.solution:solution",
     "stack run": "attsvm.plot.layers:stack_run",
 }

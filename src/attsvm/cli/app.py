@@ -58,7 +58,7 @@ class _PlainFlags:
         return params
 
 
-class Command(_PlainFlags, TyperCommand):
+class PlainCommand(_PlainFlags, TyperCommand):
     """A command whose help shows no type beside its flags."""
 
 
@@ -96,7 +96,7 @@ def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
     text, _, examples = module.HELP.partition("Examples:")
     more = module.more_help(arguments) if hasattr(module, "more_help") else ""
     only = typer.Typer(add_completion=False, **_SETTINGS)
-    only.command(name, cls=Command, help=f"{COMMANDS[name]}\n\n{text}{more}", epilog=f"Examples:{examples}")(
+    only.command(name, cls=PlainCommand, help=f"{COMMANDS[name]}\n\n{text}{more}", epilog=f"Examples:{examples}")(
         with_level(getattr(module, attribute))
     )
     return typer.main.get_command(only)

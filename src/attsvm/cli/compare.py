@@ -9,7 +9,7 @@ import typer
 from attsvm.cli import messages
 from attsvm.cli.inspection_options import Family, Gap, Images, Margins, Queries, TextFile, inspect_arguments
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, written
+from attsvm.cli.shared import finish, result_folder, write_page
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -79,22 +79,18 @@ def compare(
         device=device,
     )
 
-    from attsvm.pages.comparison import comparison_page
-
-    with written(out, force, (*models, text, images)) as write:
+    with result_folder(out, force, (*models, text, images)) as write:
         from attsvm.inspect import inspect_series
 
         series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
-        page = write(
-            comparison_page(
-                series,
-                tokens,
-                None if sentence is None else sentence - 1,
-                source={"models": series.names, "text": text and str(text), "images": images and str(images)},
-                command=command_line(),
-                threads=threads,
-                seconds=time.perf_counter() - start,
-            )
+        page = write_page(
+            write,
+            series,
+            tokens=tokens,
+            sentence=None if sentence is None else sentence - 1,
+            source={"models": series.names, "text": text and str(text), "images": images and str(images)},
+            threads=threads,
+            seconds=time.perf_counter() - start,
         )
     page.show(json)
     finish(out, "index.html, figures and result.json")

@@ -89,7 +89,7 @@ def _message(error: Exception) -> str:
 
 
 def _bad_value(error: Any) -> str:
-    """What to say of a value that is not of its option's type, in place of pydantic's words; or nothing."""
+    """Describe a value that is not of its option's type, in place of pydantic's words; empty for other errors."""
     found: list[Any] = getattr(error.__cause__, "errors", list)()
     if not found or error.param is None:
         return ""

@@ -21,12 +21,12 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, progress, result_folder
+from attsvm.cli.shared import finish, progress, result_folder, write_page
 from attsvm.datasets import source_help
 
 if TYPE_CHECKING:
-    from attsvm._fit.result import Fit
-    from attsvm.pages.page import Page
+    from attsvm._fit import Fit
+    from attsvm.pages import Page
     from attsvm.training import Run
 
 HELP = """
@@ -110,9 +110,8 @@ def fit(
     shorthand = [] if classes is None else [f"classes={classes}"]
     options = named_values([*shorthand, *(option or [])])
 
-    from attsvm._fit.fit import fit as train_and_compare
-    from attsvm._fit.page import fit_page
-    from attsvm._fit.result import Fit
+    from attsvm._fit import Fit
+    from attsvm._fit import fit as train_and_compare
 
     run: Run | None = None  # run, done, page: what an interrupted command keeps
     done: Fit | None = None
@@ -139,15 +138,11 @@ def fit(
                     callback=callback,
                     keep=keep,
                 )
-            page = fit_page(done, command_line(), threads)
-            if write:
-                write(page.write)
+            page = write_page(write, done, threads=threads)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
-                page = fit_page(done, command_line(), threads, interrupted=True)
-                if write:
-                    write(page.write)
+                page = write_page(write, done, threads=threads, interrupted=True)
             elif run is not None and write:
                 unfinished = run
                 write(lambda folder: unfinished.save(folder / "run.npz"))

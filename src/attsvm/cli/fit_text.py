@@ -17,7 +17,7 @@ from attsvm.cli.options import (
     Threads,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, progress, written
+from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -82,10 +82,9 @@ def fit_text(
     """Train an attention classifier on labelled texts."""
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
-    with written(out, force, (texts, test, embed)) as write:
-        from attsvm._fit.texts.fit_text import fit_text as train_and_compare
-        from attsvm._fit.texts.page import text_page
-        from attsvm._fit.texts.text import read_texts
+    with result_folder(out, force, (texts, test, embed)) as write:
+        from attsvm._fit import fit_text as train_and_compare
+        from attsvm._fit import read_texts
 
         given = read_texts(texts, text, label, names)
         test_texts = read_texts(test, text, label) if test else None
@@ -109,6 +108,6 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
-        page = write(text_page(done, source=texts, test=test, command=command_line(), seed=seed, threads=threads))
+        page = write_page(write, done, source=texts, test=test, seed=seed, threads=threads)
     page.show(json)
     finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))

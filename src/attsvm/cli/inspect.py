@@ -137,7 +137,7 @@ def inspect(
 
     with result_folder(out, force, (model, text, images, checkpoints, held_out)) as write:
         from attsvm.inspect import SavedModel
-        from attsvm.pages.inspection import InspectionPages, finished_words
+        from attsvm.pages import InspectionPages
 
         saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)
         if not 1 <= sentence <= len(saved.given.tokens):
@@ -165,11 +165,10 @@ def inspect(
             )
             page = pages.write(found)
         except Interrupted:
-            latest = pages.latest
-            if latest is None:
+            if pages.latest is None:
                 raise
-            pages.write(latest, "interrupted").show(json)
-            on_interruption(lambda: f"{out or 'the result'} holds {finished_words(latest)}")
+            pages.write(pages.latest, "interrupted").show(json)
+            on_interruption(lambda: f"{out or 'the result'} holds {pages.finished()}")
             raise
     page.show(json)
     finish(out, "index.html, figures and result.json")

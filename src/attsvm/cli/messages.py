@@ -1,4 +1,4 @@
-"""What a command says on stderr besides errors and warnings: how much, by ``--quiet`` and ``--verbose``."""
+"""Messages of a command on stderr besides errors and warnings: how many, by ``--quiet`` and ``--verbose``."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from attsvm.cli.options import limit_threads
 from attsvm.errors import ProblemError
 
 
-class Level(IntEnum):
+class Verbosity(IntEnum):
     """How much a command says."""
 
     QUIET = 0
@@ -25,24 +25,24 @@ class Level(IntEnum):
     VERBOSE = 2
 
 
-_level = Level.NORMAL
+_level = Verbosity.NORMAL
 
 
 def is_verbose() -> bool:
     """Whether the running command says what it does."""
-    return _level is Level.VERBOSE
+    return _level is Verbosity.VERBOSE
 
 
 def say(line: str) -> None:
     """Print a line on stderr, unless the command is quiet."""
-    if _level > Level.QUIET:
+    if _level > Verbosity.QUIET:
         print(one_line(line), file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[[Any], object]]:
     """Show the progress of the block, unless the command is quiet. It yields what shows it and calls the callback."""
-    with shown(_level > Level.QUIET, name, callback, 1.0 if is_verbose() else SECONDS_A_LINE) as update:
+    with shown(_level > Verbosity.QUIET, name, callback, 1.0 if is_verbose() else SECONDS_A_LINE) as update:
         yield update or callback
 
 
@@ -53,7 +53,7 @@ def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
         if quiet and verbose:
             raise ProblemError("--quiet, --verbose: expected one of them, got both")
-        with _printed(Level.QUIET if quiet else Level.VERBOSE if verbose else Level.NORMAL):
+        with _printed(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL):
             limit_threads(options.get("threads"))
             return function(**options)
 
@@ -80,15 +80,17 @@ class _Visible(logging.Formatter):
 
 
 @contextlib.contextmanager
-def _printed(chosen: Level) -> Iterator[None]:
+def _printed(chosen: Verbosity) -> Iterator[None]:
     """Print what belongs to a level, while a command runs."""
     global _level
     _level = chosen
     log = logging.getLogger("attsvm")
-    log.setLevel({Level.QUIET: logging.ERROR, Level.NORMAL: logging.WARNING, Level.VERBOSE: logging.DEBUG}[chosen])
+    log.setLevel(
+        {Verbosity.QUIET: logging.ERROR, Verbosity.NORMAL: logging.WARNING, Verbosity.VERBOSE: logging.DEBUG}[chosen]
+    )
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    if chosen is Level.VERBOSE:
+    if chosen is Verbosity.VERBOSE:
         log.addHandler(handler)
     try:
         yield

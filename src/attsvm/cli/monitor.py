@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder
-from attsvm.cli.shared import command_line, finish, written
+from attsvm.cli.shared import finish, result_folder, write_page
 
 HELP = """
 RECORD is a file `*.csv` that `attsvm.inspect.AttentionMonitor` wrote, or a folder of TensorBoard with its numbers;
@@ -33,10 +33,9 @@ def monitor(
     force: ForceFolder = False,
 ) -> None:
     """Show a record (the help is HELP)."""
-    from attsvm.pages.monitor import monitor_page
-    from attsvm.pages.records import read_records
+    from attsvm.pages import read_records
 
-    with written(out, force, (record,)) as write:
-        page = write(monitor_page(read_records(record), source=str(record), command=command_line()))
+    with result_folder(out, force, (record,)) as write:
+        page = write_page(write, read_records(record), source=str(record))
     page.show(json)
     finish(out, "index.html, figures and result.json")

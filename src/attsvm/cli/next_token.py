@@ -6,7 +6,7 @@ import typer
 
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, progress, written
+from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
 CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
@@ -48,10 +48,8 @@ def next_token(
     """Predict which words of a context attention copies."""
     from attsvm.results import Status
 
-    with written(out, force, (corpus,)) as write:
-        from attsvm._fit.texts.corpus import read_corpus, texts_hash
-        from attsvm._fit.texts.next_token import next_token_page
-        from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
+    with result_folder(out, force, (corpus,)) as write:
+        from attsvm._fit import NextWordOptions, fit_next_words, read_corpus
 
         options = NextWordOptions(
             vocabulary=vocabulary,
@@ -67,9 +65,7 @@ def next_token(
         texts = read_corpus(corpus, text)
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
-        page = write(
-            next_token_page(done, source=corpus, sha256=texts_hash(texts), command=command_line(), threads=threads)
-        )
+        page = write_page(write, done, source=corpus, threads=threads)
     page.show(json)
     statuses = [word["status"] for word in page.numbers["last_words"] if word["status"] != Status.INFEASIBLE]
     finish(out, "index.html and result.json", exit_status(statuses, "graph-SVM"))

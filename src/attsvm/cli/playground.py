@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from attsvm._utils.outputs import check_file
 from attsvm.cli.shared import finish
-from attsvm.pages.folder import check_file
 
 HELP = """
 The page trains attention in the plane and draws the path of its weights beside the Att-SVM. It is one HTML file, which

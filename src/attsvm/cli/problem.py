@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attsvm._utils.outputs import check_file
 from attsvm.cli.options import Json, ProblemFile
 from attsvm.cli.shared import command_line, finish
-from attsvm.pages.folder import check_file
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -45,12 +45,12 @@ def problem(
     if example:
         check_file(path, force)
 
-    from attsvm.pages.problem import problem_page
+    from attsvm.pages import make_page
     from attsvm.problem import Problem
 
     if example:
         _example(sequences, tokens, dim, prompt, seed).save(path)
-    problem_page(Problem.load(path), source=problem_file, command=command_line()).show(json)
+    make_page(Problem.load(path), source=problem_file, command=command_line()).show(json)
     if example:
         finish(path, "the example")
 

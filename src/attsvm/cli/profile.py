@@ -10,7 +10,7 @@ from attsvm._utils.text import visible
 from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
-from attsvm.cli.shared import command_line, finish, progress, written
+from attsvm.cli.shared import command_line, finish, progress, result_folder, write_page
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -89,13 +89,11 @@ def profile(
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
-    from attsvm.pages.plain import dumps
-    from attsvm.pages.profile import profile_page
     from attsvm.profiles import margin_profile
     from attsvm.profiles.named import import_optimizer
     from attsvm.profiles.profile import NORMS
 
-    with written(out, force) as write:
+    with result_folder(out, force) as write:
         with progress() as callback:
             found = margin_profile(
                 partial(import_optimizer(optimizer), **options) if options else optimizer,
@@ -108,8 +106,11 @@ def profile(
                 device=device,
                 callback=callback,
             )
-        page = write(profile_page(found, command=command_line(), threads=threads))
-    print(dumps(page.numbers) if json else visible(str(found)))
+        page = write_page(write, found, threads=threads)
+    if json:
+        page.show(as_json=True)
+    else:
+        print(visible(str(found)))
     finish(out, "index.html, figures, result.json and profile.npz")
 
 

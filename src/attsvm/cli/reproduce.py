@@ -16,8 +16,8 @@ from attsvm.errors import ProblemError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attsvm.pages import Claim
     from attsvm.papers import Figure, Outcome
-    from attsvm.papers.page import Claim
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -70,18 +70,14 @@ def reproduce(
 
     from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
-    from attsvm.pages.plain import dumps
-    from attsvm.pages.schemas.papers import FigureListResult, FiguresResult
-    from attsvm.papers.page import page
-    from attsvm.papers.run import chosen, prepare
-    from attsvm.papers.several import run_several
-    from attsvm.papers.sizes import sizes_of
+    from attsvm.pages import make_page
+    from attsvm.papers import chosen, prepare, run_several, sizes_of
 
     console = Console()
     if list_all:
         known = list(chosen(["all"]).values())
         if json:
-            print(dumps(FigureListResult.fill({"figures": known}, command=command_line())))
+            make_page(known, command=command_line()).show(as_json=True)
         else:
             _list(console, known)
         return
@@ -100,11 +96,11 @@ def reproduce(
             claims.append(claimed)
             if not json:
                 _show(console, claimed.outcome)
+    page = make_page(claims, command=command)
     with atomic_write(out / "index.html") as stream:
-        stream.write(page(claims, command).encode())
+        stream.write(page.html().encode())
     if json:
-        numbers = {one.outcome.figure.name: one.numbers for one in claims}
-        print(dumps(FiguresResult.fill({"figures": numbers}, command=command)))
+        page.show(as_json=True)
     finish(out, "index.html, figures and numbers")
 
 

@@ -1,4 +1,4 @@
-"""What several commands do: show progress, claim the folder of a result."""
+"""Parts of several commands: show progress, claim the folder of a result, write its page."""
 
 import contextlib
 import shlex
@@ -13,8 +13,9 @@ from attsvm._utils.interruption import check_interrupted, keeping_steps, on_inte
 from attsvm.cli import messages
 
 if TYPE_CHECKING:
-    from attsvm.pages.folder import Write
-    from attsvm.pages.page import Page
+    from attsvm.pages import Page
+
+    Write = Callable[[Callable[[Path], object]], None]
 
 
 def command_line() -> str:
@@ -34,24 +35,24 @@ def announce(out: Path | None) -> None:
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> "Iterator[Write | None]":
     """Claim the folder of ``--out``. Yield what writes it, at the end or again and again; None without ``--out``."""
-    from attsvm.pages.folder import claim_folder
+    from attsvm.pages import claim_folder
 
     with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as write:
         announce(out)
         yield write
 
 
-@contextlib.contextmanager
-def written(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> "Iterator[Callable[[Page], Page]]":
-    """Claim the folder of ``--out``. Yield what writes a page into it, if it is given, and returns the page."""
-    with result_folder(out, force, inputs) as write:
+def write_page(write: "Write | None", result: Any, **about: Any) -> "Page":
+    """Make the page of a result, write it with what :func:`result_folder` yields, and return it.
 
-        def write_page(page: "Page") -> "Page":
-            if write:
-                write(page.write)
-            return page
+    ``about``: arguments of :func:`attsvm.pages.make_page`, which gets the command, too.
+    """
+    from attsvm.pages import make_page
 
-        yield write_page
+    page = make_page(result, command=command_line(), **about)
+    if write is not None:
+        write(page.write)
+    return page
 
 
 @contextlib.contextmanager

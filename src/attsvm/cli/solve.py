@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from attsvm._utils.outputs import check_file
 from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 from attsvm.norms import norm_spellings
-from attsvm.pages.folder import check_file
 
 NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose its <p>
 
@@ -75,7 +75,7 @@ def solve(
     import numpy as np
 
     from attsvm._utils.archives import read_array
-    from attsvm.pages.solution import solution_page
+    from attsvm.pages import make_page
     from attsvm.problem import Problem
     from attsvm.selection import optimal_tokens
     from attsvm.svm import solve_svm
@@ -94,6 +94,6 @@ def solve(
     )
     if out is not None:
         solution.save(out)
-    page = solution_page(problem, solution, source=problem_file, command=command_line(), threads=threads)
+    page = make_page(solution, problem=problem, source=problem_file, command=command_line(), threads=threads)
     page.show(json)
     finish(out, "the solution", exit_status(np.ravel(solution.status).tolist(), "solution"))

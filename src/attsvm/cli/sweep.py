@@ -1,5 +1,6 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
+import re
 import sys
 from json import loads
 from pathlib import Path
@@ -70,11 +71,10 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Run a sweep (the help is HELP)."""
-    from attsvm.pages.sweep_run import list_page, store_page
-
     if list_all:
-        list_page().show()
+        _list()
         return
+    from attsvm.pages import make_page
     from attsvm.sweeps.sweep import define, sweep
 
     definition = _definition(
@@ -98,8 +98,26 @@ def sweep(
             callback=callback,
             command=command_line(),
         )
-    store_page(dataset, store=str(out), command=command_line()).show(json)
+    make_page(dataset, store=str(out), command=command_line()).show(json)
     _warn(loads(dataset.attrs["errors"]))
+
+
+def _list() -> None:
+    """Print the ready sweeps, the measures and the sources."""
+    from attsvm.pages import Page, Table
+    from attsvm.sweeps import MEASURES, READY, SOURCES
+
+    kinds = {
+        ("sweep", "what it shows"): {name: definition.summary for name, definition in READY.items()},
+        ("measure", "what it measures"): {name: _summary(MEASURES[name]) for name in sorted(MEASURES)},
+        ("source", "what it draws"): {name: _summary(draw) for name, draw in SOURCES.items()},
+    }
+    Page({}, terminal=[Table([*rows.items()], columns, words=2) for columns, rows in kinds.items()]).show()
+
+
+def _summary(documented: object) -> str:
+    """The first line of a docstring, without the markup of Sphinx."""
+    return re.sub(r":\w+:(?=`)|`", "", (documented.__doc__ or "").partition("\n")[0])
 
 
 def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:

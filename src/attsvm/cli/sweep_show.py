@@ -7,7 +7,7 @@ import typer
 
 from attsvm._utils.checks import check_number
 from attsvm.cli.options import ForceFolder, Json
-from attsvm.cli.shared import command_line, finish, written
+from attsvm.cli.shared import finish, result_folder, write_page
 
 HELP = """
 STORE is the folder of a sweep, which may be running or interrupted. Shares have Wilson intervals, means have bootstrap
@@ -35,11 +35,10 @@ def sweep_show(
     """Show a sweep (the help is HELP)."""
     check_number("--level", level, "a number in (0, 1)", lambda x: 0 < x < 1)
 
-    from attsvm.pages.sweep import sweep_page
-    from attsvm.pages.sweep_estimates import summarize
+    from attsvm.pages import summarize
     from attsvm.sweeps import open_sweep
 
-    with written(out, force, (store,)) as write:
-        page = write(sweep_page(summarize(open_sweep(store), level), command_line(), level))
+    with result_folder(out, force, (store,)) as write:
+        page = write_page(write, summarize(open_sweep(store), level))
     page.show(json)
     finish(out, "index.html, figures, table.csv and result.json")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from attsvm._utils.outputs import check_file
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
@@ -22,7 +23,6 @@ from attsvm.cli.options import (
 from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
-from attsvm.pages.folder import check_file
 from attsvm.training.attention import ATTENTIONS
 
 
@@ -120,7 +120,7 @@ def train(
     named = {"learning_rate": learning_rate, "p": p}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
-    from attsvm.pages.run import run_page
+    from attsvm.pages import make_page
     from attsvm.problem import Problem
     from attsvm.results import Status
     from attsvm.training import Run, Stopping
@@ -153,10 +153,10 @@ def train(
         from attsvm.theory import predict_direction
 
         prediction = predict_direction(problem, run)
-    page = run_page(
-        problem,
+    page = make_page(
         run,
-        prediction,
+        problem=problem,
+        prediction=prediction,
         source=problem_file,
         command=command_line(),
         seconds=seconds,

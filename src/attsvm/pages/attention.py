@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from markupsafe import Markup
 
 from attsvm.pages.links import csv_text
-from attsvm.pages.over_steps import over as of_slider
+from attsvm.pages.over_steps import slider_attributes
 
 WIDEST = 48
 """Most tokens of a sequence whose attention is drawn as a square."""
@@ -23,7 +23,7 @@ class Span(NamedTuple):
     # average stays unshaded, and so does nearly uniform attention.
     opacity: float = 0.0
     key: bool = False  # whether it is underlined
-    over: Markup = Markup("")  # attributes for the slider over the steps, see :func:`attsvm.pages.over_steps.over`
+    over: Markup = Markup("")  # of :func:`attsvm.pages.over_steps.slider_attributes`
 
 
 def shaded(
@@ -63,7 +63,7 @@ def above_average(shares: Sequence[float] | Float[np.ndarray, "*R T"]) -> Float[
 def over_steps(opacities: Float[np.ndarray, "R T"], shares: Float[np.ndarray, "R T"]) -> list[Markup]:
     """For each word of a text what a slider needs: its opacities, and its shares, at the recorded steps."""
     return [
-        of_slider(np.round(opacity, 2).tolist(), [f"{100 * share:.1f}" for share in of_word])
+        slider_attributes(np.round(opacity, 2).tolist(), [f"{100 * share:.1f}" for share in of_word])
         for opacity, of_word in zip(opacities.T, shares.T, strict=True)
     ]
 
@@ -111,7 +111,7 @@ def attention_square(
                 "probability": float(probabilities[q, t]),
                 "chosen": bool(t == selected[q]),
                 "support": support is not None and bool(support[q, t]),
-                "over": "" if over is None else of_slider(over[:, q, t].tolist()),
+                "over": "" if over is None else slider_attributes(over[:, q, t].tolist()),
             }
             if allowed[q, t]
             else None

@@ -13,8 +13,7 @@ from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
-from attsvm.pages.schemas.inspection import ComparedModel, CompareResult
-from attsvm.pages.schemas.inspection import HeadChange as HeadChangeFields
+from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
@@ -42,13 +41,8 @@ MOST_LINES = 12
 """Changed queries that are listed for a head."""
 
 
-def comparison_page(
-    series: "Series",
-    tokens: list[list[str]],
-    sentence: int | None,
-    **about: Any,
-) -> Page:
-    """The page of a comparison, whose numbers docs/guide/results.md documents.
+def comparison_page(series: "Series", *, tokens: list[list[str]], sentence: int | None, **about: Any) -> Page:
+    """Make the page of a comparison, whose numbers docs/guide/results.md documents.
 
     ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence whose attention is drawn, counted from
     0. ``about``: ``source`` (models and text, as given), ``command``, ``threads`` and ``seconds``.
@@ -317,7 +311,7 @@ def _numbers(series: "Series", **about: Any) -> dict[str, Any]:
         **about,
         data=first,
         models=[
-            ComparedModel.fill(
+            ComparedModelFields.fill(
                 one,
                 name=name,
                 step=None if series.steps is None else series.steps[k],

@@ -12,8 +12,7 @@ from attsvm._utils.text import as_label
 from attsvm.pages.comparison import model_names
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
-from attsvm.plot import style
-from attsvm.plot.canvas import line
+from attsvm.plot import line, style
 
 if TYPE_CHECKING:
     from attsvm.inspect import HeadChange, Measure, Series
@@ -35,7 +34,7 @@ def draw_comparison(series: "Series") -> list[Shown]:
         drawers["changed_over_models"] = partial(_changed, series)
     for measure in series.inspections[0].measures:
         if measure.name in OVER_MODELS:
-            drawers[measure.name] = partial(_over_models if several else _before_after, measure, series)
+            drawers[measure.name] = partial(_model_curves if several else _before_after, measure, series)
     return draw_each(drawers)
 
 
@@ -116,7 +115,7 @@ def _changed(series: "Series") -> Drawn:
     return Drawn("Changed selections", caption, figure)
 
 
-def _over_models(measure: "Measure", series: "Series") -> Drawn | None:
+def _model_curves(measure: "Measure", series: "Series") -> Drawn | None:
     values = np.full((len(series.total.heads), len(series.inspections)), np.nan)
     for k, inspection in enumerate(series.inspections):
         of_head = {(one.layer, one.head): one.numbers.get(measure.name) for one in inspection.heads}

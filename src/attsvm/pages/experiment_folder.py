@@ -6,15 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from attsvm._utils.files import cannot_be_written, make_folder
+from attsvm._utils.outputs import check_folder, check_holds_files, check_not_read
 from attsvm.errors import ProblemError
-from attsvm.pages.folder import (
-    check_folder,
-    check_holds_files,
-    check_not_read,
-    is_file,
-    only_figures,
-    stranger_in,
-)
+from attsvm.pages.folder import is_file, only_figures, stranger_in
 
 RUNS = "runs"
 CHECKPOINT, BOARD = "checkpoint.safetensors", "tensorboard"

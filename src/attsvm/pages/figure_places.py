@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from attsvm.pages.links import Panel, csv_text, file_links, svg_link
-from attsvm.plot.series import DataAxes, Series
+from attsvm.plot import DataAxes, DataSeries
 
 
 def data_links(figure: Figure, name: str, table: str | None = None) -> Markup:
@@ -98,7 +98,7 @@ def plain(text: str) -> str:
 _SYMBOLS = {"infty": "∞", "lambda": "λ", "gamma": "γ", "|": "‖", "log": "log", "times": "×", "ell": "ℓ", "leq": "≤"}
 
 
-def _named(axis: DataAxes) -> Iterator[tuple[str, Series]]:
+def _named(axis: DataAxes) -> Iterator[tuple[str, DataSeries]]:
     """The series of axes, those without a name by what they show, with numbers if there are several."""
     shows = plain(axis.get_ylabel())
     unnamed = Counter(one.kind for one in axis.series if not one.name)
@@ -112,7 +112,7 @@ def _named(axis: DataAxes) -> Iterator[tuple[str, Series]]:
         yield name, one
 
 
-def _placed(axis: Axes, one: Series) -> tuple[np.ndarray, tuple[float, float] | None]:
+def _placed(axis: Axes, one: DataSeries) -> tuple[np.ndarray, tuple[float, float] | None]:
     """The points of a series in the units of the SVG view box, and half the size of its cells."""
     whole: Any = axis.figure.figure  # not a part of it
     scale = 72 / whole.dpi

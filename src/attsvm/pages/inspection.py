@@ -74,12 +74,17 @@ class InspectionPages:
 
     def write(self, found: "FoundInspections", state: str = "") -> Page:
         """Make the page of what is found so far, and write it, its figures and the numbers."""
-        page = self._of(found, state)
+        page = self._page(found, state)
         if self.put is not None:
             self.put(page.write)
         return page
 
-    def _of(self, found: "FoundInspections", state: str) -> Page:
+    def finished(self) -> str:
+        """Say how many heads of the latest result are finished, such as "12 of 72 heads"."""
+        assert self.latest is not None
+        return finished_words(self.latest)
+
+    def _page(self, found: "FoundInspections", state: str) -> Page:
         seconds = time.perf_counter() - self.start
         result = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
         inspection, twin = found.done, found.twin
@@ -171,10 +176,10 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
     ):
         middle = _median(inspection, name)
         if middle is not None:
-            parts.append(words.format(_against(percent(middle), twin, name)))
+            parts.append(words.format(_compared(percent(middle), twin, name)))
     middle = _median(inspection, "margin_ratio")
     if middle is not None and not inspection.interrupted:
-        ratio = _against(short(middle), twin, "margin_ratio")
+        ratio = _compared(short(middle), twin, "margin_ratio")
         parts.append(f"has a margin ratio, its margin over the best of the same norm, of {ratio}")
     first = inspection.heads[0]
     subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
@@ -226,7 +231,7 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
 
 
 def glosses(inspection: "Inspection") -> list[str]:
-    """What the columns mean whose names do not say it."""
+    """Explain the columns whose names do not say what they mean."""
     explained = ("effective_tokens", "special_share", "first_share", "effective_rank", "margin_ratio")
     named = [one for one in inspection.measures if one.name in explained]
     return [
@@ -250,7 +255,7 @@ def _finished(inspection: "Inspection") -> str:
 
 
 def state_words(found: "FoundInspections", state: str) -> str:
-    """What is missing while the inspection is "running", or because it was "interrupted"."""
+    """Say what is missing while the inspection is "running", or because it was "interrupted"."""
     begins = {"running": "The command is still running", "interrupted": "The command was interrupted"}[state]
     said = f"{begins}: {finished_words(found)} are complete."
     if any(one is not None and one.interrupted for one in (found.done, found.twin)):
@@ -273,7 +278,7 @@ def _median(inspection: "Inspection", name: str) -> float | None:
     return None if np.isnan(values).all() else float(np.nanmedian(values))
 
 
-def _against(text: str, twin: "Inspection | None", name: str) -> str:
+def _compared(text: str, twin: "Inspection | None", name: str) -> str:
     other = None if twin is None or twin.interrupted else _median(twin, name)
     if other is None:
         return text

@@ -46,19 +46,19 @@ def draw_inspection(
         if mapped:
             both = [one.measure(measure.name) for one in (inspection, twin) if one is not None]
             keys[measure.name] = (measure.name, *(values.tobytes() for values in both))
-            drawers[measure.name] = partial(_by_layer, measure, *both)
+            drawers[measure.name] = partial(_layer_points, measure, *both)
         if steps:
             name = f"{measure.name}_steps"
             values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
             at = [step for step, _ in steps]
             keys[name] = (name, *at, values.tobytes())
-            drawers[name] = partial(_against_steps, measure, at, values)
+            drawers[name] = partial(_step_curves, measure, at, values)
     fresh = draw_each({name: drawer for name, drawer in drawers.items() if keys[name] not in known})
     known |= {keys[one.name]: one for one in fresh}
     return [known[key] for key in keys.values()]
 
 
-def _by_layer(
+def _layer_points(
     measure: "Measure", values: Float[np.ndarray, "layers heads"], twin: Float[np.ndarray, "layers heads"] | None = None
 ) -> Drawn:
     """A point for each head, those of a layer side by side, and a band for the randomly initialised copy."""
@@ -89,7 +89,7 @@ def _by_layer(
     return Drawn(measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
 
 
-def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
+def _step_curves(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
     figure, axis = style.panel("training steps", measure.title, 2.2)
     low, middle, high = np.nanpercentile(values, [10, 50, 90], axis=1)
     style.band(axis, at, low, high, style.BLUE, "10 to 90 % of heads")

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
-from attsvm.pages.schemas.inspection import CausalTest, InspectResult, Origins, View
-from attsvm.pages.schemas.inspection import Head as HeadFields
+from attsvm.pages.schemas.inspection import CausalTestFields, HeadFields, InspectResult, OriginsFields, ViewFields
 from attsvm.results import Status
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _ends(interval: "MarginInterval | None") -> list[float] | None:
 
 
 def _view(view: "HeadView", tests: "tuple[TestedReason, ...]") -> dict[str, Any]:
-    return View.fill(
+    return ViewFields.fill(
         view,
         margin_ratio=_ends(view.interval),
         status=Status.FINISHED if view.interval is None else view.interval.status,
@@ -66,9 +65,9 @@ def _view(view: "HeadView", tests: "tuple[TestedReason, ...]") -> dict[str, Any]
 def _test(reason: "TestedReason") -> dict[str, Any]:
     given = {**reason.pair._asdict(), "untested": reason.untested}
     if reason.test is None:
-        given = dict.fromkeys(get_type_hints(CausalTest)) | given
-    return CausalTest.fill(reason.test, **given)
+        given = dict.fromkeys(get_type_hints(CausalTestFields)) | given
+    return CausalTestFields.fill(reason.test, **given)
 
 
 def _origins(explanation: "Explanation") -> dict[str, Any]:
-    return Origins.fill(explanation, terms=explanation.terms(), pairs=explanation.pairs(40))
+    return OriginsFields.fill(explanation, terms=explanation.terms(), pairs=explanation.pairs(40))

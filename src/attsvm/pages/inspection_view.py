@@ -25,7 +25,7 @@ TERMS = {
     "constant_key": "the queries alone, by their distances to the keys",
     "constants": "the distances between queries and keys alone",
 }
-"""What varies in each term of the decision margin."""
+"""The varying part of each term of the decision margin."""
 
 LEAST = 5e-4
 """Share of a term that is shown."""
@@ -42,7 +42,7 @@ def detail(
     yield Heading(f"Head {view.layer}.{view.head}")
     yield from _origins(view, found.tests)
     yield Heading("Numbers", 3)
-    yield Tables([Table(of_view(view)[1:])])
+    yield Tables([Table(head_rows(view)[1:])])
     yield Heading(f"Sequence {sentence + 1}", 3)
     support = None if view.support is None else view.support[sentence]
     square = attention_square(
@@ -87,7 +87,7 @@ def detail(
 def terminal_detail(
     found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int
 ) -> Iterator[Table | str]:
-    """What the terminal shows of one head, from the arguments of :func:`detail`."""
+    """List the tables and remarks of one head for the terminal, from the arguments of :func:`detail`."""
     if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
         yield "Parts of the decision margin by what varies, and by origin in the residual stream:"
         yield _term_table(view.explanation)
@@ -98,7 +98,7 @@ def terminal_detail(
         yield tests
     if found.tests:
         yield untested_words(found.tests)
-    yield Table(of_view(view))
+    yield Table(head_rows(view))
     yield view_table(view, texts[sentence], sentence)
     triples = triple_table(view, texts)
     if triples.rows:
@@ -150,7 +150,7 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
 
 
 def _term_table(explanation: "Explanation") -> Table:
-    """What varies, and the share of the margin, for each term."""
+    """List what varies in each term, and its share of the margin."""
     shares = explanation.terms()._asdict()
     rows = [(TERMS[name], f"{share:+z.3f}") for name, share in shares.items() if abs(share) >= LEAST]
     return Table(rows, ["what varies", "share"], kind="terms")
@@ -168,7 +168,7 @@ TESTED = (
     "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
     " with those of the keys. In parentheses: the largest of the controls."
 )
-"""What the columns say."""
+"""The meaning of the columns."""
 
 
 def _test_table(tests: "tuple[TestedReason, ...]") -> Table:
@@ -204,7 +204,7 @@ def interval_words(interval: "MarginInterval") -> str:
     return "no constraints" if interval.constraints == interval.duplicates else str(interval.status)
 
 
-def of_view(view: "HeadView") -> list[tuple[str, str]]:
+def head_rows(view: "HeadView") -> list[tuple[str, str]]:
     """Names and numbers of the head in detail."""
     interval = view.interval
     rows = [

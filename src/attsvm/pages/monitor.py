@@ -46,7 +46,7 @@ MEASURES = {
         " It is between the two edges of a band, which come from a primal and a dual solution.",
     ),
 }
-"""What a monitor records, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
+"""The measures of a monitor, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
 
 
 def recorded(records: Records) -> list[str]:
@@ -97,7 +97,7 @@ def notes(records: Records) -> list[str]:
 
 
 def monitor_page(records: Records, *, source: str, command: str) -> Page:
-    """The page of a record, whose numbers docs/guide/results.md documents. ``source``: the file of the record."""
+    """Make the page of a record, whose numbers docs/guide/results.md documents. ``source``: the file of the record."""
     names = recorded(records)
     measures = [described(name) for name in names]
     rows = [[head, *(_last(records, name, k) for name in names)] for k, head in enumerate(records.heads)]

@@ -11,8 +11,7 @@ from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.monitor import described, recorded
 from attsvm.pages.page import Shown
 from attsvm.pages.records import Records
-from attsvm.plot import style
-from attsvm.plot.canvas import line
+from attsvm.plot import line, style
 
 MOST_CURVES = 12
 """With more heads there is a curve for the :data:`EXTREME` largest and smallest at the end, beside median and range."""

@@ -24,7 +24,7 @@ class OverSteps(NamedTuple):
     shares: Mapping[str, Sequence[float]]  # by the gid of an artist of matplotlib, its opacity at each of the steps
 
 
-def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
+def slider_attributes(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
     """The attributes of an element that the slider changes: an opacity in a drawing, the shade of a cell or a word.
 
     ``shares``: one for each step. ``said``: the number in the element's title at each step; by default the share.
@@ -50,7 +50,7 @@ def slider(steps: Sequence[int]) -> Markup:
 
 
 def slider_words(steps: Sequence[int]) -> str:
-    """What the slider of attention does, after another sentence; empty without a slider."""
+    """Explain the slider of attention, after another sentence; empty without a slider."""
     return " The slider shows the attention at earlier steps of the training." if len(steps) > 1 else ""
 
 
@@ -101,5 +101,5 @@ def with_slider(svg: Markup, prefix: str, given: OverSteps) -> Markup:
     """
     for gid, shares in given.shares.items():
         name = f'id="{prefix}-{gid}"'
-        svg = svg.replace(Markup(name), Markup(f"{name} {over(shares)}"), 1)
+        svg = svg.replace(Markup(name), Markup(f"{name} {slider_attributes(shares)}"), 1)
     return slider(given.steps) + svg

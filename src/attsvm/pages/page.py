@@ -1,4 +1,4 @@
-"""A result as a page: what it says once, and its three views, on the terminal, as JSON and as HTML."""
+"""A result as a page, and its three views: on the terminal, as JSON and as HTML."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Card(NamedTuple):
     small: str
 
     @classmethod
-    def of_share(cls, name: str, share: str, what: str = "") -> "Card":
+    def share(cls, name: str, share: str, what: str = "") -> "Card":
         """The card of a share of :func:`attsvm.pages.words.rate`, whose interval is in the small print."""
         value, interval = split_interval(share)
         return cls(name, value, "; ".join(filter(None, (interval, what))))
@@ -87,7 +87,7 @@ class Tables:
 
 
 class Shown(NamedTuple):
-    """What a page shows of a figure."""
+    """A figure as a page shows it."""
 
     name: str  # that of its file without the suffix, and the begin of its ids: a slug
     title: str
@@ -140,7 +140,7 @@ AnyPart = Cards | Heading | Text | Table | Tables | Figures | Part | Details
 
 @dataclass(frozen=True)
 class Page:
-    """What a result says, once: :meth:`show` prints it, :meth:`files` has it as HTML and as JSON."""
+    """A result in words and numbers: :meth:`show` prints it, :meth:`files` has it as HTML and as JSON."""
 
     numbers: dict[str, Any]  # ``result.json``, of :class:`attsvm.pages.schemas.model.Result`
     title: str = ""
@@ -161,9 +161,17 @@ class Page:
     def show(self, as_json: bool = False) -> None:
         """Print the result on stdout: as JSON, or as its tables, its verdict and its notes."""
         if as_json:
-            print(dumps(self.numbers))
+            print(self.json(), end="")
         else:
             terminal.show(self)
+
+    def json(self) -> str:
+        """Return the text of ``result.json``."""
+        return dumps(self.numbers) + "\n"
+
+    def html(self) -> str:
+        """Return the text of ``index.html``."""
+        return html.render(self, [*self.body()])
 
     def files(self) -> dict[str, bytes]:
         """``result.json``, ``figures/*.png`` and ``index.html``, by their names.
@@ -172,7 +180,7 @@ class Page:
         """
         parts = [*self.body()]
         drawn = [one for part in parts if isinstance(part, Figures) for one in part.shown]
-        files = {"result.json": (dumps(self.numbers) + "\n").encode()}
+        files = {"result.json": self.json().encode()}
         files |= {f"figures/{one.name}.png": one.png for one in drawn if one.png is not None}
         return {**files, "index.html": html.render(self, parts).encode()}
 

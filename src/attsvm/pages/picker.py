@@ -64,15 +64,15 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
     found = {
         at: {
             "maps": [_packed(some[:, of]) for some, of in zip(of_head, kept, strict=True)],
-            "selected": _among(kept, selected[at]),
+            "selected": _renumbered(kept, selected[at]),
         }
         for at, of_head in maps.items()
     }
-    return AttentionMaps(shown, kept, {layer: _among(kept, places) for layer, places in queries.items()}, found)
+    return AttentionMaps(shown, kept, {layer: _renumbered(kept, places) for layer, places in queries.items()}, found)
 
 
 def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]]) -> dict[str, Any]:
-    """What the script of the page reads, as JSON-able values.
+    """Return what the script of the page reads, as JSON-able values.
 
     ``tokens``: the tokens of every sequence as text.
     """
@@ -111,7 +111,7 @@ def _first(inspection: "Inspection") -> list[int]:
     return [one.layer, one.head]
 
 
-def _among(kept: list[np.ndarray], places: list[list[int]]) -> list[list[int]]:
+def _renumbered(kept: list[np.ndarray], places: list[list[int]]) -> list[list[int]]:
     """The places of tokens among those of their sequence that are kept."""
     return [np.searchsorted(of, some).tolist() for of, some in zip(kept, places, strict=True)]
 

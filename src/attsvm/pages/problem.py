@@ -1,4 +1,4 @@
-"""What ``attsvm problem`` says of a problem."""
+"""The page of ``attsvm problem``: sizes, labels and optimal tokens of a problem."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from attsvm.svm import solve_svm
 
 
 def problem_page(problem: Problem, *, source: str, command: str) -> Page:
-    """The page of a problem, whose numbers docs/guide/results.md documents; it has no HTML."""
+    """Make the page of a problem, whose numbers docs/guide/results.md documents; it has no HTML."""
     canonical = problem.canonical
     numbers = ProblemResult.fill(
         problem,

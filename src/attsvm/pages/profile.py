@@ -11,13 +11,13 @@ from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
 from attsvm.pages.schemas.problems import ProfileResult
 from attsvm.pages.words import number, percent
-from attsvm.plot.matrix import drawn_matrix
+from attsvm.plot import drawn_matrix
 from attsvm.profiles import MarginProfile
 from attsvm.profiles.verdict import written
 
 
 def profile_page(profile: MarginProfile, **about: Any) -> Page:
-    """The page of a profile, whose numbers docs/guide/results.md documents.
+    """Make the page of a profile, whose numbers docs/guide/results.md documents.
 
     ``about``: the command, and the limit on threads.
     """

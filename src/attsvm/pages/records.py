@@ -1,4 +1,4 @@
-"""What an ``AttentionMonitor`` recorded, as arrays, and how they are read from its files.
+"""The records of an ``AttentionMonitor`` as arrays, read from its files.
 
 They are CSV files, and event files of TensorBoard.
 """
@@ -47,9 +47,9 @@ def read_records(path: str | Path) -> Records:
     place = Path(path)
     with reading(path, "not what an AttentionMonitor writes"):
         if place.match(EVENTS) or (place.is_dir() and any(place.glob(EVENTS))):
-            found = _of_cells(_events(path))
+            found = _tabulated(_events(path))
         else:
-            found = _of_cells(_rows(read_text(path)))
+            found = _tabulated(_rows(read_text(path)))
     if not len(found.steps) or not found.heads:
         raise ProblemError(f"{path}: expected at least one record, got none")
     return found
@@ -86,7 +86,7 @@ def _rows(text: str) -> Cells:
     return cells
 
 
-def _of_cells(cells: Cells) -> Records:
+def _tabulated(cells: Cells) -> Records:
     places = {place for of_measure in cells.values() for place in of_measure}
     steps = sorted({step for step, _ in places})
     heads = sorted({head for _, head in places}, key=lambda head: [int(part) for part in head.split(".")])

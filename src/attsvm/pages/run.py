@@ -1,4 +1,4 @@
-"""What ``attsvm train`` says of a run."""
+"""The page of ``attsvm train``: how a run ended."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,8 @@ LONGEST_SELECTION = 20
 """Most queries whose selected tokens are printed."""
 
 
-def run_page(
-    problem: Problem,
-    run: Run,
-    prediction: "Prediction | None" = None,
-    *,
-    source: str,
-    **about: Any,
-) -> Page:
-    """The page of a run, whose numbers docs/guide/results.md documents; it has no HTML.
+def run_page(run: Run, *, problem: Problem, prediction: "Prediction | None" = None, source: str, **about: Any) -> Page:
+    """Make the page of a run, whose numbers docs/guide/results.md documents; it has no HTML.
 
     ``about``: the command, the limit on threads and the seconds.
     """

@@ -1,4 +1,4 @@
-"""What ``attsvm solve`` says of a solution."""
+"""The page of ``attsvm solve``: a solution, or a row for each one of a batch."""
 
 import math
 from typing import Any
@@ -13,8 +13,8 @@ from attsvm.results import Status
 from attsvm.svm import Solution
 
 
-def solution_page(problem: Problem, solution: Solution, *, source: str, **about: Any) -> Page:
-    """The page of a solution, whose numbers docs/guide/results.md documents; it has no HTML.
+def solution_page(solution: Solution, *, problem: Problem, source: str, **about: Any) -> Page:
+    """Make the page of a solution, whose numbers docs/guide/results.md documents; it has no HTML.
 
     ``about``: the command, and the limit on threads.
     """
@@ -24,10 +24,10 @@ def solution_page(problem: Problem, solution: Solution, *, source: str, **about:
         data={"source": source, "sha256": problem.data_hash},
         support=np.argwhere(solution.support),
     )
-    return Page(numbers, terminal=[_of_batch(solution) if solution.batch_shape else Table(_rows(solution))])
+    return Page(numbers, terminal=[_batch_table(solution) if solution.batch_shape else Table(_rows(solution))])
 
 
-def _of_batch(solution: Solution) -> Table:
+def _batch_table(solution: Solution) -> Table:
     rows = []
     for index in np.ndindex(solution.batch_shape):
         one = solution[index]

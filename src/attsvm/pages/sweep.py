@@ -1,4 +1,8 @@
-"""The page of ``attsvm sweep show``: heat maps or curves of every measure, and the table of all estimates."""
+"""The pages of sweeps.
+
+That of ``attsvm sweep show`` has heat maps or curves of every measure and the table of all estimates, and that of
+``attsvm sweep`` says what was measured.
+"""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -15,8 +19,8 @@ from attsvm._utils.progress import counted
 from attsvm._utils.text import slugs
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Table, Tables, Text
-from attsvm.pages.schemas.sweeps import Estimate, SweepShowResult
-from attsvm.pages.sweep_estimates import Series, Summary, cell_text, value_text
+from attsvm.pages.schemas.sweeps import EstimateFields, SweepResult, SweepShowResult
+from attsvm.pages.sweep_estimates import Summary, SweepEstimate, cell_text, value_text
 
 sweep_figures = lazy_loader.load("attsvm.pages.sweep_figures", suppress_warning=True)
 
@@ -29,8 +33,8 @@ MOST_NAMED = 8
 """Unfinished cells and failed chunks that are named; the others are counted."""
 
 
-def sweep_page(summary: Summary, command: str, level: float) -> Page:
-    """The page of a sweep, whose numbers docs/guide/results.md documents.
+def sweep_page(summary: Summary, *, command: str) -> Page:
+    """Make the page of a sweep, whose numbers docs/guide/results.md documents.
 
     Arrays of estimates have the shape of the grid, in the order of the store.
     """
@@ -38,11 +42,11 @@ def sweep_page(summary: Summary, command: str, level: float) -> Page:
     rows = [["-" if cell is None else value_text(cell) for cell in row] for row in table_rows(summary)]
     table = Table(rows, columns, kind="estimates", words=len(columns) - 4)
     return Page(
-        _numbers(summary, command, level),
+        _numbers(summary, command),
         title=f"Sweep {summary.attributes['name']}" if summary.attributes["name"] else "Sweep",
         kicker=str(summary.attributes["command"] or "attsvm sweep"),
         verdict=verdict(summary),
-        body=partial(_body, summary, level, table),
+        body=partial(_body, summary, table),
         notes=notes(summary),
         terminal=[table],
         made_by=f"Seed {summary.attributes['seed']}",
@@ -53,15 +57,30 @@ def sweep_page(summary: Summary, command: str, level: float) -> Page:
     )
 
 
-def _body(summary: Summary, level: float, table: Table) -> Iterator[AnyPart]:
+def store_page(found: Any, *, store: str, command: str) -> Page:
+    """Make the page of a finished or interrupted sweep, from its xarray dataset, without estimates."""
+    variables = {
+        name: {"dims": list(array.dims), "shape": list(array.shape), "attributes": dict(array.attrs)}
+        for name, array in found.data_vars.items()
+    }
+    done = found["done"].values
+    cells = int(found["done"].isel(trial=0).size)
+    measured = ", ".join(sorted({*map(str, variables)} - {"done"}))
+    said = f"{store}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(cells, 'cell')}: {measured}"
+    given = {"store": store, "attributes": dict(found.attrs), "variables": variables}
+    return Page(SweepResult.fill(given, command=command), terminal=[said])
+
+
+def _body(summary: Summary, table: Table) -> Iterator[AnyPart]:
     measures = [[*group] for _, group in groupby(summary.series, key=lambda one: one.measure)]
     groups = dict(zip(slugs(group[0].measure for group in measures), measures, strict=True))
     tables = {name: table_csv(summary, group) for name, group in groups.items()}
-    drawn = sweep_figures.draw_sweep(summary, groups, tables, f"{level:.0%}")
+    drawn = sweep_figures.draw_sweep(summary, groups, tables)
     if drawn:
         yield Heading("Measures")
         yield Text(
-            f"Point at a cell or at a point to see its estimate with the {level:.0%} interval and its number of trials."
+            f"Point at a cell or at a point to see its estimate with the {summary.level:.0%} interval and its number "
+            "of trials."
         )
         yield Figures(drawn, wide=sweep_figures.wide(summary, groups))
     yield Heading("Sweep")
@@ -118,7 +137,7 @@ def notes(summary: Summary) -> list[str]:
     return [*found, *sorted(not_used)]
 
 
-def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iterator[list[Any]]:
+def table_rows(summary: Summary, series: Iterable[SweepEstimate] | None = None) -> Iterator[list[Any]]:
     """A row for each cell and series: the cell's values, then :data:`COLUMNS`; None for what is not known."""
     series = summary.series if series is None else [*series]
     for at, values in summary.cells():
@@ -128,16 +147,17 @@ def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iter
             yield [*values.values(), one.measure, one.name, *known, int(one.estimate.trials[at])]
 
 
-def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
+def table_csv(summary: Summary, series: Iterable[SweepEstimate] | None = None) -> str:
     """The table as CSV, with the full precision of the numbers; of all series, or of those given."""
     return csv_text([*(axis.name for axis in summary.axes), *COLUMNS], table_rows(summary, series))
 
 
-def _numbers(summary: Summary, command: str, level: float) -> dict[str, Any]:
+def _numbers(summary: Summary, command: str) -> dict[str, Any]:
     return SweepShowResult.fill(
         summary,
         command=command,
         axes={axis.name: axis.values for axis in summary.axes},
-        level=level,
-        estimates=[Estimate.fill(one, interval="wilson" if one.is_share else "bootstrap") for one in summary.series],
+        estimates=[
+            EstimateFields.fill(one, interval="wilson" if one.is_share else "bootstrap") for one in summary.series
+        ],
     )

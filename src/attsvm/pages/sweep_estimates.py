@@ -43,7 +43,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Series:
+class SweepEstimate:
     """An estimate of one output of a measure, for each cell of the grid."""
 
     measure: str  # name of the variable of the store
@@ -59,12 +59,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is shown of a sweep."""
+    """The axes of a sweep, its estimates, and how much of it is finished."""
 
     axes: list[Axis]
-    series: list[Series]
+    series: list[SweepEstimate]
     done: np.ndarray  # finished trials of each cell
     trials: int  # trials of a cell, if it is complete
+    level: float  # confidence level of the intervals
     errors: list[dict[str, Any]]  # failed chunks: "cell", "trials", "attempts", "error"
     attributes: dict[str, Any]  # of the store: version, command, seed, hash, name
 
@@ -95,6 +96,7 @@ def summarize(dataset: "xr.Dataset", level: float = LEVEL) -> Summary:
         series,
         done.sum(axis=-1),
         int(dataset.sizes["trial"]),
+        level,
         json.loads(dataset.attrs.get("errors", "[]")),
         {name: dataset.attrs.get(name) for name in kept},
     )
@@ -111,7 +113,7 @@ def _label(array: "xr.DataArray", name: str) -> str:
     return f"{title} ({units})" if units else str(title)
 
 
-def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) -> Iterator[Series]:
+def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) -> Iterator[SweepEstimate]:
     """The series of one variable: of each code that occurs, or of each coordinate of its own axes."""
     variable = dataset[name]
     own = [str(axis) for axis in variable.dims[done.ndim :]]
@@ -132,14 +134,14 @@ def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) ->
                     label = "" if codes == YES_NO else meaning.replace("_", " ")
                     parts = ", ".join(part for part in (coordinate, label) if part)
                     counted = without | ({UNDECIDED: int(successes.sum())} if meaning == UNDECIDED else {})
-                    yield Series(name, title, parts, True, share(successes, valid.sum(axis=-1), level), counted)
+                    yield SweepEstimate(name, title, parts, True, share(successes, valid.sum(axis=-1), level), counted)
         else:
             missing = variable.attrs.get("missing")
             values_here = np.where(done if missing is None else done & (here != missing), here, np.nan)
             counted = {"infinite, and left out": int(np.isinf(values_here).sum())}
             if not partial:
                 counted[NO_VALUE] = int((done & np.isnan(values_here)).sum())
-            yield Series(name, title, coordinate, False, mean(values_here, level), counted)
+            yield SweepEstimate(name, title, coordinate, False, mean(values_here, level), counted)
 
 
 def value_text(value: Any) -> str:
@@ -152,8 +154,8 @@ def cell_text(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value_text(value)}" for name, value in values.items())
 
 
-def hover_text(values: dict[str, Any], one: Series, at: tuple[int, ...]) -> str:
-    """What appears at the pointer: the cell, the estimate with its interval, the number of trials."""
+def hover_text(values: dict[str, Any], one: SweepEstimate, at: tuple[int, ...]) -> str:
+    """Write what appears at the pointer: the cell, the estimate with its interval, the number of trials."""
     value, low, high, trials = (x[at] for x in one.estimate)
     name = f"{one.name}: " if one.name else ""
     equal = ", all equal" if np.isfinite(value) and np.isnan(low) and trials > 1 else ""

@@ -1,6 +1,6 @@
 """The figures of a sweep: curves along its only long axis, or heat maps of two axes for each value of the others."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,9 @@ from matplotlib.ticker import NullLocator
 from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
-from attsvm.pages.sweep_estimates import Axis, Series, Summary, cell_text, hover_text, value_text
+from attsvm.pages.sweep_estimates import Axis, Summary, SweepEstimate, cell_text, hover_text, value_text
 from attsvm.pages.words import short
-from attsvm.plot import style
-from attsvm.plot.canvas import line
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, line, style
 
 SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", style.BLUE])
 
@@ -33,21 +31,20 @@ MOST_TICKS = 8
 
 
 def draw_sweep(
-    summary: Summary, groups: Mapping[str, Sequence[Series]], tables: Mapping[str, str], level: str
+    summary: Summary, groups: Mapping[str, Sequence[SweepEstimate]], tables: Mapping[str, str]
 ) -> list[Shown]:
     """Draw every measure; nothing if no axis has several values.
 
-    ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV. ``level``: of
-    the intervals, in percent.
+    ``groups``: the series of each measure, by the name of its figure. ``tables``: their estimates as CSV.
     """
     longer = sum(len(axis.values) > 1 for axis in summary.axes)
     draw = _maps if longer > 1 else _curves
     if not longer:
         return []
-    return draw_each({name: partial(draw, summary, group, tables[name], level) for name, group in groups.items()})
+    return draw_each({name: partial(draw, summary, group, tables[name]) for name, group in groups.items()})
 
 
-def wide(summary: Summary, groups: Mapping[str, Sequence[Series]]) -> list[str]:
+def wide(summary: Summary, groups: Mapping[str, Sequence[SweepEstimate]]) -> list[str]:
     """The measures whose figures have the full width of the page."""
     if sum(len(axis.values) > 1 for axis in summary.axes) < 2:
         return []
@@ -67,7 +64,7 @@ def map_axes(summary: Summary) -> tuple[int, int]:
     return up, right
 
 
-def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+def _curves(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
     along = curve_axis(summary)
     axis = summary.axes[along]
     measure = "share" if series[0].is_share else as_label(series[0].title)
@@ -92,7 +89,7 @@ def _curves(summary: Summary, series: Sequence[Series], table: str, level: str) 
     _across(panel, axis, x)
     if len(series) > 1:
         style.legend_above(panel, 3)
-    return Drawn(series[0].title, _interval(series, level), figure, table=table)
+    return Drawn(series[0].title, _interval(summary, series), figure, table=table)
 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
@@ -104,7 +101,7 @@ def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
         panel.set_xticks(x, [as_label(value_text(axis.values[i])) for i in axis.order])
 
 
-def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) -> Drawn:
+def _maps(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
     up, right = map_axes(summary)
     fixed = [i for i in range(len(summary.axes)) if i not in (up, right)]
     panels = [
@@ -133,11 +130,11 @@ def _maps(summary: Summary, series: Sequence[Series], table: str, level: str) ->
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
-    caption = f"{_interval(series, level)} Hatched: no value. Dashed frame: trials are missing."
+    caption = f"{_interval(summary, series)} Hatched: no value. Dashed frame: trials are missing."
     return Drawn(series[0].title, caption, figure, table=table)
 
 
-def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], norm: Normalize) -> None:
+def _map(panel: Axes, summary: Summary, one: SweepEstimate, fixed: Mapping[int, int], norm: Normalize) -> None:
     """Draw one map: numbers grow upwards and to the right, names are read from the top and the left."""
     up, right = map_axes(summary)
     y, x = summary.axes[up], summary.axes[right]
@@ -169,7 +166,7 @@ def _map(panel: Axes, summary: Summary, one: Series, fixed: Mapping[int, int], n
     panel.set_ylabel(as_label(y.label))
 
 
-def _hover_text(summary: Summary, one: Series, at: tuple[int, ...]) -> str:
+def _hover_text(summary: Summary, one: SweepEstimate, at: tuple[int, ...]) -> str:
     named = {axis.name: axis.values[k] for axis, k in zip(summary.axes, at, strict=True)}
     missing = f"; {summary.done[at]} of {summary.trials} finished" if summary.done[at] < summary.trials else ""
     return hover_text(named, one, at) + missing
@@ -189,13 +186,13 @@ def _norm(is_share: bool, values: np.ndarray) -> Normalize:
     return LogNorm(low, high) if style.spans_decades(2, values) else Normalize(low, high)
 
 
-def _is_wide(summary: Summary, series: Sequence[Series]) -> bool:
+def _is_wide(summary: Summary, series: Sequence[SweepEstimate]) -> bool:
     up, right = map_axes(summary)
     panels = np.prod([len(axis.values) for i, axis in enumerate(summary.axes) if i not in (up, right)], initial=1)
     return bool(panels * len(series) > 1 or len(summary.axes[right].values) > NARROW)
 
 
-def _interval(series: Iterable[Series], level: str) -> str:
-    if next(iter(series)).is_share:
-        return f"Share of the trials, with its Wilson interval ({level})."
-    return f"Mean of the trials, with its bootstrap interval ({level}) if they are not all equal."
+def _interval(summary: Summary, series: Sequence[SweepEstimate]) -> str:
+    if series[0].is_share:
+        return f"Share of the trials, with its Wilson interval ({summary.level:.0%})."
+    return f"Mean of the trials, with its bootstrap interval ({summary.level:.0%}) if they are not all equal."

@@ -3,30 +3,8 @@
 :ref:`Provisional <provisional>`: it may change in any minor version.
 """
 
-from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
-from attsvm.papers.figures import FIGURES
-from attsvm.papers.run import Outcome, chosen, run, write
-from attsvm.papers.sizes import SizeKind, sizes_of
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "FIGURES",
-    "Arrays",
-    "Figure",
-    "Outcome",
-    "Paper",
-    "Piece",
-    "Row",
-    "SizeKind",
-    "Sizes",
-    "Standing",
-    "Verdict",
-    "chosen",
-    "run",
-    "sizes_of",
-    "verdict",
-    "write",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("prepare", "run_several")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from attsvm.pages.over_steps import at_step
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.pages import at_step
+from attsvm.plot import DATA, style
 
 LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."), (style.PURPLE, ":"))
 """Colours and dashes that differ in grey, too."""

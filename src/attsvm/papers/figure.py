@@ -14,10 +14,10 @@ from attsvm._utils.text import slugs
 from attsvm.errors import ProblemError
 
 Sizes = Mapping[str, Any]
-"""What a measurement depends on: numbers, strings, and lists and dicts of them, as in JSON."""
+"""The sizes of a measurement: numbers, strings, and lists and dicts of them, as in JSON."""
 
 Arrays = dict[str, np.ndarray]
-"""What a measurement returns: NumPy arrays by name. Their shapes are the figure's choice."""
+"""The result of a measurement: NumPy arrays by name. Their shapes are the figure's choice."""
 
 Piece = Callable[..., Arrays]
 """``piece(name, function, *arguments)``: what ``function(*arguments)`` returns, computed now or in an earlier run."""

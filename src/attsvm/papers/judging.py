@@ -1,4 +1,4 @@
-"""What criteria and tables share: which runs are decided, and numbers in sentences and rows."""
+"""Parts of criteria and tables: which runs are decided, and numbers in sentences and rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.measures import direction_error
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.figure import Arrays
 from attsvm.problem import Problem
 from attsvm.results import Status
@@ -55,6 +55,13 @@ def margin_ratios(problem: Problem, run: Run, norms: Iterable[str]) -> Float[np.
             for i in range(len(run.weights))
         ]
     )
+
+
+def own_and_largest_other(ratio: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each optimiser's ratio in its own norm, and its largest in another, (optimisers, problems)."""
+    index = own[:, None, None]
+    others = np.where(np.arange(ratio.shape[-1]) == index, -np.inf, ratio)
+    return np.take_along_axis(ratio, index, axis=-1)[..., 0], others.max(axis=-1)
 
 
 def median_of(values: Float[np.ndarray, "..."]) -> float:

@@ -23,7 +23,7 @@ KIND = "piece"
 LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")
 
 
-class Store:
+class PieceStore:
     """The pieces of one figure, one file each.
 
     ``progress``: called as ``progress(name, reused)`` after each piece. ``of``: the class of the figure. Its source and
@@ -36,7 +36,7 @@ class Store:
         self.folder, self.progress, self.of = folder, progress, of
 
     def __call__(self, name: str, function: Callable[..., Arrays], *arguments: Any) -> Arrays:
-        """What ``function(*arguments)`` returns, read from a file of the same origin if there is one."""
+        """Return ``function(*arguments)``, read from a file of the same origin if there is one."""
         path = self.folder / f"{name}.npz"
         origin = _origin(function, arguments, self.of)
         found = _verified(path, origin)

@@ -57,7 +57,7 @@ class CrossAndSelf(Figure):
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found: Arrays = {}
         for query in sizes["queries"]:
-            own = self.measure_one(_sizes_of(sizes, query), query == "self", partial(_in_folder, piece, query))
+            own = self.measure_one(_sizes_of(sizes, query), query == "self", partial(_folder_piece, piece, query))
             found |= {f"{name}{SELF * (query == 'self')}": array for name, array in own.items()}
         return found
 
@@ -73,7 +73,7 @@ class CrossAndSelf(Figure):
         return verdict(passed, " ".join(reasons))
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
-        """Those of both parts."""
+        """Rows of both parts."""
         return [
             row if query == "cross" else row._replace(name=f"z = x₁, {row.name}")
             for query, own_sizes, own in parts(sizes, found)
@@ -106,5 +106,5 @@ def _sizes_of(sizes: Sizes, query: str) -> Sizes:
     return {**sizes, **sizes["queries"][query]}
 
 
-def _in_folder(piece: Piece, query: str, name: str, *arguments: object) -> Arrays:
+def _folder_piece(piece: Piece, query: str, name: str, *arguments: object) -> Arrays:
     return piece(name if query == "cross" else f"{query}-{name}", *arguments)

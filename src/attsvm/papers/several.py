@@ -10,10 +10,10 @@ from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Progress
 from attsvm._utils.workers import side_by_side
+from attsvm.pages import Claim
 from attsvm.papers.figure import Figure
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.page import Claim, shown
-from attsvm.papers.run import run, write
+from attsvm.papers.outcome import run, write
 from attsvm.training.trials import num_threads
 
 MOST_WORKERS = 4
@@ -69,4 +69,4 @@ def _run(
 ) -> Claim:
     outcome = run(figure, **options, spelling=spelling, progress=lambda piece, _: report(f"{piece} done"))
     write(outcome, options["out"], command)
-    return shown(outcome, command)
+    return Claim.draw(outcome, command)

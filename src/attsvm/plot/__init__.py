@@ -11,14 +11,8 @@
 ==================  ===================================================================
 """
 
-from attsvm.plot.attention import attention
-from attsvm.plot.compare import compare
-from attsvm.plot.margins import margins
-from attsvm.plot.paths import paths
-from attsvm.plot.selection import selection
+from attsvm._utils.doors import open_door
 
-__all__ = ["attention", "compare", "margins", "paths", "selection"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("DATA", "DataAxes", "DataSeries", "cells", "draw_layers", "drawn_matrix", "keep", "line")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

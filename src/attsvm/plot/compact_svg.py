@@ -13,7 +13,7 @@ _OWN_FONT = re.compile(r"font-family: '?DejaVu Sans'?(?:; |(?=\"))")
 
 
 def compact_svg(svg: str) -> str:
-    r"""The same drawing in fewer characters.
+    r"""Write a drawing in fewer characters.
 
     Numbers are rounded to 0.01 of a point. matplotlib simplifies lines up to 0.11 points, so this is not visible.
     The font of the text is a property of the whole drawing.

@@ -65,7 +65,7 @@ def stack_run(
     shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
     layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]
 
-    def of_any_head(x: np.ndarray) -> np.ndarray:
+    def any_head(x: np.ndarray) -> np.ndarray:
         return x[index][shown] if stack.problem.num_heads is None else np.asarray(x[index].any(axis=0))[shown]
 
     axis = one_axes(ax)
@@ -73,8 +73,8 @@ def stack_run(
         draw_layers(
             axis,
             np.stack([on[index][shown] for on in stack.path(run)]),
-            np.stack([of_any_head(layer.selected) for layer in layers[:-1]]),
-            of_any_head(layers[-1].selected),
+            np.stack([any_head(layer.selected) for layer in layers[:-1]]),
+            any_head(layers[-1].selected),
             residual=stack.residual,
         )
     return axis

@@ -66,10 +66,3 @@ def draw_matrix(
     axis.set_yticks(range(len(names)), names)
     axis.spines[:].set_visible(False)
     axis.set_xlabel("norm")
-
-
-def in_own_and_others(ratio: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each optimiser's ratio in its own norm, and its largest in another, (optimisers, problems)."""
-    index = own[:, None, None]
-    others = np.where(np.arange(ratio.shape[-1]) == index, -np.inf, ratio)
-    return np.take_along_axis(ratio, index, axis=-1)[..., 0], others.max(axis=-1)

@@ -31,7 +31,7 @@ def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
     first = problem if not problem.batch_shape else problem[(0,) * len(problem.batch_shape)]
     some = first.tokens[:_MOST_SEQUENCES]
     used = np.asarray(first.canonical.allowed.any(axis=-2))[:_MOST_SEQUENCES]
-    points, names = _in_the_plane(some, used)
+    points, names = _plane_points(some, used)
     axis = one_axes(ax)
     with style.unless_set():
         for i, (row, mask) in enumerate(zip(points, used, strict=True)):
@@ -46,7 +46,7 @@ def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
     return axis
 
 
-def _in_the_plane(tokens: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
+def _plane_points(tokens: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
     if tokens.shape[-1] == 1:
         return np.concatenate([tokens, np.zeros_like(tokens)], axis=-1), ("entry 0", "")
     if tokens.shape[-1] == 2:

@@ -17,8 +17,8 @@ DATA = {"projection": PROJECTION}
 
 
 @dataclass(frozen=True)
-class Series:
-    """What one call draws: a curve, an edge of a band, points, bars, or the cells of a heat map."""
+class DataSeries:
+    """The numbers of one call: a curve, an edge of a band, points, bars, or the cells of a heat map."""
 
     name: str  # as in the legend; "" without one
     points: Float[np.ndarray, "N 2"]  # in the units of the axes
@@ -34,17 +34,17 @@ def cells(
     extent: tuple[float, float, float, float],
     name: str = "",
     texts: Sequence[str] | None = None,
-) -> Series:
+) -> DataSeries:
     """The cells of a heat map. ``extent``: its left, right, lower and upper edge; the first row is at the upper one."""
     left, right, bottom, top = extent
     wide, high = (right - left) / values.shape[1], (bottom - top) / values.shape[0]
     i, j = (places.ravel() for places in np.indices(values.shape))
     points = np.column_stack([left + (j + 0.5) * wide, top + (i + 0.5) * high])
     table = np.column_stack([points, values.ravel()])
-    return Series(name, points, "cells", table, "xy", (abs(wide) / 2, abs(high) / 2), texts)
+    return DataSeries(name, points, "cells", table, "xy", (abs(wide) / 2, abs(high) / 2), texts)
 
 
-def keep(axis: Axes, series: Series) -> None:
+def keep(axis: Axes, series: DataSeries) -> None:
     """Keep numbers that are drawn otherwise, or only in part; nothing on axes that keep none."""
     if isinstance(axis, DataAxes):
         axis.series.append(series)
@@ -68,19 +68,19 @@ class DataAxes(Axes):
     name = PROJECTION
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.series: list[Series] = []
+        self.series: list[DataSeries] = []
         super().__init__(*args, **options)
 
     def plot(self, *args: Any, texts: Sequence[str] | None = None, **options: Any) -> Any:
         """Draw and keep curves."""
         lines = super().plot(*args, **options)
-        self.series += [Series(_label(line), _filled(line.get_xydata()), texts=texts) for line in lines]
+        self.series += [DataSeries(_label(line), _filled(line.get_xydata()), texts=texts) for line in lines]
         return lines
 
     def scatter(self, *args: Any, **options: Any) -> Any:
         """Draw and keep points."""
         points = super().scatter(*args, **options)
-        self.series.append(Series(_label(points), _filled(points.get_offsets()), "points"))
+        self.series.append(DataSeries(_label(points), _filled(points.get_offsets()), "points"))
         return points
 
     def bar(self, *args: Any, **options: Any) -> Any:
@@ -93,7 +93,7 @@ class DataAxes(Axes):
             rows = [((box.x0 + box.x1) / 2, box.y1, (box.x0 + box.x1) / 2, box.height) for box in boxes]
         found = np.array(rows, dtype=float).reshape(-1, 4)
         along = "y" if bars.orientation == "horizontal" else "x"
-        self.series.append(Series(_label(bars), found[:, :2], "bars", found[:, 2:], along))
+        self.series.append(DataSeries(_label(bars), found[:, :2], "bars", found[:, 2:], along))
         return bars
 
     def stairs(self, values: Any, edges: Any = None, **options: Any) -> Any:
@@ -101,7 +101,7 @@ class DataAxes(Axes):
         drawn = super().stairs(values, edges, **options)
         found: Any = drawn.get_data()
         ends = np.asarray(found.edges)
-        self.series.append(Series(_label(drawn), np.column_stack([(ends[1:] + ends[:-1]) / 2, values]), "steps"))
+        self.series.append(DataSeries(_label(drawn), np.column_stack([(ends[1:] + ends[:-1]) / 2, values]), "steps"))
         return drawn
 
     def imshow(self, X: Any, *args: Any, texts: Sequence[str] | None = None, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from attsvm._utils.text import visible
 from attsvm.plot.compact_svg import TAG, compact_svg
-from attsvm.plot.series import DATA, Series, keep
+from attsvm.plot.series import DATA, DataSeries, keep
 
 WIDTH = 3.25
 """Width of a column, in inches."""
@@ -72,7 +72,7 @@ _SIZES = ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsiz
 
 def applied() -> AbstractContextManager[None]:
     """A context in which figures are drawn and saved in this style, whatever the user has set."""
-    return _with(RC)
+    return _temporarily(RC)
 
 
 def unless_set(**more: Any) -> AbstractContextManager[None]:
@@ -83,11 +83,11 @@ def unless_set(**more: Any) -> AbstractContextManager[None]:
     default, current = cast(Any, mpl.rcParamsDefault), cast(Any, mpl.rcParams)
     ratio = current["font.size"] / RC["font.size"] if current["font.size"] != default["font.size"] else 1.0
     own = {**RC, **{name: RC[name] * ratio for name in _SIZES}, **more}
-    return _with({name: value for name, value in own.items() if current[name] == default[name]})
+    return _temporarily({name: value for name, value in own.items() if current[name] == default[name]})
 
 
 @contextmanager
-def _with(parameters: Mapping[str, Any]) -> Iterator[None]:
+def _temporarily(parameters: Mapping[str, Any]) -> Iterator[None]:
     """Set these parameters for a while. ``rc_context`` would also undo what a notebook sets at its first figure."""
     current: Any = mpl.rcParams  # whose type knows single names only
     before = {name: current[name] for name in parameters}
@@ -212,7 +212,7 @@ def band(
     axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0, label=label)
     name = label or (f"band of {of}" if of else "band")
     for edge, values in enumerate((low, high), start=1):
-        keep(axis, Series(f"{name}, edge {edge}", np.column_stack([x, values]).astype(float)))
+        keep(axis, DataSeries(f"{name}, edge {edge}", np.column_stack([x, values]).astype(float)))
 
 
 def spread(
@@ -258,7 +258,7 @@ def to_svg(figure: Figure, prefix: str) -> str:
     """
     stream = io.StringIO()
     # text as text: the paths of letters are half of a page
-    with _with(RC | {"svg.fonttype": "none"}):
+    with _temporarily(RC | {"svg.fonttype": "none"}):
         figure.savefig(stream, format="svg", dpi=DPI, transparent=True)
     svg = visible(stream.getvalue())
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from attsvm._fit.baselines import tuned_accuracy
-from attsvm._fit.texts.result import Encoder, Part, TextFit
+from attsvm._fit.texts.result import Encoder, TextFit, TextPart
 from attsvm._fit.texts.states import load_states
 from attsvm._fit.texts.text import Texts, split_texts
 from attsvm._fit.texts.word_attention import word_attention
@@ -134,9 +134,9 @@ def _check_labels(texts: Texts, test: Texts) -> None:
             raise ProblemError(f"{test.source}: expected the labels {expected}, got {label!r}")
 
 
-def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, words: np.ndarray) -> Part:
+def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, words: np.ndarray) -> TextPart:
     probability = classifier.predict_proba(sequences)
-    return Part(
+    return TextPart(
         texts,
         sequences,
         words,

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int
 
-from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, split_words
+from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, split_words, texts_hash
 from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
@@ -55,7 +55,7 @@ class NextWordOptions:
 
 
 class Selected(NamedTuple):
-    """What held-out contexts of a last word select, as word numbers; −1 where there is no answer."""
+    """The selections of the held-out contexts of a last word, as word numbers; −1 where there is no answer."""
 
     next_word: Int[np.ndarray, " n"]  # the word that follows
     contains: Bool[np.ndarray, " n"]  # whether the context contains it
@@ -91,6 +91,7 @@ class NextWords:
     test: Corpus
     options: NextWordOptions
     last_words: list[LastWord]
+    sha256: str  # hash of all texts
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -147,7 +148,7 @@ def fit_next_words(
         if callback is not None:
             callback(Progress(index + 1, len(graphs), time.perf_counter() - begin, loss=found[-1].loss))
     seconds = {"reading": read - begin, "everything": time.perf_counter() - begin}
-    return NextWords(train, test, options, found, seconds)
+    return NextWords(train, test, options, found, texts_hash(texts), seconds)
 
 
 def _parts(texts: list[str], options: NextWordOptions, generator: np.random.Generator) -> tuple[Corpus, Corpus]:

@@ -13,7 +13,7 @@ from attsvm.datasets import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport, effective_number
 
 Encoder = WordVectors | States
-"""What turns texts into sequences of tokens."""
+"""An encoder turns texts into sequences of tokens."""
 
 LISTED_SHARE, LISTED_TEXTS = 1 / 500, 10
 """A word is listed if it occurs in this share of the test texts, and in this many. The numbers of rarer words are too
@@ -24,7 +24,7 @@ NORMAL = 1.959963985
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """The training texts or the test texts, with predictions and attention of the classifier."""
 
     texts: Texts
@@ -61,8 +61,8 @@ class TextFit:
 
     encoder: Encoder  # it turns texts into tokens. Word vectors are learnt from the training texts alone.
     classifier: AttentionClassifier
-    train: Part
-    test: Part
+    train: TextPart
+    test: TextPart
     words: WordAttention  # attention that each word receives over the test texts
     baselines: dict[str, dict[str, float]]  # accuracy of ``mean_token`` and ``tf_idf``, each on ``train`` and ``test``
     margins: MarginReport  # margins of the selected words in a sample of the training texts

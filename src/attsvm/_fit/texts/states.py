@@ -25,7 +25,7 @@ BYTES = 4 << 30
 TEXTS_AT_ONCE = 32
 
 PROBE = "A short text."
-"""What a model is tried on after loading."""
+"""The text that a model is tried on after loading."""
 
 
 @dataclass(frozen=True)

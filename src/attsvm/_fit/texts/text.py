@@ -53,7 +53,7 @@ class Texts:
         return sorted(found, key=int) if all(_is_whole(label) for label in found) else found
 
     def named(self, names: Mapping[str, str]) -> "Texts":
-        """The same texts with other names of labels."""
+        """Rename the labels."""
         classes = self.classes
         for label in names:
             if label not in classes:
@@ -171,7 +171,7 @@ def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_of_different_names)
+            row = json.loads(line, object_pairs_hook=_checked_names)
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise ProblemError(f"{path}: line {number} is not JSON ({reason(error)})") from None
         if not isinstance(row, dict):
@@ -180,7 +180,7 @@ def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
         yield row[text], row[label]
 
 
-def _of_different_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _checked_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object has several values of one name")

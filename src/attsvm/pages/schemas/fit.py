@@ -1,25 +1,25 @@
 """The fields of the results of ``attsvm fit``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, at
+from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, path
 from attsvm.results import Status
 
 
-class Data(Fields):
-    source: str = at("data")  # the source as in the command: a name, a file or an import path
-    sha256: str = at("problem.data_hash")  # hash of names, shapes and contents of the arrays of the problem
+class FitDataFields(Fields):
+    source: str = path("data")  # the source as in the command: a name, a file or an import path
+    sha256: str = path("problem.data_hash")  # hash of names, shapes and contents of the arrays of the problem
     classes: list[str | int] | None  # names of the labels +1 and -1, such as the two digits; null if they have none
-    sequences: int = at("problem.num_sequences")  # number of sequences n, before the split
-    tokens: int = at("problem.num_tokens")  # number of tokens T of a sequence, with padding
-    dim: int = at("problem.dim")  # dimension d of a token
+    sequences: int = path("problem.num_sequences")  # number of sequences n, before the split
+    tokens: int = path("problem.num_tokens")  # number of tokens T of a sequence, with padding
+    dim: int = path("problem.dim")  # dimension d of a token
     queries: int | None  # number of queries Q of a sequence, with padding; null without a query axis
-    train: int = at("train.num_sequences")  # number of training sequences
+    train: int = path("train.num_sequences")  # number of training sequences
     test: int | None  # number of test sequences
     train_outputs: int  # number of training outputs that an accuracy counts: one for each unmasked query
     test_outputs: int  # number of test outputs that an accuracy counts: one for each unmasked query
     test_rows: list[int]  # indices of the test sequences, in increasing order
 
 
-class Training(Fields):
+class FitTrainingFields(Fields):
     attention: str  # prompt (vector p) or combined (matrix W)
     head: str  # trained (together with the attention) or fixed
     head_from: str  # where the initial head comes from
@@ -36,7 +36,7 @@ class Training(Fields):
     seconds: Number  # wall time of training, compilation included, in seconds
 
 
-class Accuracy(Fields):
+class FitAccuracyFields(Fields):
     baseline: str  # name of the baseline
     train: Number  # accuracy of the layer on the training data
     # 95 % Wilson interval, lower and upper end, of train; each sequence counts once
@@ -53,7 +53,7 @@ class Accuracy(Fields):
     baseline_test_interval: list[Number] | None
 
 
-class Saturation(Fields):
+class FitSaturationFields(Fields):
     median_largest_probability: Number  # median over the queries
     share_above_threshold: Number  # share of the queries at or above the threshold
     threshold: Number  # the attention counts as saturated if the median is at least this
@@ -61,14 +61,14 @@ class Saturation(Fields):
     lowest_largest_probability: Number  # minimum over the queries
 
 
-class Right(Fields):
+class RightFields(Fields):
     train: Number  # share of the training sequences in which it does
     train_interval: list[Number] | None  # 95 % Wilson interval, lower and upper end, of train
     test: Number | Missing  # share of the test sequences in which it does
     test_interval: list[Number] | Missing | None  # 95 % Wilson interval, lower and upper end, of test
 
 
-class Selection(Fields):
+class SelectionFields(Fields):
     selected: Nested[int] | None  # index of the token of largest attention, shape (n) or (n, Q); -1 for padded queries
     counts: list[int]  # number of queries that select each of the T positions
     share_optimal: Number  # share of the queries that select the token of largest score y<v, x>
@@ -76,10 +76,10 @@ class Selection(Fields):
     settled_at_step: int
     # how often the token that decides the label has the largest attention; null if the source does not know that
     # token
-    right: Right | None
+    right: RightFields | None
 
 
-class Classifier(Fields):
+class ClassifierFields(Fields):
     # its name: this layer, or the features of a logistic regression; 'the right token alone' is told the token
     # that decides the label
     classifier: str
@@ -97,14 +97,14 @@ class Classifier(Fields):
     mean_right_interval: list[Number] | None
 
 
-class Comparison(Fields):
+class ComparisonFields(Fields):
     seeds: list[int]  # seeds of the finished draws
-    test_sequences: int = at("num_test")  # number of test sequences of each draw
+    test_sequences: int = path("num_test")  # number of test sequences of each draw
     seconds: Number  # wall time of the comparison, which the seconds of the result include
-    classifiers: list[Classifier]  # one entry for each classifier
+    classifiers: list[ClassifierFields]  # one entry for each classifier
 
 
-class Solution(Fields):
+class SolutionFields(Fields):
     status: Status  # status of the solution: optimal, infeasible, or inaccurate
     separable: bool | None  # whether weights exist that select these tokens; null if the status is inaccurate
     # if infeasible: a lower bound of the norm of any separator of the unit rows; null if the bound is infinite
@@ -118,7 +118,7 @@ class Solution(Fields):
     support: Nested[int] | None  # support tokens: indices of sequence, query (if there is a query axis) and token
 
 
-class TrainedSelection(Solution):
+class TrainedSelectionFields(SolutionFields):
     trained_margin: Number  # smallest margin of the trained weights divided by their norm; null if no token is dropped
     # trained_margin divided by the largest possible margin, at most 1; null if no token is dropped or there is no
     # solution
@@ -126,37 +126,37 @@ class TrainedSelection(Solution):
     locally_optimal: bool | None  # whether every support token scores below the selected one; null if infeasible
 
 
-class OtherNorms(Fields):
+class OtherNormsFields(Fields):
     tokens: str  # what the Att-SVMs should select: optimal (tokens) or relevant (tokens, which decide the labels)
-    norms: list[str] = at("found.norms")  # names of the norms; the first one is the default, Frobenius
+    norms: list[str] = path("found.norms")  # names of the norms; the first one is the default, Frobenius
     # share of the held-out queries whose token has the largest logit under the Att-SVM of each norm
-    share: list[Number] = at("found.share")
-    low: list[Number] = at("found.low")  # lower end of the 95 % interval of share
-    high: list[Number] = at("found.high")  # upper end of the 95 % interval of share
-    gain: list[Number] = at("found.gain")  # share minus that of the first norm
+    share: list[Number] = path("found.share")
+    low: list[Number] = path("found.low")  # lower end of the 95 % interval of share
+    high: list[Number] = path("found.high")  # upper end of the 95 % interval of share
+    gain: list[Number] = path("found.gain")  # share minus that of the first norm
     # half of the 95 % interval of gain, for all norms together (Bonferroni)
     half_width: list[Number]
     better: int | None  # the place in norms of the largest share, if its gain exceeds half_width; null otherwise
 
 
-class Hypothesis(Fields):
+class FitHypothesisFields(Fields):
     statement: str  # the hypothesis in a sentence
     holds: bool | None  # whether it holds; null if this was not decided
 
 
-class Theory(Fields):
+class TheoryFields(Fields):
     theorem: str  # its source, and what it is about
     conclusion: str  # what it says if its hypotheses hold
-    hypotheses: list[Hypothesis]  # its hypotheses, checked on the training sequences
+    hypotheses: list[FitHypothesisFields]  # its hypotheses, checked on the training sequences
 
 
-class DirectionError(Fields):
+class DirectionErrorFields(Fields):
     final: Number  # direction error (1 - cosine similarity) at the last record
     steps: list[int]  # number of updates made at each record after the start
     errors: list[Number]  # direction error at each of these records; null for zero weights
 
 
-class History(Fields):
+class FitHistoryFields(Fields):
     steps: list[int]  # number of updates made
     loss: list[Number]  # mean logistic loss on the training data
     train_accuracy: list[Number]  # accuracy on the training data
@@ -175,32 +175,32 @@ class FitResult(Result, schema="attsvm.fit/3"):
     seed: int  # seed of the split into training and test data, or of the first draw
     threads: int | None  # the limit set by --threads; null without one
     # how the training ended: finished, converged (early stopping), stalled, interrupted or non_finite
-    status: Status = at("run.status")
+    status: Status = path("run.status")
     interrupted: bool  # whether Ctrl-C stopped the training or the comparison
-    data: Data  # the data, before and after the split
-    training: Training  # how the layer was trained, and how training ended
-    accuracy: Accuracy  # shares of the unmasked queries whose output has the sign of the label
-    saturation: Saturation  # the largest softmax probability of each training query
-    selection: Selection  # the tokens that the training queries select after the last step
+    data: FitDataFields  # the data, before and after the split
+    training: FitTrainingFields  # how the layer was trained, and how training ended
+    accuracy: FitAccuracyFields  # shares of the unmasked queries whose output has the sign of the label
+    saturation: FitSaturationFields  # the largest softmax probability of each training query
+    selection: SelectionFields  # the tokens that the training queries select after the last step
     # the layer and other classifiers on the same sequences, for several draws of the source; null if the source
     # does not know the tokens that decide the labels, or no draw was finished
-    comparison: Comparison | None
+    comparison: ComparisonFields | None
     # Att-SVM of the optimal tokens, those of highest score under the head: the smallest weights that select them
     # with margin 1; null if the head was trained
-    optimal_tokens: Solution | None
+    optimal_tokens: SolutionFields | None
     # Att-SVM of the tokens that the trained weights select: the smallest weights that select them with margin 1;
     # null if the head was trained
-    att_svm: TrainedSelection | None
+    att_svm: TrainedSelectionFields | None
     # Att-SVM of the tokens that decide the labels; null if the head was trained, or if the source does not know
     # them
-    relevant_tokens: Solution | None
+    relevant_tokens: SolutionFields | None
     # Att-SVMs in several norms, compared by eight-fold cross-validation on the training sequences; null if the head
     # was trained, if the tokens to select are not known or have no Att-SVM, and for few and for many sequences
-    other_norms: OtherNorms | None
-    theory: Theory | None  # the theorem that speaks of the run; null if no direction error is reported
+    other_norms: OtherNormsFields | None
+    theory: TheoryFields | None  # the theorem that speaks of the run; null if no direction error is reported
     # distance of the direction of the trained weights from the Att-SVM of the trained selection; null if it is
     # not reported
-    direction_error: DirectionError | None
+    direction_error: DirectionErrorFields | None
     direction_error_missing: str | None  # why no direction error is reported; null if it is
-    history: History  # one entry for each recorded step
+    history: FitHistoryFields  # one entry for each recorded step
     seconds: Number  # wall time of everything except writing, in seconds

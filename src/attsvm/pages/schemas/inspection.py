@@ -1,35 +1,35 @@
 """The fields of the results of ``attsvm inspect``, ``compare`` and ``monitor``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, at
+from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, path
 from attsvm.results import Status
 
 
-class Source(Fields):
+class SourceFields(Fields):
     model: str  # the model as in the command: a folder or a name
     text: str | None  # the file of texts; null for pictures
     images: str | None  # the file or folder of pictures; null for texts
 
 
-class Model(Fields):
-    class_: str = at("model")  # name of its class
+class InspectedModelFields(Fields):
+    class_: str = path("model")  # name of its class
     family: str  # name of its family
-    layers: list[str] = at("layer_names")  # names of the attention layers
+    layers: list[str] = path("layer_names")  # names of the attention layers
     rotary: bool  # whether W is I/sqrt(d_h) over rotated keys and queries
     biased: bool  # whether the logits have biases of positions, which are a part of W
 
 
-class Data(Fields):
-    sequences: int = at("num_sequences")  # number of sequences
-    tokens: int = at("num_tokens")  # number of tokens over all sequences
-    queries: int | None = at("num_queries")  # number of queries over all sequences
+class InputFields(Fields):
+    sequences: int = path("num_sequences")  # number of sequences
+    tokens: int = path("num_tokens")  # number of tokens over all sequences
+    queries: int | None = path("num_queries")  # number of queries over all sequences
     sampled: bool  # whether only a sample of the queries is used
 
 
-class ModelData(Data):
+class ModelInputFields(InputFields):
     special_known: bool  # whether special tokens are known
 
 
-class Head(Fields):
+class HeadFields(Fields):
     layer: int  # number of the layer, from 0
     head: int  # number of the head, from 0
     largest_probability: Number  # mean of the largest probability of a query; null if no query may attend to two tokens
@@ -65,12 +65,12 @@ class Head(Fields):
     steps: int | Missing  # number of steps of the solver
 
 
-class Checkpoint(Fields):
+class CheckpointFields(Fields):
     step: int  # training step of the checkpoint
-    heads: list[Head]  # one entry for each inspected head
+    heads: list[HeadFields]  # one entry for each inspected head
 
 
-class Change(Fields):
+class ChangeFields(Fields):
     sequence: int  # sequence of the query whose selection changes
     query: int  # that query
     token: int  # the token that it selects then
@@ -78,7 +78,7 @@ class Change(Fields):
     relative: Number  # that norm divided by the norm of W
 
 
-class Reasons(Fields):
+class ReasonsFields(Fields):
     # sequence, query and dropped token of each constraint with a positive multiplier, the largest share first
     triples: list[list[int]]
     # multiplier of each triple divided by the sum of all: its part of the squared norm of the Att-SVM
@@ -88,10 +88,10 @@ class Reasons(Fields):
     # row)
     overlap: Number
     chance: Number  # k divided by the number of rows: the overlap to expect by chance
-    change: Change  # smallest change of W that alters a selection
+    change: ChangeFields  # smallest change of W that alters a selection
 
 
-class FactorChange(Fields):
+class FactorChangeFields(Fields):
     lower: Number  # no change of smaller Frobenius norm alters a selection
     upper: Number  # Frobenius norm of a change that does
     relative: Number  # upper divided by the norm of both weights
@@ -100,30 +100,30 @@ class FactorChange(Fields):
     token: int  # the token that it selects then
 
 
-class Terms(Fields):
+class TermsFields(Fields):
     constant_query: Number  # of the mean query with what varies among the keys
     interaction: Number  # of what varies among the queries with what varies among the keys
     constant_key: Number  # of what varies among the queries with the mean key; 0 without rotary positions
     constants: Number  # of the mean query with the mean key; 0 without rotary positions
 
 
-class Pair(Fields):
+class PairFields(Fields):
     query: str  # group of origins of the queries
     key: str  # group of origins of the keys
     share: Number  # share of the decision margin, signed; those of all pairs add up to 1
 
 
-class Origins(Fields):
+class OriginsFields(Fields):
     margin: Number  # mean over the queries of the logit of the selected token minus that of the runner-up
     error: Number  # largest difference between the sum of all parts and the logits
-    terms: Terms  # share of the margin by what varies; the means over all queries and over all keys are constant
+    terms: TermsFields  # share of the margin by what varies; the means over all queries and over all keys are constant
     # origins of each group: "constant" is a group, earlier heads of one named set are one, every other origin is
     # its own
     groups: dict[str, list[str]]
-    pairs: list[Pair]  # at most 40 pairs of groups, those with the largest shares in absolute value first
+    pairs: list[PairFields]  # at most 40 pairs of groups, those with the largest shares in absolute value first
 
 
-class Direction(Fields):
+class DirectionFields(Fields):
     value: Number  # singular value
     share: Number  # its square divided by the sum of all squares
     # sequence and place of the queries with the largest and with the smallest coordinates
@@ -134,7 +134,7 @@ class Direction(Fields):
     vocabulary_ends: list[list[int]] | None
 
 
-class CausalTest(Fields):
+class CausalTestFields(Fields):
     query: str  # origin of the queries
     key: str  # origin of the keys
     share: Number  # share of the decision margin
@@ -151,10 +151,10 @@ class CausalTest(Fields):
     untested: str  # why there is no test; empty if there is one
 
 
-class View(Fields):
+class ViewFields(Fields):
     layer: int  # number of the layer, from 0
     head: int  # number of the head, from 0
-    frobenius_norm: Number = at("norm")  # Frobenius norm of W
+    frobenius_norm: Number = path("norm")  # Frobenius norm of W
     nuclear_norm: Number  # nuclear norm of W
     spectral_norm: Number  # spectral norm of W
     singular_values: list[Number]  # singular values of W, the largest first
@@ -165,16 +165,17 @@ class View(Fields):
     # infeasible: no matrix makes this selection
     status: Status
     support: list[list[int]] | None  # support tokens: sequence, query and token of each; null if there is no Att-SVM
-    reasons: Reasons | None  # the constraints that determine the Att-SVM of the selection; null if there is no Att-SVM
+    # the constraints that determine the Att-SVM of the selection; null if there is no Att-SVM
+    reasons: ReasonsFields | None
     # smallest change of the key and query weights together that alters a selection; null with rotary positions,
     # norms of queries and keys, or biases of positions
-    factor_change: FactorChange | None
+    factor_change: FactorChangeFields | None
     # the decision margin split by origin in the residual stream; null if the family does not describe its stream
-    origins: Origins | None
+    origins: OriginsFields | None
     # pairs of singular directions of W with the largest singular values; with rotary positions of W before the
     # rotation, or of the coordinates without rotation
-    directions: list[Direction]
-    tests: list[CausalTest]  # causal tests of the largest parts of the decision margin on the text of --held-out
+    directions: list[DirectionFields]
+    tests: list[CausalTestFields]  # causal tests of the largest parts of the decision margin on the text of --held-out
 
 
 class InspectResult(Result, schema="attsvm.inspect/2"):
@@ -183,45 +184,45 @@ class InspectResult(Result, schema="attsvm.inspect/2"):
     seconds: Number  # wall time of everything except writing, in seconds
     # whether margins, the twin or checkpoints are missing: the command was interrupted, or is still running
     interrupted: bool
-    source: Source  # what was inspected, as given
-    model: Model  # the model
-    data: ModelData  # the inputs
+    source: SourceFields  # what was inspected, as given
+    model: InspectedModelFields  # the model
+    data: ModelInputFields  # the inputs
     gap: Number  # requested relative width of the margin intervals
     rebuilt_error: Number  # largest rebuilt_error of a head
-    heads: list[Head]  # one entry for each inspected head
+    heads: list[HeadFields]  # one entry for each inspected head
     # named sets of heads that give at least half of their attention to one kind of token
     sets: dict[str, list[str]]
     # by layer.head: the token of largest probability, for each of queries; null if they are left out
     selected: dict[str, Nested[int]] | None
-    queries: Nested[int] = at("positions")  # position of each query in its sequence; -1 for none
+    queries: Nested[int] = path("positions")  # position of each query in its sequence; -1 for none
     twin_gap: Number  # requested relative width of the twin's intervals: 0.1, or a wider --gap; null without a twin
-    twin: list[Head] | None  # the same for a copy of the model with random weights; null without it
-    checkpoints: list[Checkpoint]  # the heads of each checkpoint
-    view: View | None  # one head in detail: that of --view, or the first of --head; null without them
+    twin: list[HeadFields] | None  # the same for a copy of the model with random weights; null without it
+    checkpoints: list[CheckpointFields]  # the heads of each checkpoint
+    view: ViewFields | None  # one head in detail: that of --view, or the first of --head; null without them
 
 
-class ModelsSource(Fields):
+class ModelsSourceFields(Fields):
     models: list[str]  # the models in the order in which they are compared
     text: str | None  # the file of texts; null for pictures
     images: str | None  # the folder of pictures; null for texts
 
 
-class ComparedModel(Fields):
+class ComparedModelFields(Fields):
     name: str  # folder or name of the model
     step: int | None  # training step of the checkpoint; null if the models are no checkpoints of one training
-    class_: str = at("model")  # name of the model's class
+    class_: str = path("model")  # name of the model's class
     family: str  # name of the model's family
     rebuilt_error: float  # largest rebuilt_error of a head of this model
-    heads: list[Head]  # one entry for each inspected head
+    heads: list[HeadFields]  # one entry for each inspected head
 
 
-class Weights(Fields):
+class WeightChangeFields(Fields):
     product: Number  # of W
     key: Number  # of the key weights with their bias
     query: Number  # of the query weights with their bias
 
 
-class HeadChange(Fields):
+class HeadChangeFields(Fields):
     layer: int  # number of the layer, from 0
     head: int  # number of the head in its layer, from 0
     changed: float  # share of the queries that select another token in the last model than in the first
@@ -234,7 +235,7 @@ class HeadChange(Fields):
     margin_moved: bool | None
     # how far the weights moved, as Frobenius norms of the changes divided by those before; 0 if only the input of
     # the head differs; null if the sizes differ
-    weights: Weights | Missing | None
+    weights: WeightChangeFields | Missing | None
     queries: list[list[int]]  # sequence and number of each query whose selection changed
     before: list[int]  # the token that each of these queries selects in the first model
     after: list[int]  # the token that each of these queries selects in the last model
@@ -244,12 +245,12 @@ class CompareResult(Result, schema="attsvm.compare/1"):
     seed: int  # seed of the sample of queries
     threads: int | None  # the limit set by --threads; null without one
     seconds: Number  # wall time of everything except writing, in seconds
-    source: ModelsSource  # what was compared, as given
-    data: Data  # the inputs, which are the same for all models
+    source: ModelsSourceFields  # what was compared, as given
+    data: InputFields  # the inputs, which are the same for all models
     gap: Number  # requested relative width of the margin intervals
-    models: list[ComparedModel]  # one entry for each model, in order
+    models: list[ComparedModelFields]  # one entry for each model, in order
     # one entry for each head of both the first and the last model, those with most changed selections first
-    changes: list[HeadChange]
+    changes: list[HeadChangeFields]
 
 
 class MonitorResult(Result, schema="attsvm.monitor/1"):
@@ -257,4 +258,4 @@ class MonitorResult(Result, schema="attsvm.monitor/1"):
     steps: list[int]  # the step of each record, ascending
     heads: list[str]  # the heads, as layer.head
     # by the name of the measure: a row for each record with a value for each head; null where it was not recorded
-    measures: dict[str, list[list[Number]]] = at("values")
+    measures: dict[str, list[list[Number]]] = path("values")

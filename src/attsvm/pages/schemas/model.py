@@ -73,9 +73,9 @@ class Result(Fields):
         return plain.jsonable_dict(super().fill(value, **{**about, **given}))
 
 
-def at(path: str) -> Any:
+def path(name: str) -> Any:
     """Say where an object has the value of a field whose name it does not have, as in "problem.num_sequences"."""
-    return attrgetter(path)
+    return attrgetter(name)
 
 
 def _hints(form: type[Fields]) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _union(members: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _descriptions(form: type) -> dict[str, str]:
-    """What the comments of a class and of its bases say of each field."""
+    """Read the comment of each field of a class and of its bases."""
     found = {}
     for one in reversed(form.__mro__):
         if not issubclass(one, Fields):

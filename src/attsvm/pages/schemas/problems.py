@@ -2,45 +2,45 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result, at
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result, path
 from attsvm.results import Status
 
 
-class Data(Fields):
+class ProblemFileFields(Fields):
     source: str  # the file as in the command
     sha256: str  # hash of names, shapes and contents of the arrays of the problem
 
 
-class OptimalTokens(Fields):
+class OptimalTokensFields(Fields):
     status: dict[str, int]  # number of problems with each status
     value: Number  # norm of the solution of a single problem; null for a batch, and if infeasible
 
 
 class ProblemResult(Result, schema="attsvm.problem/1"):
-    data: Data  # the problem
+    data: ProblemFileFields  # the problem
     batch_shape: list[int]  # shape of the leading batch axes
-    sequences: int = at("num_sequences")  # number of sequences n
-    tokens: int = at("num_tokens")  # number of tokens T of a sequence, with padding
+    sequences: int = path("num_sequences")  # number of sequences n
+    tokens: int = path("num_tokens")  # number of tokens T of a sequence, with padding
     dim: int  # dimension d of a token
     key_dim: int  # dimension of a key; d without keys
     query_dim: int | None  # dimension of a query; null without queries
     queries_per_sequence: int  # number of queries of a sequence, with padding
     # number of classes; null for labels +1 and -1, and without labels
-    classes: int | None = at("num_classes")
-    attention_heads: int | None = at("num_heads")  # number of attention heads; null for one
+    classes: int | None = path("num_classes")
+    attention_heads: int | None = path("num_heads")  # number of attention heads; null for one
     allowed_tokens: Number  # share of the tokens that the mask allows
     active_queries: Number  # share of the queries that the query mask keeps
     shapes: dict[str, list[int]]  # shape of each array
     # number of unmasked queries with each label; null without labels
     labels: dict[str, int] | None
     # the Frobenius Att-SVM of the optimal tokens; null without a head and labels +1 and -1
-    optimal_tokens: OptimalTokens | None
+    optimal_tokens: OptimalTokensFields | None
 
 
 class SolveResult(Result, schema="attsvm.solve/1"):
     threads: int | None  # the limit set by --threads; null without one
-    data: Data  # the problem
-    norm: str = at("norm.name")  # name of the norm
+    data: ProblemFileFields  # the problem
+    norm: str = path("norm.name")  # name of the norm
     slack: Number  # the constant C of the soft margin; null for the hard margin
     rank: int | None  # largest rank of the weights; null without a limit
     # index of the selected token of each query, or a mask of the tokens that are kept together
@@ -61,7 +61,7 @@ class SolveResult(Result, schema="attsvm.solve/1"):
     direction: Nested[Number]  # the solution, shape (d_k, d_q), or (d_k) for a prompt; null if infeasible
 
 
-class Hypothesis(Fields):
+class HypothesisFields(Fields):
     name: str  # the key of the hypothesis
     statement: str  # what is assumed
     holds: bool | None  # null if it was not decided
@@ -69,18 +69,18 @@ class Hypothesis(Fields):
     unit: str  # of the number
 
 
-class Prediction(Fields):
-    norm: str = at("norm.name")  # norm of the Att-SVM
+class PredictionFields(Fields):
+    norm: str = path("norm.name")  # norm of the Att-SVM
     standing: str  # proved, measured, conjecture or none
     source: str  # the reference, or the measurement
     distance: float | list[Any] | None  # with a penalty, the distance of the weights to the minimiser, of each trial
-    hypotheses: list[Hypothesis]  # name, statement, whether it holds (null: not decided), number and unit
+    hypotheses: list[HypothesisFields]  # name, statement, whether it holds (null: not decided), number and unit
 
 
 class TrainResult(Result, schema="attsvm.train/1"):
     seed: int  # seed of the initial factors and of mini-batches
     threads: int | None  # the limit set by --threads; null without one
-    data: Data  # the problem
+    data: ProblemFileFields  # the problem
     attention: str  # combined, factored, prompt or key_prompt
     fixed: list[Any]  # the parameters that kept their initial values
     head: str  # name of the prediction head
@@ -98,7 +98,7 @@ class TrainResult(Result, schema="attsvm.train/1"):
     precise_until: int | None  # first recorded step at which a logit had exceeded 1e8; null if none did
     selected: Nested[int] | None  # token of each query; null for several trials
     seconds: Number  # wall time of training, in seconds
-    prediction: Prediction | None  # the limit that is predicted, with --predict; null without it
+    prediction: PredictionFields | None  # the limit that is predicted, with --predict; null without it
 
 
 class ProfileResult(Result, schema="attsvm.profile/1"):
@@ -119,7 +119,7 @@ class ProfileResult(Result, schema="attsvm.profile/1"):
     norms: list[str]  # names of the norms
     schedules: list[str]  # names of the step schedules
     steps_made: list[int]  # number of steps that each schedule made before it ended
-    mean_ratios: Nested[Number] = at("mean")  # mean margin ratio, shape (schedules, norms)
+    mean_ratios: Nested[Number] = path("mean")  # mean margin ratio, shape (schedules, norms)
     ratios: Nested[Number]  # margin ratio, shape (schedules, problems, norms); null where it is undefined
     # margin ratio of a run on the gradient itself, shape (problems, norms); null without such a run, which is
     # made only if the profile is conclusive

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result, at
+from attsvm.pages.schemas.model import Fields, Nested, Number, Result, path
 
 
-class Variable(Fields):
+class VariableFields(Fields):
     dims: list[str]  # names of its axes
     shape: list[int]  # its shape
     attributes: dict[str, Any]  # its attributes, such as the meanings of codes
@@ -14,10 +14,10 @@ class Variable(Fields):
 class SweepResult(Result, schema="attsvm.sweep/1"):
     store: str  # folder of the sweep
     attributes: dict[str, Any]  # attributes of the store: its definition, seed, hash and errors
-    variables: dict[str, Variable]  # the arrays of the store, by name
+    variables: dict[str, VariableFields]  # the arrays of the store, by name
 
 
-class Sweep(Fields):
+class SweepFields(Fields):
     name: str  # name of a ready sweep; empty for another one
     version: str  # version of attsvm that made it
     command: str  # the command line that made it
@@ -25,25 +25,25 @@ class Sweep(Fields):
     hash: str  # SHA-256 of its definition
 
 
-class Estimate(Fields):
+class EstimateFields(Fields):
     measure: str  # name of the output
-    of: str = at("name")  # the code or the coordinate; empty if there is none
+    of: str = path("name")  # the code or the coordinate; empty if there is none
     interval: str  # wilson or bootstrap
-    estimate: Nested[Number] = at(
+    estimate: Nested[Number] = path(
         "estimate.value"
     )  # share or mean, an array over the grid; null where nothing is measured
     # lower end of the interval, an array over the grid; null for a mean of one trial or of equal values
-    low: Nested[Number] = at("estimate.low")
+    low: Nested[Number] = path("estimate.low")
     # upper end of the interval, an array over the grid; null for a mean of one trial or of equal values
-    high: Nested[Number] = at("estimate.high")
-    trials: Nested[int] = at("estimate.trials")  # number of trials of the estimate, an array over the grid
+    high: Nested[Number] = path("estimate.high")
+    trials: Nested[int] = path("estimate.trials")  # number of trials of the estimate, an array over the grid
 
 
 class SweepShowResult(Result, schema="attsvm.sweep_show/1"):
-    sweep: Sweep = at("attributes")  # the sweep that is shown
+    sweep: SweepFields = path("attributes")  # the sweep that is shown
     axes: dict[str, list[Any]]  # the values of each axis of the grid
     trials: int  # number of trials of a cell
-    finished_trials: Nested[int] = at("done")  # number of finished trials, an array over the grid
+    finished_trials: Nested[int] = path("done")  # number of finished trials, an array over the grid
     errors: list[Any]  # failed chunks: cell, trials, attempts, error and traceback
     level: Number  # level of the intervals, such as 0.95
-    estimates: list[Estimate]  # one entry for each output of a measure, or code or coordinate of it
+    estimates: list[EstimateFields]  # one entry for each output of a measure, or code or coordinate of it

@@ -1,30 +1,30 @@
 """The fields of the results of ``attsvm fit-text`` and ``attsvm next-token``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Number, Result, at
+from attsvm.pages.schemas.model import Fields, Missing, Number, Result, path
 from attsvm.results import Status
 
 
-class Texts(Fields):
+class TextsFields(Fields):
     source: str  # the source as in the command
     test_source: str | None  # the source of the test texts; null if they are a part of the source
-    tokens: str = at("encoder.tokens")  # what the tokens are: word vectors, or states of a transformer
-    sha256: str = at("train.texts.sha256")  # hash of the training texts and their labels
-    test_sha256: str = at("test.texts.sha256")  # hash of the test texts and their labels
+    tokens: str = path("encoder.tokens")  # what the tokens are: word vectors, or states of a transformer
+    sha256: str = path("train.texts.sha256")  # hash of the training texts and their labels
+    test_sha256: str = path("test.texts.sha256")  # hash of the test texts and their labels
     classes: list[str] | None  # names of the labels
     train: int  # number of training texts
     test: int | None  # number of test texts
     vocabulary: int | None  # number of known words
-    dim: int | None = at("test.sequences.dim")  # dimension of a token
+    dim: int | None = path("test.sequences.dim")  # dimension of a token
     # number of training texts in which a known word occurs at least; null if it does not apply
-    min_documents: int | None = at("encoder.min_documents")
-    max_length: int = at("encoder.max_length")  # number of words of a text that are read at most
+    min_documents: int | None = path("encoder.min_documents")
+    max_length: int = path("encoder.max_length")  # number of words of a text that are read at most
     train_cut: int  # number of training texts longer than max_length
     train_without_words: int  # number of training texts without a known word
     test_cut: int  # number of test texts longer than max_length
     test_without_words: int  # number of test texts without a known word
 
 
-class Training(Fields):
+class TextTrainingFields(Fields):
     optimizer: str  # name of the optimizer
     learning_rate: Number  # learning rate
     alpha: Number  # strength of the penalty on the head and the prompt
@@ -36,21 +36,21 @@ class Training(Fields):
     kept_step: int  # step of the smallest validation loss, whose weights are kept
 
 
-class Baseline(Fields):
+class BaselineFields(Fields):
     train: Number  # its accuracy on the training texts
     test: Number  # its accuracy on the test texts
     test_interval: tuple[float, float] | None  # 95 % Wilson interval, lower and upper end, of its test accuracy
 
 
-class Accuracy(Fields):
+class TextAccuracyFields(Fields):
     train: Number  # accuracy of the attention classifier on the training texts
     test: Number  # accuracy of the attention classifier on the test texts
-    mean_token: Baseline  # logistic regression on the mean of the same vectors
-    tf_idf: Baseline  # logistic regression on TF-IDF features of words
+    mean_token: BaselineFields  # logistic regression on the mean of the same vectors
+    tf_idf: BaselineFields  # logistic regression on TF-IDF features of words
     test_interval: tuple[float, float] | None  # 95 % Wilson interval, lower and upper end, of test
 
 
-class EffectiveWords(Fields):
+class EffectiveWordsFields(Fields):
     measure: str  # how the number is defined
     mean: Number  # mean over the test texts
     low: Number  # 10 % quantile over the test texts
@@ -59,14 +59,14 @@ class EffectiveWords(Fields):
     median_length: Number  # median number of words that are read of a test text
 
 
-class Saturation(Fields):
+class TextSaturationFields(Fields):
     median_largest_probability: Number  # median over the test texts
     share_above_threshold: Number  # share of the test texts at or above the threshold
     threshold: Number  # the attention counts as saturated if the median is at least this
     soft: bool  # whether the median is below the threshold
 
 
-class Word(Fields):
+class WordFields(Fields):
     word: str  # the word
     documents: int  # number of test texts in which it occurs
     frequency: Number  # its share of the words of a text, mean over the test texts
@@ -77,31 +77,31 @@ class Word(Fields):
     over_frequency_interval: tuple[Number, Number]  # normal 95 % interval of over_frequency, lower and upper end
 
 
-class Words(Fields):
+class WordsFields(Fields):
     listed: int  # number of words that occur in enough test texts to be listed
     listed_from: int  # number of test texts in which a listed word occurs at least
-    most: list[Word]  # listed words whose interval lies above 1, by falling over_frequency
-    least: list[Word]  # listed words whose interval lies below 1, by rising over_frequency
+    most: list[WordFields]  # listed words whose interval lies above 1, by falling over_frequency
+    least: list[WordFields]  # listed words whose interval lies below 1, by rising over_frequency
     # words whose interval lies above 1, by their class, and there by falling class_share
-    by_class: dict[str, list[Word]]
+    by_class: dict[str, list[WordFields]]
     # attention divided by frequency of every listed word, by falling value
     over_frequency: dict[str, Number]
 
 
-class MarginReport(Fields):
-    texts: int = at("num_sequences")  # number of texts of the sample
-    constraints: int = at("num_constraints")  # number of pairs of a text and a word that it does not select
+class MarginReportFields(Fields):
+    texts: int = path("num_sequences")  # number of texts of the sample
+    constraints: int = path("num_constraints")  # number of pairs of a text and a word that it does not select
     separable: bool | None  # whether a prompt exists that selects these words; null if undecided
     slack: Number  # the constant C of the soft-margin Att-SVM; null for the hard margin
-    status: Status = at("solution.status")  # status of the solution
-    gap: Number = at("solution.gap")  # relative duality gap of the solution
+    status: Status = path("solution.status")  # status of the solution
+    gap: Number = path("solution.gap")  # relative duality gap of the solution
     correlation: Number  # cosine similarity of the trained prompt and the Att-SVM
     margin: Number  # smallest margin of the trained prompt divided by its norm
     margin_ratio: Number  # margin divided by the largest possible margin; null if not separable
     support_tokens: int | None  # number of support tokens
 
 
-class History(Fields):
+class TextHistoryFields(Fields):
     steps: list[int]  # number of steps made
     objective: list[Number]  # training loss with the penalty, mean since the last record
     validation_loss: list[Number] | Missing  # loss on the validation part of the training texts
@@ -111,7 +111,7 @@ class History(Fields):
     effective_high: list[Number]  # 90 % quantile of the effective number of words
 
 
-class Seconds(Fields):
+class SecondsFields(Fields):
     words: Number  # of making tokens of the texts
     training: Number  # of training
     baselines: Number  # of the two baselines
@@ -122,18 +122,18 @@ class Seconds(Fields):
 class FitTextResult(Result, schema="attsvm.fit-text/1"):
     seed: int  # seed of the split, of the word vectors and of training
     threads: int | None  # the limit set by --threads; null without one
-    data: Texts  # the texts
-    training: Training  # how the classifier was trained, and how training ended
-    accuracy: Accuracy  # shares of the texts that are classified correctly
-    effective_words: EffectiveWords  # effective number of words that the attention of a test text is spread over
-    saturation: Saturation  # the largest attention of a word in each test text
-    words: Words  # attention that words receive over the test texts
-    margin_report: MarginReport  # margins of the selected words in a sample of the training texts
-    history: History = at("classifier.history_")  # one entry for each record, every 25 steps
-    seconds: Seconds  # wall time, in seconds
+    data: TextsFields  # the texts
+    training: TextTrainingFields  # how the classifier was trained, and how training ended
+    accuracy: TextAccuracyFields  # shares of the texts that are classified correctly
+    effective_words: EffectiveWordsFields  # effective number of words that the attention of a test text is spread over
+    saturation: TextSaturationFields  # the largest attention of a word in each test text
+    words: WordsFields  # attention that words receive over the test texts
+    margin_report: MarginReportFields  # margins of the selected words in a sample of the training texts
+    history: TextHistoryFields = path("classifier.history_")  # one entry for each record, every 25 steps
+    seconds: SecondsFields  # wall time, in seconds
 
 
-class Corpus(Fields):
+class CorpusFields(Fields):
     source: str  # as in the command
     sha256: str  # hash of the texts
     train: int  # texts
@@ -141,72 +141,72 @@ class Corpus(Fields):
     train_words: int  # words of the training texts
     vocabulary: int  # number of words, without the symbol of all others
     in_vocabulary: float  # share of the training words
-    length: int = at("options.length")  # of the longest context
-    dim: int | None = at("options.dim")  # of learnt word vectors; null for orthonormal ones
+    length: int = path("options.length")  # of the longest context
+    dim: int | None = path("options.dim")  # of learnt word vectors; null for orthonormal ones
 
 
-class Descent(Fields):
+class DescentFields(Fields):
     optimizer: str  # its name
     learning_rate: float  # step size
     steps: int  # of the optimizer
     contexts: int  # at most, of a last word
 
 
-class Share(Fields):
+class ShareFields(Fields):
     share: Number  # null without contexts
     count: int  # contexts
     interval: tuple[float, float] | None  # Wilson, 95 %
 
 
-class Agreement(Fields):
-    prediction: Share  # of the graph-SVM and the finite part
-    recent: Share  # of the most recent occurrence
-    frequent: Share  # of the most frequent word of the context
-    bigram: Share  # of the word of the context that followed the last word most often
+class AgreementFields(Fields):
+    prediction: ShareFields  # of the graph-SVM and the finite part
+    recent: ShareFields  # of the most recent occurrence
+    frequent: ShareFields  # of the most frequent word of the context
+    bigram: ShareFields  # of the word of the context that followed the last word most often
 
 
-class NextWord(Agreement):
-    attention: Share  # of trained attention
+class NextWordFields(AgreementFields):
+    attention: ShareFields  # of trained attention
 
 
-class HeldOut(Fields):
+class HeldOutFields(Fields):
     contexts: int  # held-out contexts with a prediction, one of each text at most
     without_prediction: int  # held-out contexts of last words whose graph-SVM is infeasible
     label_absent: int  # contexts that do not contain their next word
     ordered: int  # contexts that the graph orders
     total_variation: Number  # mean distance of trained and predicted shares
-    agreement: Agreement  # with the word that trained attention selects
-    agreement_in_vocabulary: Agreement  # the same where that word is in the vocabulary
-    next_word: NextWord  # the selected word is the next one, of contexts that contain it
+    agreement: AgreementFields  # with the word that trained attention selects
+    agreement_in_vocabulary: AgreementFields  # the same where that word is in the vocabulary
+    next_word: NextWordFields  # the selected word is the next one, of contexts that contain it
 
 
-class LastWord(Fields):
+class LastWordFields(Fields):
     word: str  # the last word
-    contexts: int = at("graph.num_contexts")  # training contexts
-    label_absent: int = at("graph.num_dropped")  # of them without their next word
+    contexts: int = path("graph.num_contexts")  # training contexts
+    label_absent: int = path("graph.num_dropped")  # of them without their next word
     edges: int  # of its graph
     components: int  # of its graph
     largest_component: int  # words
-    status: str = at("solution.status")  # of the graph-SVM
-    gap: Number = at("solution.gap")  # its relative duality gap
-    value: Number = at("solution.value")  # its norm
-    finite_status: str = at("finite.status")  # of the finite part
+    status: str = path("solution.status")  # of the graph-SVM
+    gap: Number = path("solution.gap")  # its relative duality gap
+    value: Number = path("solution.value")  # its norm
+    finite_status: str = path("finite.status")  # of the finite part
     finite_norm: float  # Frobenius norm of the finite part
     loss: float  # of trained attention
-    least_loss: float = at("finite.loss")  # its infimum
-    held_out: HeldOut  # contexts of this last word
+    least_loss: float = path("finite.loss")  # its infimum
+    held_out: HeldOutFields  # contexts of this last word
 
 
-class GraphSeconds(Fields):
+class GraphSecondsFields(Fields):
     reading: float  # splitting the texts into words
     everything: float  # of the computation
 
 
 class NextTokenResult(Result, schema="attsvm.next-token/1"):
-    seed: int = at("options.seed")  # of the split and of the contexts
+    seed: int = path("options.seed")  # of the split and of the contexts
     threads: int | None  # the limit set by --threads, or null
-    data: Corpus  # the texts
-    training: Descent  # how attention was trained
-    held_out: HeldOut  # contexts of all last words together
-    last_words: list[LastWord]  # one entry for each last word
-    seconds: GraphSeconds  # wall time of parts
+    data: CorpusFields  # the texts
+    training: DescentFields  # how attention was trained
+    held_out: HeldOutFields  # contexts of all last words together
+    last_words: list[LastWordFields]  # one entry for each last word
+    seconds: GraphSecondsFields  # wall time of parts

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
@@ -31,7 +31,7 @@ def divergences(directions: Sequence[np.ndarray], weights: np.ndarray, powers: l
     return np.stack([bregman_divergence(direction, weights, p, axis=(-2, -1)) for direction, p in pairs])
 
 
-def in_own(powers: list[float], values: np.ndarray) -> dict[str, float]:
+def own_values(powers: list[float], values: np.ndarray) -> dict[str, float]:
     """Of numbers (p of the optimiser, p of the Att-SVM), those in the same p, with its name."""
     return {f"p = {p:g}": value for p, value in zip(powers, np.diagonal(values), strict=True)}
 
@@ -108,7 +108,7 @@ class Bregman(Figure):
             ).all(),
             "more than one seed in 20 ends closer to another p's Att-SVM": min(nearest) >= 0.95,
         }
-        own = with_names(in_own(sizes["p"], means))
+        own = with_names(own_values(sizes["p"], means))
         undecided = ", ".join(str(sizes["seeds"] - x.shape[-1]) for x in kept.values())
         return verdict(
             passed,

@@ -15,7 +15,7 @@ from attsvm.theory import earliest_selection
 from attsvm.training import train
 
 
-class Way(NamedTuple):
+class DrawnOptimizer(NamedTuple):
     """An optimiser with steps of constant length, and how it is drawn."""
 
     optimizer: Callable[[], Any]
@@ -24,14 +24,14 @@ class Way(NamedTuple):
     factored: bool = False
 
 
-OPTIMIZERS: dict[str, Way] = {
-    "normalised GD": Way(lambda: normalized_gradient_descent(0.1), style.BLUE, "o"),
-    "momentum": Way(lambda: momentum(normalized_gradient_descent(0.1)), style.SKY, "s"),
-    "sign": Way(lambda: steepest_descent(norm="linf", learning_rate=0.02), style.VERMILLION, "^"),
-    "spectral": Way(lambda: steepest_descent(norm="spectral", learning_rate=0.1), style.GREEN, "v"),
-    "nuclear": Way(lambda: steepest_descent(norm="nuclear", learning_rate=0.2), style.PURPLE, "D"),
-    "(K, Q)": Way(lambda: normalized_gradient_descent(0.1), style.ORANGE, "P", factored=True),
-    "(K, Q), spectral": Way(lambda: spectral_descent(0.03), style.INK, "x", factored=True),
+OPTIMIZERS: dict[str, DrawnOptimizer] = {
+    "normalised GD": DrawnOptimizer(lambda: normalized_gradient_descent(0.1), style.BLUE, "o"),
+    "momentum": DrawnOptimizer(lambda: momentum(normalized_gradient_descent(0.1)), style.SKY, "s"),
+    "sign": DrawnOptimizer(lambda: steepest_descent(norm="linf", learning_rate=0.02), style.VERMILLION, "^"),
+    "spectral": DrawnOptimizer(lambda: steepest_descent(norm="spectral", learning_rate=0.1), style.GREEN, "v"),
+    "nuclear": DrawnOptimizer(lambda: steepest_descent(norm="nuclear", learning_rate=0.2), style.PURPLE, "D"),
+    "(K, Q)": DrawnOptimizer(lambda: normalized_gradient_descent(0.1), style.ORANGE, "P", factored=True),
+    "(K, Q), spectral": DrawnOptimizer(lambda: spectral_descent(0.03), style.INK, "x", factored=True),
 }
 
 MISS = 0.01
@@ -72,7 +72,7 @@ def ratios(actual: np.ndarray, bound: np.ndarray) -> np.ndarray:
     return np.asarray(actual[there] / bound[there])
 
 
-class EarliestSelection(Figure):
+class EarliestSelectionFigure(Figure):
     name = "earliest-selection"
     paper = Paper.OURS
     order = 6.8
@@ -154,4 +154,4 @@ class EarliestSelection(Figure):
 
 _PAIRS = {"all queries": ("of_all", "all_bound"), "each query": ("of_query", "query_bound")}
 
-FIGURES.register(EarliestSelection.name, EarliestSelection())
+FIGURES.register(EarliestSelectionFigure.name, EarliestSelectionFigure())

@@ -19,9 +19,9 @@ from attsvm.optimizers import (
 )
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import margin_ratios, undecided
+from attsvm.papers.judging import margin_ratios, own_and_largest_other, undecided
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot import drawn_matrix
 from attsvm.training import train
 
 LABELS = {
@@ -36,7 +36,7 @@ LABELS = {
 NORMS = tuple(LABELS)
 
 
-class Way(NamedTuple):
+class FactoredOptimizer(NamedTuple):
     """An optimiser, from its number of steps, and the norm that it is expected to select.
 
     ``part``: of the steps of the figure, those that it makes. ``claimed``: whether the norm is claimed. ``slow``: the
@@ -55,16 +55,24 @@ def _short(rate: float, power: float = 0.5) -> Decaying:
     return Decaying(rate, 100, power)
 
 
-WAYS: dict[str, Way] = {
-    "gradient descent": Way("nuclear", partial(limit_optimizer, "factored"), short=False),
-    "spectral": Way("spectral", lambda _: spectral_descent(_short(0.05))),
-    "Muon, converged": Way("spectral", lambda _: spectral_descent(_short(0.05), polar="newton_schulz", momentum=0.95)),
-    "Muon": Way("spectral", lambda _: spectral_descent(_short(0.05), polar="optax", momentum=0.95), claimed=False),
-    "rows": Way("gamma2", lambda _: row_descent(_short(0.02)), part=5.0),
-    "columns": Way("nuclear", lambda _: column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), part=5.0),
-    "sign": Way("nu", lambda _: steepest_descent(norm="linf", learning_rate=_short(0.01, 0.6)), part=5.0, slow=True),
-    "Adam": Way("nu", lambda _: adam(_short(0.02, 0.6)), part=5.0, slow=True),
-    "spectral, [K, Q]": Way("fused_kq", lambda _: spectral_descent(_short(0.05), scope="kq")),
+WAYS: dict[str, FactoredOptimizer] = {
+    "gradient descent": FactoredOptimizer("nuclear", partial(limit_optimizer, "factored"), short=False),
+    "spectral": FactoredOptimizer("spectral", lambda _: spectral_descent(_short(0.05))),
+    "Muon, converged": FactoredOptimizer(
+        "spectral", lambda _: spectral_descent(_short(0.05), polar="newton_schulz", momentum=0.95)
+    ),
+    "Muon": FactoredOptimizer(
+        "spectral", lambda _: spectral_descent(_short(0.05), polar="optax", momentum=0.95), claimed=False
+    ),
+    "rows": FactoredOptimizer("gamma2", lambda _: row_descent(_short(0.02)), part=5.0),
+    "columns": FactoredOptimizer(
+        "nuclear", lambda _: column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), part=5.0
+    ),
+    "sign": FactoredOptimizer(
+        "nu", lambda _: steepest_descent(norm="linf", learning_rate=_short(0.01, 0.6)), part=5.0, slow=True
+    ),
+    "Adam": FactoredOptimizer("nu", lambda _: adam(_short(0.02, 0.6)), part=5.0, slow=True),
+    "spectral, [K, Q]": FactoredOptimizer("fused_kq", lambda _: spectral_descent(_short(0.05), scope="kq")),
 }
 """Every optimiser by its name. Muon has the coefficients that optax ships, and no norm that it should select."""
 
@@ -125,7 +133,7 @@ class FactoredOptimizers(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ways = [WAYS[name] for name in sizes["optimizers"]]
-        in_own, others = in_own_and_others(found["ratio"], _places(ways))
+        in_own, others = own_and_largest_other(found["ratio"], _places(ways))
         claimed = np.array([way.claimed for way in ways])
         needed = np.array([sizes["slow_above" if way.slow else "mean_above"] for way in ways])
         short = claimed & np.array([way.short for way in ways])
@@ -146,7 +154,7 @@ class FactoredOptimizers(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         ways = [WAYS[name] for name in sizes["optimizers"]]
-        in_own, others = in_own_and_others(found["ratio"], _places(ways))
+        in_own, others = own_and_largest_other(found["ratio"], _places(ways))
         return [
             Row(
                 f"{name}, {way.norm}",
@@ -165,7 +173,7 @@ class FactoredOptimizers(Figure):
         return drawn_matrix(sizes["optimizers"], list(LABELS.values()), mean, _places(ways).tolist(), claimed)
 
 
-def _places(ways: list[Way]) -> np.ndarray:
+def _places(ways: list[FactoredOptimizer]) -> np.ndarray:
     return np.array([NORMS.index(way.norm) for way in ways])
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import Recorded, draw_rings, longest, ring_steps
 from attsvm.papers.examples import in_the_plane
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
@@ -17,8 +17,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers, pooled, undecided, with_names
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train

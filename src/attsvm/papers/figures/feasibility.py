@@ -12,8 +12,7 @@ from attsvm.papers.drawing import GRID_LINES, label, set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.results import Status
 from attsvm.sweeps import READY, measured
 from attsvm.sweeps.measures import STATUSES

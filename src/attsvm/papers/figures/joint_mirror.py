@@ -8,12 +8,12 @@ from scipy.special import expit
 
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import draw_rings, legend_over, longest, panels, ring_steps, set_axes
 from attsvm.papers.examples import joint_mirror
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own
+from attsvm.papers.figures.bregman import LINES, STEP, divergences, nearest_own, own_values
 from attsvm.papers.figures.mirror_path import draw_along_rays
 from attsvm.papers.judging import numbers, with_names
 from attsvm.plot import style
@@ -96,7 +96,7 @@ class JointMirror(Figure):
                 found[f"head_support {p:g}"].all() for p in powers
             ),
         }
-        of_weights = with_names(in_own(powers, final))
+        of_weights = with_names(own_values(powers, final))
         return verdict(
             passed,
             f"Directional Bregman divergence at the end: W {of_weights}; v at most {max(heads):.1e}. The smallest "

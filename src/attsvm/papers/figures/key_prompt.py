@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import LINES, outer_axes, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
@@ -22,7 +22,7 @@ from attsvm.theory import classify, predict_direction
 from attsvm.training import Run, train
 
 FIXED: dict[str, tuple[str, ...]] = {"p": ("W",), "W": ("p",), "W and p": ()}
-"""What is trained, and what keeps its initial values."""
+"""The trained parameters, and those that keep their initial values."""
 
 LENGTH = 0.1
 FASTER = {"head slower": ("plain", 0.0), "head faster": ("relaxed", 2.0)}
@@ -64,7 +64,7 @@ def _attention(trained: str, sizes: list[int], seeds: int, seed: int, steps: int
     }
 
 
-def _with_head(way: str, sizes: list[int], seeds: int, seed: int, steps: int) -> Arrays:
+def _train_head(way: str, sizes: list[int], seeds: int, seed: int, steps: int) -> Arrays:
     """Direction errors of u and v, trained together."""
     problem = _problems(sizes, seeds, seed)
     optimizer = longer_steps(LENGTH, "v", FASTER[way][1])
@@ -86,7 +86,7 @@ def _with_head(way: str, sizes: list[int], seeds: int, seed: int, steps: int) ->
     }
 
 
-class KeyPrompt(Figure):
+class KeyPromptFigure(Figure):
     name = "key-prompt"
     paper = Paper.TOKEN_SELECTION
     order = 3.5
@@ -121,7 +121,7 @@ class KeyPrompt(Figure):
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = (sizes["n, T, d"], sizes["seeds"], sizes["seed"], sizes["steps"])
         fixed_head = each(piece, sizes["fixed head"], _attention, *arguments)
-        return joined(fixed_head | each(piece, FASTER, _with_head, *arguments))
+        return joined(fixed_head | each(piece, FASTER, _train_head, *arguments))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         below, with_head = sizes["error_below"], sizes["with_head_below"]
@@ -213,4 +213,4 @@ def _draw(axis: Axes, steps: np.ndarray, errors: np.ndarray, mark: tuple[str, st
         style.spread(axis, steps, errors, *mark, label)
 
 
-FIGURES.register(KeyPrompt.name, KeyPrompt())
+FIGURES.register(KeyPromptFigure.name, KeyPromptFigure())

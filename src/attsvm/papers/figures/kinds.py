@@ -8,14 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, set_axes, shape_lines
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.statistics import share as share_interval
 from attsvm.sweeps import READY, Block, Definition, Output, measured
 from attsvm.sweeps.definition import LANES

@@ -12,8 +12,7 @@ from attsvm.papers.drawing import panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import numbers
-from attsvm.plot import style
-from attsvm.plot.layers import draw_layers
+from attsvm.plot import draw_layers, style
 from attsvm.stack import Stack
 from attsvm.svm import Solution, solve_svm
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import compared, median_of
@@ -58,7 +58,7 @@ def _plain(sizes: Sizes, steps: int) -> Arrays:
     return {"steps": marks, "weights": np.stack(recorded)}
 
 
-class Limit(Figure):
+class LimitFigure(Figure):
     name = "limit"
     paper = Paper.OURS
     order = 1
@@ -131,4 +131,4 @@ class Limit(Figure):
         return figure
 
 
-FIGURES.register(Limit.name, Limit())
+FIGURES.register(LimitFigure.name, LimitFigure())

@@ -1,4 +1,4 @@
-"""What depends on the loss: not the direction, but the part of the weights that stays finite."""
+"""The influence of the loss: not on the direction, but on the part of the weights that stays finite."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.examples import unequal_scores
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict

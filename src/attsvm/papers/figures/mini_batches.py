@@ -80,7 +80,7 @@ def _runs(size: int, rule: str, steps: int, n: int, T: int, d: int, problems: in
     }
 
 
-class MiniBatches(Figure):
+class MiniBatchesFigure(Figure):
     name = "mini-batches"
     paper = Paper.OURS
     order = 7
@@ -181,4 +181,4 @@ class MiniBatches(Figure):
         return figure
 
 
-FIGURES.register(MiniBatches.name, MiniBatches())
+FIGURES.register(MiniBatchesFigure.name, MiniBatchesFigure())

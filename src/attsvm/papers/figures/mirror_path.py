@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.optimizers import mirror_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import draw_rings, longest, panels, ring_steps, set_axes
 from attsvm.papers.examples import mirror_path
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.figures.bregman import LINES, STEP, divergences, in_own, nearest_own
+from attsvm.papers.figures.bregman import LINES, STEP, divergences, nearest_own, own_values
 from attsvm.papers.judging import undecided, with_names
 from attsvm.plot import style
 from attsvm.svm import solve_svm
@@ -90,7 +90,7 @@ class MirrorPath(Figure):
             "the two entries do not end along their ray": max(off_ray) < sizes["sine_below"],
             "a run is undecided": not any(found[f"undecided {p:g}"] for p in powers),
         }
-        own = with_names(in_own(powers, final))
+        own = with_names(own_values(powers, final))
         return verdict(
             passed,
             f"Directional Bregman divergence from its own Att-SVM at the end: {own}. The two entries end within "

@@ -11,9 +11,9 @@ from attsvm.datasets.random import unit_vectors
 from attsvm.optimizers import Decaying, Optimizer, spectral_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import margin_ratios, undecided
+from attsvm.papers.judging import margin_ratios, own_and_largest_other, undecided
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot import drawn_matrix
 from attsvm.problem import Problem
 from attsvm.training import train
 
@@ -109,7 +109,7 @@ class MultiHead(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         own = np.array([self.own[name] for name in sizes["optimizers"]])
-        in_own, others = in_own_and_others(found["ratio"], own)
+        in_own, others = own_and_largest_other(found["ratio"], own)
         means, least = in_own.mean(axis=1), in_own.min(axis=1)
         passed = {
             "a mean margin ratio in an optimiser's own norm is too small": (

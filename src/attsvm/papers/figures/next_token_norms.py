@@ -9,7 +9,7 @@ from attsvm.measures import correlation
 from attsvm.next_token import TokenGraph
 from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
 from attsvm.optimizers.transformations import Decaying
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import POINTS, diagonal
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.papers.figures import FIGURES
@@ -27,8 +27,8 @@ def _growing(step: Any) -> Any:
     return LENGTH * (1 + step / 1000)
 
 
-class Trained(NamedTuple):
-    """What is trained, by which optimizer on acyclic and on cyclic graphs, and the norm that is conjectured.
+class GraphTraining(NamedTuple):
+    """The trained parameters, by which optimizer on acyclic and on cyclic graphs, and the norm that is conjectured.
 
     Relative steps of factors grow with them. On cyclic graphs they leave the finite part, so these steps are short.
     """
@@ -41,15 +41,15 @@ class Trained(NamedTuple):
 
 
 TRAINED = (
-    Trained(
+    GraphTraining(
         "K and Q",
         "factored",
         normalized_gradient_descent(Decaying(0.03, 4000), relative=True),
         normalized_gradient_descent(0.01),
         "nuclear",
     ),
-    Trained("W, p = 1.75", "combined", mirror_descent(p=1.75), mirror_descent(p=1.75), "l1.75"),
-    Trained("W, p = 3", "combined", mirror_descent(p=3, learning_rate=_growing), mirror_descent(p=3), "l3"),
+    GraphTraining("W, p = 1.75", "combined", mirror_descent(p=1.75), mirror_descent(p=1.75), "l1.75"),
+    GraphTraining("W, p = 3", "combined", mirror_descent(p=3, learning_rate=_growing), mirror_descent(p=3), "l3"),
 )
 
 NORMS = ("nuclear", "l1.75", "frobenius", "l3")
@@ -59,7 +59,7 @@ def _measured(
     name: str, graphs: str, sizes: tuple[int, int, int, int], number: int, seed: list[int], steps: int
 ) -> Arrays:
     """1 − correlation of trained weights off S_cyc with the graph-SVM in each norm, shape (instances, norms)."""
-    trained = _of_name(name)
+    trained = _graph_training(name)
     instances = graph_instances("random", *sizes, number, seed=seed, cyclic=graphs == "cyclic")
     run = train(
         attention_on_label(instances),
@@ -176,7 +176,7 @@ class NextTokenNorms(Figure):
         return figure
 
 
-def _of_name(name: str) -> Trained:
+def _graph_training(name: str) -> GraphTraining:
     return next(trained for trained in TRAINED if trained.name == name)
 
 
@@ -187,7 +187,7 @@ def _cases(sizes: Sizes) -> list[tuple[str, str]]:
 def _own_and_other(arrays: Arrays, name: str, graphs: str) -> tuple[np.ndarray, np.ndarray]:
     """1 − correlation with the graph-SVM in the conjectured norm, and with the nearest of the others."""
     missing = arrays[f"missing {name} {graphs}"]
-    own = NORMS.index(_of_name(name).norm)
+    own = NORMS.index(_graph_training(name).norm)
     return missing[:, own], np.delete(missing, own, axis=1).min(axis=1)
 
 

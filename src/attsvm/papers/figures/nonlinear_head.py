@@ -16,8 +16,7 @@ from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, numbers
 from attsvm.papers.queries import CrossAndSelf, Judged
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.problem import Problem
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import Run, train

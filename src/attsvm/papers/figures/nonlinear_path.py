@@ -12,7 +12,7 @@ from attsvm.datasets import random_problem
 from attsvm.heads import MLP, FunctionHead, Head, Quadratic
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import GREY, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.random import unit_vectors
 from attsvm.heads import MLP, ValueMLP
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, outer_axes, panels
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
@@ -18,20 +18,20 @@ from attsvm.problem import Problem
 from attsvm.training import train
 
 
-class Way(NamedTuple):
-    """What keeps its initial values, and the power with which the steps of W grow."""
+class TrainedParts(NamedTuple):
+    """The parameters that keep their initial values, and the power with which the steps of W grow."""
 
     fixed: tuple[str, ...]
     power: float
 
 
 WAYS = {
-    "W": Way(("value", "hidden", "output"), 0.0),
-    "W, V": Way(("hidden", "output"), 0.0),
-    "W, V, MLP": Way((), 0.0),
-    "W, V, MLP, W faster": Way((), 3.0),
+    "W": TrainedParts(("value", "hidden", "output"), 0.0),
+    "W, V": TrainedParts(("hidden", "output"), 0.0),
+    "W, V, MLP": TrainedParts((), 0.0),
+    "W, V, MLP, W faster": TrainedParts((), 3.0),
 }
-"""What is trained. The output of V and MLP is of degree 3: with equal steps it grows with the third power of W."""
+"""The output of V and MLP is of degree 3: with equal steps it grows with the third power of W."""
 
 TITLES = dict(zip(WAYS, ("W trained", "W and V trained", "W, V and MLP trained", "the same, W faster"), strict=True))
 FIXED_MLP = ("W", "W, V")

@@ -15,9 +15,9 @@ from attsvm.measures import margin
 from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, steepest_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.judging import undecided
+from attsvm.papers.judging import own_and_largest_other, undecided
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot import drawn_matrix
 from attsvm.problem import Problem, stack_problems
 from attsvm.results import Status
 from attsvm.svm import solve_svm
@@ -44,7 +44,7 @@ CONVERGED: dict[str, Any] = {"ns_coeffs": (2.0, -1.5, 0.5), "ns_steps": 12}
 
 
 @dataclass(frozen=True)
-class Way:
+class ExpectedNorm:
     """An optimiser, and the norm of the Att-SVM that it is expected to converge to."""
 
     norm: str
@@ -66,26 +66,26 @@ def _shrinking(first: float) -> Callable[[Any], Any]:
     return lambda k: first * (1 + k / 1000) ** (-1 / 3)
 
 
-def _mirror(p: float, power: float) -> Way:
-    return Way(f"l{p:g}", cache(lambda _: mirror_descent(learning_rate=_growing(power), p=p)))
+def _mirror(p: float, power: float) -> ExpectedNorm:
+    return ExpectedNorm(f"l{p:g}", cache(lambda _: mirror_descent(learning_rate=_growing(power), p=p)))
 
 
-def _steepest(norm: str, first: float, part: float = 1.0) -> Way:
-    return Way(norm, cache(lambda _: steepest_descent(learning_rate=_shrinking(first), norm=norm)), part=part)
+def _steepest(norm: str, first: float, part: float = 1.0) -> ExpectedNorm:
+    return ExpectedNorm(norm, cache(lambda _: steepest_descent(learning_rate=_shrinking(first), norm=norm)), part=part)
 
 
-def _muon(expected: bool, **options: Any) -> Way:
-    return Way("spectral", lambda _: normalized(muon(_shrinking(0.3), **options), norm="spectral"), expected)
+def _muon(expected: bool, **options: Any) -> ExpectedNorm:
+    return ExpectedNorm("spectral", lambda _: normalized(muon(_shrinking(0.3), **options), norm="spectral"), expected)
 
 
-WAYS: dict[str, Way] = {
-    "normalised GD": Way("frobenius", cache(lambda _: normalized_gradient_descent(_growing(1.0)))),
+WAYS: dict[str, ExpectedNorm] = {
+    "normalised GD": ExpectedNorm("frobenius", cache(lambda _: normalized_gradient_descent(_growing(1.0)))),
     "mirror, p = 1.5": _mirror(1.5, 1.0),
     "mirror, p = 1.75": _mirror(1.75, 1.0),
     "mirror, p = 3": _mirror(3.0, 1.5),
     "sign": _steepest("linf", 0.1),
     # epsilon only avoids 0/0 for an entry whose gradient was always zero
-    "Adam": Way("linf", lambda _: normalized(optax.adam(_shrinking(0.4), eps=1e-30), norm="linf")),
+    "Adam": ExpectedNorm("linf", lambda _: normalized(optax.adam(_shrinking(0.4), eps=1e-30), norm="linf")),
     "coordinate": _steepest("l1", 1.0),
     "spectral": _steepest("spectral", 1.0),
     "Muon, converged": _muon(True, **CONVERGED),
@@ -94,7 +94,7 @@ WAYS: dict[str, Way] = {
     "Schatten 1.5": _steepest("schatten1.5", 1.0, part=0.25),
     "rows, ℓ2,1": _steepest("l2,1", 1.0),
     "rows, ℓ∞,2": _steepest("linf,2", 1.0),
-    "(K, Q)": Way("nuclear", partial(limit_optimizer, "factored"), attention="factored"),
+    "(K, Q)": ExpectedNorm("nuclear", partial(limit_optimizer, "factored"), attention="factored"),
 }
 """Every optimiser by its name. With default settings Muon's Newton-Schulz iteration stops far from the polar factor."""
 
@@ -141,7 +141,7 @@ def least_norm(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int
 
 def _own(names: list[str], ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each optimiser's ratio in its own norm, and its largest ratio in another norm, (optimisers, seeds)."""
-    return in_own_and_others(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
+    return own_and_largest_other(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
 
 
 class OptimizerNorms(Figure):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, undecided
@@ -47,7 +47,7 @@ def _measured(sizes: Sizes) -> Arrays:
     }
 
 
-class Path(Figure):
+class PathFigure(Figure):
     name = "path"
     paper = Paper.OURS
     order = 2
@@ -118,4 +118,4 @@ class Path(Figure):
         return figure
 
 
-FIGURES.register(Path.name, Path())
+FIGURES.register(PathFigure.name, PathFigure())

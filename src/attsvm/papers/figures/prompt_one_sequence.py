@@ -11,8 +11,7 @@ from attsvm.papers.drawing import draw_rings, ring_steps, set_axes
 from attsvm.papers.examples import one_sequence
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
 from attsvm.training import train

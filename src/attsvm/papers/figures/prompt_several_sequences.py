@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import panels, set_axes
 from attsvm.papers.examples import several_sequences
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
@@ -45,7 +45,7 @@ def _run(name: str, steps: int) -> Arrays:
     }
 
 
-def _at(found: Arrays, name: str, step: float) -> int:
+def _row_index(found: Arrays, name: str, step: float) -> int:
     """Row of the errors closest to a step; step 0 has no error."""
     return int(np.argmin(np.abs(found[f"steps {name}"][1:] - step)))
 
@@ -75,7 +75,9 @@ class PromptSeveralSequences(Figure):
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ends = {name: found[f"error {name}"][-1].max() for name in OPTIMIZERS}
-        tenth = {name: found[f"error {name}"][_at(found, name, sizes["steps"] / 100)].max() for name in OPTIMIZERS}
+        tenth = {
+            name: found[f"error {name}"][_row_index(found, name, sizes["steps"] / 100)].max() for name in OPTIMIZERS
+        }
         ratio = found["norm normalised GD"][-1].min() / found["norm GD"][-1].max()
         passed = {
             "a run does not select the optimal tokens": pooled(found, "at_best", OPTIMIZERS).all(),

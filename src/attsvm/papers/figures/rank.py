@@ -14,8 +14,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -65,7 +64,7 @@ def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int,
     }
 
 
-class Rank(CrossAndSelf):
+class RankFigure(CrossAndSelf):
     name = "rank"
     paper = Paper.TRANSFORMERS
     order = 2
@@ -227,4 +226,4 @@ def _shares(sizes: Sizes, found: Arrays) -> np.ndarray:
     return np.asarray(there.sum(axis=1) / np.maximum(decided.sum(axis=1), 1))
 
 
-FIGURES.register(Rank.name, Rank())
+FIGURES.register(RankFigure.name, RankFigure())

@@ -75,7 +75,7 @@ def _run(name: str, steps: dict[str, int], n: int, T: int, d: int, seed: int, se
     }
 
 
-def _over_bound(p: float, found: Arrays, name: str) -> float:
+def _bound_excess(p: float, found: Arrays, name: str) -> float:
     """The largest error over the proved bound, which touches each run at the first record of its fits."""
     steps, worst = found[f"steps {name}"], 0.0
     for error, points in zip(found[f"error {name}"].T, found[f"points {name}"], strict=True):
@@ -130,7 +130,7 @@ class RatesOfConvergence(Figure):
         return joined(each(piece, steps, _run, steps, *shape))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        worst = max(_over_bound(SLOW[name][1], found, name) for name in sizes["constant"])
+        worst = max(_bound_excess(SLOW[name][1], found, name) for name in sizes["constant"])
         slow = pooled(found, "evidence", sizes["constant"])
         fast = pooled(found, "evidence", sizes["normalised"])
         passed = {

@@ -17,8 +17,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import median_of, numbers, undecided
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -78,7 +77,7 @@ def _published(found: Arrays, way: str) -> int:
     return int(np.flatnonzero(found[f"steps {way}"] == PUBLISHED_STEPS)[0])
 
 
-class Saturation(CrossAndSelf):
+class SaturationFigure(CrossAndSelf):
     name = "saturation"
     paper = Paper.TRANSFORMERS
     order = 3
@@ -183,4 +182,4 @@ class Saturation(CrossAndSelf):
         style.legend_above(axes[0], 2)
 
 
-FIGURES.register(Saturation.name, Saturation())
+FIGURES.register(SaturationFigure.name, SaturationFigure())

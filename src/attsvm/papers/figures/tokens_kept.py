@@ -10,13 +10,12 @@ from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets.random import unit_vectors
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import set_axes
 from attsvm.papers.figure import Arrays, Paper, Piece, Row, Sizes, each, stacked
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 from attsvm.problem import Problem
 from attsvm.selection import scores
 from attsvm.training import train

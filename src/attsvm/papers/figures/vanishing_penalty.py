@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
-from attsvm.pages.words import number
+from attsvm.pages import number
 from attsvm.papers.drawing import GREY, LINES
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, stacked, verdict
 from attsvm.papers.figures import FIGURES

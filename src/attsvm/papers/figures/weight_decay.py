@@ -54,7 +54,7 @@ def _norm(norm: str, sizes: Sizes) -> Arrays:
     return stacked(_one(norm, decay, sizes) for decay in sizes["decays"])
 
 
-class WeightDecay(Figure):
+class WeightDecayFigure(Figure):
     name = "weight-decay"
     paper = Paper.OURS
     title = "What decoupled weight decay leaves of the logit gap"
@@ -149,4 +149,4 @@ def _closed_errors(found: Arrays, norm: str) -> np.ndarray:
     return np.array([np.nanmedian(row) if there else np.nan for row, there in zip(apart, known, strict=True)])
 
 
-FIGURES.register(WeightDecay.name, WeightDecay())
+FIGURES.register(WeightDecayFigure.name, WeightDecayFigure())

@@ -1,20 +1,21 @@
 """``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, SLACK, AttentionClassifier, MarginReport
-from attsvm.pages.schemas.texts import FitTextResult, Texts
-from attsvm.pages.schemas.texts import MarginReport as MarginFields
+from attsvm.pages.schemas.texts import FitTextResult, MarginReportFields, TextsFields
 from attsvm.pages.words import saturation_numbers, share_interval
+
+if TYPE_CHECKING:
+    from attsvm._fit import TextFit, TextPart
 
 LISTED = 12
 """Words in a table."""
 
 
-def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -> dict[str, Any]:
+def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any) -> dict[str, Any]:
     """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
     ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``about``: the
@@ -25,7 +26,7 @@ def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -
     return FitTextResult.fill(
         fit,
         **about,
-        data=Texts.fill(
+        data=TextsFields.fill(
             fit,
             source=source,
             test_source=test,
@@ -51,7 +52,7 @@ def text_numbers(fit: TextFit, *, source: str, test: str | None, **about: Any) -
     )
 
 
-def _accuracy(fit: TextFit) -> dict[str, Any]:
+def _accuracy(fit: "TextFit") -> dict[str, Any]:
     found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
     found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
     for name, accuracy in fit.baselines.items():
@@ -59,7 +60,7 @@ def _accuracy(fit: TextFit) -> dict[str, Any]:
     return found
 
 
-def word_row(fit: TextFit, word: int) -> dict[str, Any]:
+def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
     favoured = int(fit.words.by_class[word].argmax())
     return {
         "word": fit.encoder.vocabulary[word],
@@ -73,7 +74,7 @@ def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     }
 
 
-def _words(fit: TextFit) -> dict[str, Any]:
+def _words(fit: "TextFit") -> dict[str, Any]:
     listed = fit.listed
     ratio = fit.words.over_frequency[listed]
     order = np.argsort(-ratio, kind="stable")
@@ -96,7 +97,7 @@ def _words(fit: TextFit) -> dict[str, Any]:
     }
 
 
-def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
+def _odd(name: str, fit: "TextFit", part: "TextPart") -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
     blank = len(fit.encoder.vocabulary)
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
@@ -122,7 +123,7 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
 
 def _margins(report: MarginReport) -> dict[str, Any]:
     """The margins of a sample of the training texts; None if they are not defined with slack."""
-    return MarginFields.fill(
+    return MarginReportFields.fill(
         report,
         slack=None if report.separable else SLACK,
         support_tokens=int(report.solution.support.sum()),

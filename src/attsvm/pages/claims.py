@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from markupsafe import Markup
 from matplotlib.figure import Figure as Drawing
@@ -11,21 +11,21 @@ from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.pages.figure import svg_element
 from attsvm.pages.page import Page, Part
-from attsvm.pages.schemas.papers import ReproduceResult
+from attsvm.pages.schemas.papers import FigureListResult, FiguresResult, ReproduceResult
 from attsvm.pages.words import listed
-from attsvm.papers.figure import Standing
-from attsvm.papers.run import Outcome
-from attsvm.papers.sizes import SizeKind
 
-_LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
+if TYPE_CHECKING:
+    from attsvm.papers import Figure, Outcome
 
+_LOOKS = {"holds": "holds", "holds in part": "part", "does not hold": "fails"}
 
-_SIZES = {SizeKind.FULL: "Sizes", SizeKind.QUICK: "Quick sizes", SizeKind.OWN: "Own sizes"}
-_TITLES = {SizeKind.FULL: "", SizeKind.QUICK: " (quick run)", SizeKind.OWN: " (own sizes)"}
-_NOTES: dict[SizeKind, list[str]] = {
-    SizeKind.FULL: [],
-    SizeKind.QUICK: ["A quick run uses small sizes. Run without --quick to judge the claims."],
-    SizeKind.OWN: ["These are not the sizes of the figures. Run without --size to judge the claims."],
+FULL = "full"
+_SIZES = {FULL: "Sizes", "quick": "Quick sizes", "own": "Own sizes"}
+_TITLES = {FULL: "", "quick": " (quick run)", "own": " (own sizes)"}
+_NOTES: dict[str, list[str]] = {
+    FULL: [],
+    "quick": ["A quick run uses small sizes. Run without --quick to judge the claims."],
+    "own": ["These are not the sizes of the figures. Run without --size to judge the claims."],
 }
 
 
@@ -36,9 +36,16 @@ class Claim:
     Its drawing is text, so that a process can send it to another one.
     """
 
-    outcome: Outcome  # without its drawing
+    outcome: "Outcome"  # without its drawing
     drawing: Markup  # an SVG element
     numbers: dict[str, Any]  # the outcome as JSON-able numbers
+
+    @classmethod
+    def draw(cls, outcome: "Outcome", command: str) -> Self:
+        """Make the drawing of an outcome. ``command``: the command that was run."""
+        drawing = svg_element(outcome.drawing, outcome.figure.name, outcome.figure.title)
+        numbers = outcome_page(outcome, command=command).numbers
+        return cls(replace(outcome, drawing=Drawing()), drawing, numbers)
 
     @property
     def look(self) -> str:
@@ -54,51 +61,49 @@ class Claim:
         return f"{_SIZES[outcome.kind]}: {sizes}; {outcome.seconds:.1f} s{reused}"
 
 
-def shown(outcome: Outcome, command: str) -> Claim:
-    """What the page shows of an outcome. ``command``: the command that was run."""
-    figure = outcome.figure
-    drawing = svg_element(outcome.drawing, figure.name, figure.title)
-    return Claim(replace(outcome, drawing=Drawing()), drawing, ReproduceResult.fill(outcome, command=command))
+def figure_list_page(figures: "Sequence[Figure]", *, command: str) -> Page:
+    """Make the page of the figures that there are; it has numbers alone."""
+    return Page(FigureListResult.fill({"figures": figures}, command=command))
 
 
-def page(claims: Sequence[Claim], command: str) -> str:
-    """The whole page as HTML, self-contained.
+def outcome_page(outcome: "Outcome", *, command: str) -> Page:
+    """Make the page of a single figure that was measured; it has numbers alone."""
+    return Page(ReproduceResult.fill(outcome, command=command))
+
+
+def claims_page(claims: Sequence[Claim], *, command: str) -> Page:
+    """Make the page of several figures that were measured.
 
     ``claims``: all of one kind of sizes. ``command``: the command that was run.
     """
     kind = claims[0].outcome.kind
-    sizes = "" if kind is SizeKind.FULL else f" · {_SIZES[kind].lower()}"
+    sizes = "" if kind == FULL else f" · {_SIZES[kind].lower()}"
     seconds = sum(one.outcome.seconds for one in claims)
     papers: dict[str, list[Claim]] = {}
     for one in claims:
         papers.setdefault(str(one.outcome.figure.paper), []).append(one)
-    result = Page(
-        {"command": command},
+    several = claims if len(claims) > 1 else []
+    entries = [(one.outcome.figure.name, one.outcome.figure.title) for one in several]
+    return Page(
+        FiguresResult.fill({"figures": {one.outcome.figure.name: one.numbers for one in claims}}, command=command),
         title=f"Figures of the papers, measured again{_TITLES[kind]}",
         kicker=f"attsvm {__version__} · {counted(len(claims), 'figure')}{sizes} · {seconds:.0f} s of measurements",
         verdict=verdict_of_all([one.outcome for one in claims]),
-        body=lambda: [
-            Part(
-                "claims",
-                {"summary": claims if len(claims) > 1 else [], "papers": list(papers.items())},
-                [(one.outcome.figure.name, one.outcome.figure.title) for one in claims] if len(claims) > 1 else [],
-            )
-        ],
+        body=lambda: [Part("claims", {"summary": several, "papers": list(papers.items())}, entries)],
         notes=_NOTES[kind],
+        origin={},
         footer="The numbers of each figure are in <name>.json and its drawing in <name>.png and .svg, in the folder of "
         "this page.",
     )
-    return result.files()["index.html"].decode()
 
 
-def verdict_of_all(outcomes: Sequence[Outcome]) -> str:
-    """How many claims hold, or at other than the full sizes how many criteria are met, with the names of the others."""
+def verdict_of_all(outcomes: "Sequence[Outcome]") -> str:
+    """Say how many claims hold, or at other than the full sizes how many criteria are met, and name the others."""
     kind = outcomes[0].kind
-    criteria_only = kind is not SizeKind.FULL
+    criteria_only = kind != FULL
     one, many = ("criterion", "criteria") if criteria_only else ("claim", "claims")
-    holds = [one for one in outcomes if one.verdict.standing is Standing.HOLDS]
-    others = [one for one in outcomes if one.verdict.standing is not Standing.HOLDS]
-    if not others:
+    holds = [one for one in outcomes if one.verdict.standing == "holds"]
+    if len(holds) == len(outcomes):
         is_met, are_met = ("is met", "are met") if criteria_only else ("holds", "hold")
         if len(holds) == 1:
             sentence = f"The {one} {is_met}"
@@ -107,11 +112,8 @@ def verdict_of_all(outcomes: Sequence[Outcome]) -> str:
     else:
         sentence = f"{len(holds)} of {len(outcomes)} {many} {'are met' if criteria_only else 'hold'}"
     parts = [sentence + (f" at {_SIZES[kind].lower()}" if criteria_only else "")]
-    for standing, words in (
-        (Standing.IN_PART, "met in part" if criteria_only else "holds in part"),
-        (Standing.FAILS, "not met" if criteria_only else "does not hold"),
-    ):
-        names = [one.figure.name for one in others if one.verdict.standing is standing]
+    for standing, words in (("holds in part", "met in part"), ("does not hold", "not met")):
+        names = [one.figure.name for one in outcomes if one.verdict.standing == standing]
         if names:
-            parts.append(f"{words}: {listed(names)}")
+            parts.append(f"{words if criteria_only else standing}: {listed(names)}")
     return "; ".join(parts) + "."

@@ -1,4 +1,4 @@
-"""Running figures: from their names to drawings, numbers and verdicts."""
+"""Figures from their names to drawings, numbers and verdicts."""
 
 import contextlib
 import json
@@ -14,14 +14,13 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm._utils.files import atomic_write, cannot_be_written, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
+from attsvm._utils.outputs import check_folder, check_holds_files
 from attsvm._utils.text import visible
 from attsvm.errors import ProblemError
-from attsvm.pages.folder import check_folder, check_holds_files
-from attsvm.pages.plain import dumps
-from attsvm.pages.schemas.papers import ReproduceResult
+from attsvm.pages import make_page
 from attsvm.papers.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.papers.figures import FIGURES
-from attsvm.papers.pieces import Store
+from attsvm.papers.pieces import PieceStore
 from attsvm.papers.sizes import SizeKind, sizes_of
 from attsvm.plot import style
 
@@ -32,7 +31,7 @@ ENDINGS = ("png", "svg", "json")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a figure measured.
+    """The measurement of a figure, its verdict and its drawing.
 
     Attributes
     ----------
@@ -237,7 +236,7 @@ def run(
     begun = time.perf_counter()
     folder = Path(out) / PIECES / _kind(quick, given) / figure.name
     with _explained(figure, given), on_device(home):
-        arrays = figure.measure(used, Store(folder, counted, of=type(figure)))
+        arrays = figure.measure(used, PieceStore(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
     with _explained(figure, given):
         verdict, rows = figure.judge(used, arrays), list(figure.rows(used, arrays))
@@ -304,7 +303,7 @@ def write(outcome: Outcome, out: Path, command: str) -> None:
     contents = (
         style.to_png(outcome.drawing),
         style.to_svg_file(outcome.drawing),
-        (dumps(ReproduceResult.fill(outcome, command=command)) + "\n").encode(),
+        make_page(outcome, command=command).json().encode(),
     )
     out.mkdir(parents=True, exist_ok=True)
     for ending, content in zip(ENDINGS, contents, strict=True):

@@ -3,17 +3,13 @@
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 import numpy as np
 
-from attsvm._fit.comparison import KERNEL_MEANS, LAYER, RIGHT_TOKEN
-from attsvm._fit.numbers import missing_error, weights_symbol
-from attsvm._fit.numbers import numbers as fit_numbers
-from attsvm._fit.other_norms import OtherNorms
-from attsvm._fit.result import Fit
 from attsvm._utils.progress import counted
+from attsvm.pages.fit_numbers import fit_numbers, missing_error, weights_symbol
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
 from attsvm.pages.words import (
     FEW_ROWS,
@@ -28,15 +24,18 @@ from attsvm.pages.words import (
     with_interval,
 )
 
-figures = lazy_loader.load("attsvm._fit.figures", suppress_warning=True)
+if TYPE_CHECKING:
+    from attsvm._fit import Fit, OtherNorms
+
+fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
 
 
-def fit_page(fit: Fit, command: str, threads: int | None = None, *, interrupted: bool = False) -> Page:
-    """The page of a fit, from the arguments of :func:`attsvm._fit.numbers.numbers`.
+def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupted: bool = False) -> Page:
+    """Make the page of a fit, from the arguments of :func:`attsvm.pages.fit_numbers.fit_numbers`.
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
     """
-    result = fit_numbers(fit, command, threads, interrupted=interrupted)
+    result = fit_numbers(fit, command=command, threads=threads, interrupted=interrupted)
     data, training = result["data"], result["training"]
     head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
     numbers = named_tables(tables(fit, result))
@@ -56,7 +55,7 @@ def fit_page(fit: Fit, command: str, threads: int | None = None, *, interrupted:
     )
 
 
-def _body(fit: Fit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
+def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     yield Cards([*_cards(fit, result)])
     compared, theory = result["comparison"], result["theory"]
     if compared:
@@ -64,13 +63,13 @@ def _body(fit: Fit, result: dict[str, Any], numbers: list[Table]) -> Iterator[An
         columns = ["classifier", "test accuracy", "right token selected"]
         yield Table(comparison_rows(compared), columns, kind="compared")
         yield Text(about_comparison(compared))
-    drawn = [] if result["interrupted"] else figures.draw_all(fit)
+    drawn = [] if result["interrupted"] else fit_figures.draw_fit(fit)
     if drawn:
         yield Heading("Figures")
         yield Figures(drawn, wide=["pictures"], most="44rem")
     # where there are pictures, a figure shows them
     if drawn and not any(one.name in ("picks", "pictures") for one in drawn):
-        sequences = figures.single_sequences(fit)
+        sequences = fit_figures.single_sequences(fit)
         if sequences:
             yield Heading("Attention on single sequences")
             yield Part("square", sequences)
@@ -83,7 +82,7 @@ def _body(fit: Fit, result: dict[str, Any], numbers: list[Table]) -> Iterator[An
     yield Tables(numbers)
 
 
-def _sizes(fit: Fit, data: dict[str, Any]) -> str:
+def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
     tokens = f"{'up to ' * (fit.train.mask is not None)}{counted(data['tokens'], 'token')}"
     if data["queries"] is None:
         return tokens
@@ -91,15 +90,15 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
     return f"{tokens} and {'up to ' * (fit.train.query_mask is not None)}{data['queries']} {queries}"
 
 
-def _cards(fit: Fit, result: dict[str, Any]) -> Iterator[Card]:
+def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = "train" if result["accuracy"]["test"] is None else "test"
     baseline = f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}"
     name = f"{'Test' if part == 'test' else 'Training'} accuracy"
-    yield Card.of_share(name, accuracy_of(result, part), baseline)
+    yield Card.share(name, accuracy_of(result, part), baseline)
     right = _right_share(result, part)
     if right:
-        yield Card.of_share("Right token selected", right)
+        yield Card.share("Right token selected", right)
     yield Card(
         "Median largest probability",
         number(saturation["median_largest_probability"]),
@@ -119,7 +118,7 @@ def _right_share(result: dict[str, Any], part: str) -> str:
     return rate(right[part], result["data"][part], right[f"{part}_interval"])
 
 
-def verdict(fit: Fit, result: dict[str, Any]) -> str:
+def verdict(fit: "Fit", result: dict[str, Any]) -> str:
     """The result in a few sentences."""
     accuracy = result["accuracy"]
     part = "train" if accuracy["test"] is None else "test"
@@ -173,7 +172,7 @@ def _rows(result: dict[str, Any], part: str) -> tuple[int, str]:
     return data[f"{part}_outputs"], "sequences" if data["queries"] in (None, 1) else "queries"
 
 
-def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
+def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
     """Return the warnings shown above the results."""
     training = result["training"]
     if fit.interrupted:
@@ -191,7 +190,7 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
-    if _of_sequences(result):
+    if _counts_queries(result):
         yield (
             "Accuracies are shares of queries. Their 95% intervals count each sequence once, because the queries of a "
             "sequence are not independent."
@@ -210,7 +209,7 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _better_norm(compared: OtherNorms, at: int) -> str:
+def _better_norm(compared: "OtherNorms", at: int) -> str:
     """How much better the Att-SVMs of a norm select than those of the default one, the first."""
     found, tokens = compared.found, {"optimal": "optimal token", "relevant": "token that decides the label"}
     return (
@@ -221,14 +220,14 @@ def _better_norm(compared: OtherNorms, at: int) -> str:
     )
 
 
-def _of_sequences(result: dict[str, Any]) -> bool:
+def _counts_queries(result: dict[str, Any]) -> bool:
     """Whether the page states intervals of shares of queries, several of which are of one sequence."""
     return (
         _rows(result, "train")[1] == "queries" and max(result["data"][part] for part in ("train", "test")) >= FEW_ROWS
     )
 
 
-def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Tables of names and values: prediction and selection, and if a theorem applies separability and direction."""
     accuracy, saturation, selection = result["accuracy"], result["saturation"], result["selection"]
     if accuracy["test"] is not None:
@@ -268,9 +267,9 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         yield f"Test accuracy, mean of {_seeds(compared)}", [(one[0], one[1]) for one in comparison_rows(compared)]
     if result["direction_error"] is None:
         return
-    yield "Optimal tokens (best under v)", _of_solution(result["optimal_tokens"])
+    yield "Optimal tokens (best under v)", _solution_rows(result["optimal_tokens"])
     chosen = result["att_svm"]
-    rows = _of_solution(chosen)
+    rows = _solution_rows(chosen)
     if chosen["trained_margin"] is not None:
         rows += [
             ("margin of the trained weights", number(chosen["trained_margin"])),
@@ -280,8 +279,8 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))
     yield "Trained selection", rows
     if result["relevant_tokens"] is not None:
-        yield "The right tokens", _of_solution(result["relevant_tokens"])
-    yield "Direction error", _over_steps(result["direction_error"]["steps"], result["direction_error"]["errors"])
+        yield "The right tokens", _solution_rows(result["relevant_tokens"])
+    yield "Direction error", _error_rows(result["direction_error"]["steps"], result["direction_error"]["errors"])
 
 
 def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -290,7 +289,7 @@ def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
     sizes = comparison["test_sequences"], len(comparison["seeds"]) == 1
     for one in comparison["classifiers"]:
         accuracy, right = (
-            "-" if one[name] is None else _over_seeds(one[name], one[f"{name}_interval"], *sizes)
+            "-" if one[name] is None else _mean_share(one[name], one[f"{name}_interval"], *sizes)
             for name in ("mean_accuracy", "mean_right")
         )
         rows.append((CLASSIFIERS.get(one["classifier"], f"logistic regression, {one['classifier']}"), accuracy, right))
@@ -300,13 +299,15 @@ def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _best_without_attention(comparison: dict[str, Any]) -> tuple[str, str]:
     """The classifier without attention of the highest mean accuracy, and that accuracy."""
     rows = zip(comparison["classifiers"], comparison_rows(comparison), strict=True)
-    without = [(one, row) for one, row in rows if one["right_shares"] is None and one["classifier"] != RIGHT_TOKEN]
+    without = [
+        (one, row) for one, row in rows if one["right_shares"] is None and one["classifier"] != "the right token alone"
+    ]
     _, (name, share, _) = max(without, key=lambda found: found[0]["mean_accuracy"])
     return name, share if len(comparison["seeds"]) == 1 else f"{share}, mean of {_seeds(comparison)},"
 
 
 def about_comparison(comparison: dict[str, Any]) -> str:
-    """What the comparison shows, below its heading."""
+    """Explain the comparison, below its heading."""
     return (
         f"Means over {_seeds(comparison)} of the data, each with {comparison['test_sequences']:,} test sequences, with "
         "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw; none where all draws "
@@ -318,7 +319,7 @@ def about_comparison(comparison: dict[str, Any]) -> str:
     )
 
 
-def _over_seeds(share: float, interval: tuple[float, float] | None, count: int, single: bool) -> str:
+def _mean_share(share: float, interval: tuple[float, float] | None, count: int, single: bool) -> str:
     if single:
         return rate(share, count, share_interval(share, count))
     if interval is None:
@@ -331,8 +332,8 @@ def _seeds(comparison: dict[str, Any]) -> str:
 
 
 CLASSIFIERS = {
-    LAYER: "attention (this layer)",
-    KERNEL_MEANS: "logistic regression, random Fourier features",
+    "this layer": "attention (this layer)",
+    "mean of random Fourier features of the tokens": "logistic regression, random Fourier features",
     # without what a terminal of 80 columns has no room for
     "largest entries over the tokens": "logistic regression, largest entries",
 }
@@ -349,7 +350,7 @@ _NEEDED = math.log(SOFT_BELOW / (1 - SOFT_BELOW))
 """The smallest difference of two logits for which a probability can reach the threshold."""
 
 
-def _farthest_logits(fit: Fit) -> float:
+def _farthest_logits(fit: "Fit") -> float:
     """Upper bound of the difference of two logits of a query under weights of this norm, for any direction."""
     problem = fit.train.canonical
     keys, queries = (np.linalg.norm(rows, axis=-1).max() for rows in (problem.keys, problem.queries))
@@ -372,7 +373,7 @@ def _most_selected(counts: list[int]) -> str:
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
 
 
-def _of_solution(solution: dict[str, Any]) -> Rows:
+def _solution_rows(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
     if solution["status"] == "infeasible":
         return rows
@@ -384,7 +385,7 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
     ]
 
 
-def _over_steps(steps: list[int], errors: list[float]) -> Rows:
+def _error_rows(steps: list[int], errors: list[float]) -> Rows:
     """The last record of each power of ten, and the final one."""
     wanted = {max(i for i, step in enumerate(steps) if step <= 10**k) for k in range(12) if steps[0] <= 10**k}
     return [(f"step {steps[i]:,}", number(errors[i])) for i in sorted({*wanted, len(steps) - 1})]

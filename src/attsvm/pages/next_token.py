@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.texts.next_words import LastWord, NextWords
 from attsvm.pages.attention import Span
 from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
-from attsvm.pages.schemas.texts import Corpus, Descent, NextTokenResult
-from attsvm.pages.schemas.texts import LastWord as LastWordFields
+from attsvm.pages.schemas.texts import CorpusFields, DescentFields, LastWordFields, NextTokenResult
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval
 from attsvm.results import Status
+
+if TYPE_CHECKING:
+    from attsvm._fit import LastWord, NextWords
 
 EXAMPLES = 4
 """Held-out contexts that are shown of a last word."""
@@ -23,11 +24,11 @@ RULES = {
     "frequent": "most frequent word",
     "bigram": "most frequent next word",
 }
-"""What is compared with trained attention. Only the first one is the theory's."""
+"""The rules that are compared with trained attention. Only the first one is the theory's."""
 
 
-def next_token_page(done: NextWords, **about: Any) -> Page:
-    """The page of a fit, from the arguments of :func:`next_word_numbers`."""
+def next_token_page(done: "NextWords", **about: Any) -> Page:
+    """Make the page of next words, from the arguments of :func:`next_word_numbers`."""
     result = next_word_numbers(done, **about)
     data = result["data"]
     together = named_tables(tables(done, result))
@@ -44,11 +45,11 @@ def next_token_page(done: NextWords, **about: Any) -> Page:
     )
 
 
-def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
+def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> Iterator[AnyPart]:
     agreement = result["held_out"]["agreement"]
     small = "agreement with trained attention on held-out contexts"
     shares = {name.capitalize(): shown_share(agreement[rule]) for rule, name in RULES.items()}
-    yield Cards([Card.of_share(name, share, small) for name, share in shares.items()])
+    yield Cards([Card.share(name, share, small) for name, share in shares.items()])
     yield Heading("Last words")
     yield Text(
         "If the word y follows a context, attention should prefer y to the other words of the context. These "
@@ -58,7 +59,7 @@ def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Ite
         "component for what it is compared with."
     )
     words = [
-        {"name": done.train.names[one.number], "parts": [*_of_last_word(done, one, numbers)]}
+        {"name": done.train.names[one.number], "parts": [*_last_word_parts(done, one, numbers)]}
         for one, numbers in zip(done.last_words, result["last_words"], strict=True)
     ]
     yield Part("words", {"words": words})
@@ -72,7 +73,7 @@ def _body(done: NextWords, result: dict[str, Any], together: list[Table]) -> Ite
     yield Tables(together)
 
 
-def _of_last_word(done: NextWords, one: LastWord, numbers: dict[str, Any]) -> Iterator[AnyPart]:
+def _last_word_parts(done: "NextWords", one: "LastWord", numbers: dict[str, Any]) -> Iterator[AnyPart]:
     found, names = numbers["held_out"], done.train.names
     yield Text(
         f"{numbers['label_absent']:,} of the {numbers['contexts']:,} training contexts do not contain their next word "
@@ -147,7 +148,7 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def tables(done: NextWords, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     """Agreement, next words, data."""
     found, data = result["held_out"], result["data"]
     for key, name in (
@@ -175,7 +176,7 @@ def tables(done: NextWords, result: dict[str, Any]) -> Iterator[tuple[str, Rows]
     )
 
 
-def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+def _levels(one: "LastWord", names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     """The components of each level of priority, from the highest one, with what to show of each word."""
     graph = one.graph
     contexts = graph.contexts
@@ -199,7 +200,7 @@ def _levels(one: LastWord, names: tuple[str, ...]) -> list[list[dict[str, Any]]]
     return [sorted(row, key=lambda box: -len(box["words"])) for row in rows]
 
 
-def _example(one: LastWord, names: tuple[str, ...], place: int) -> dict[str, Any]:
+def _example(one: "LastWord", names: tuple[str, ...], place: int) -> dict[str, Any]:
     context, selected = one.held_out[place], one.selected
     rows = [("trained", one.attention[place])]
     if one.predicted:
@@ -220,33 +221,32 @@ def _shaded(context: np.ndarray, shares: np.ndarray, names: tuple[str, ...]) -> 
     return spans
 
 
-def next_word_numbers(done: NextWords, *, source: str, sha256: str, **about: Any) -> dict[str, Any]:
+def next_word_numbers(done: "NextWords", *, source: str, **about: Any) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
-    ``source``, ``sha256``: the source of the texts, and their hash. ``about``: the command, and the limit on threads.
+    ``source``: of the texts. ``about``: the command, and the limit on threads.
     """
     flat = np.concatenate(done.train.documents)
     other = len(done.train.names) - 1
     return NextTokenResult.fill(
         done,
         **about,
-        data=Corpus.fill(
+        data=CorpusFields.fill(
             done,
             source=source,
-            sha256=sha256,
             train=len(done.train.documents),
             test=len(done.test.documents),
             train_words=len(flat),
             vocabulary=other,
             in_vocabulary=np.mean(flat != other),
         ),
-        training=Descent.fill(done.options, optimizer="gradient descent with momentum"),
+        training=DescentFields.fill(done.options, optimizer="gradient descent with momentum"),
         held_out=_compared(done.last_words, other),
-        last_words=[_of_word(done, one) for one in done.last_words],
+        last_words=[_last_word_numbers(done, one) for one in done.last_words],
     )
 
 
-def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
+def _last_word_numbers(done: "NextWords", one: "LastWord") -> dict[str, Any]:
     components = one.graph.components(one.number)
     return LastWordFields.fill(
         one,
@@ -259,7 +259,7 @@ def _of_word(done: NextWords, one: LastWord) -> dict[str, Any]:
     )
 
 
-def _compared(words: Sequence[LastWord], other: int) -> dict[str, Any]:
+def _compared(words: "Sequence[LastWord]", other: int) -> dict[str, Any]:
     """Agreement with trained attention and with the next word, over held-out contexts that have a prediction."""
     rows = [one.selected for one in words if one.predicted]
     names = ("attention", *RULES)

@@ -1,20 +1,26 @@
 """``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._fit.comparison import Comparison
-from attsvm._fit.result import Fit
 from attsvm.measures import in_cone, margin
-from attsvm.pages.schemas.fit import Comparison as ComparisonFields
-from attsvm.pages.schemas.fit import Data, FitResult, Selection, TrainedSelection
-from attsvm.pages.schemas.fit import Solution as SolutionFields
+from attsvm.pages.schemas.fit import (
+    ComparisonFields,
+    FitDataFields,
+    FitResult,
+    SelectionFields,
+    SolutionFields,
+    TrainedSelectionFields,
+)
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.local_conditions import local_convergence_conditions
+
+if TYPE_CHECKING:
+    from attsvm._fit import ClassifierComparison, Fit
 
 PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
 COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"
@@ -23,7 +29,7 @@ CONE_UP_TO = 200_000
 """The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
 
 
-def numbers(fit: Fit, command: str, threads: int | None = None, *, interrupted: bool = False) -> dict[str, Any]:
+def fit_numbers(fit: "Fit", *, command: str, threads: int | None, interrupted: bool) -> dict[str, Any]:
     """The result of a fit, and of its comparison with other classifiers, as JSON-able numbers.
 
     ``command``: the command that was run. ``threads``: the limit on threads, if there is one. ``interrupted``: whether
@@ -33,7 +39,7 @@ def numbers(fit: Fit, command: str, threads: int | None = None, *, interrupted: 
     att_svm = None if fit.chosen is None else _att_svm(fit, fit.chosen)
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
-    data = Data.fill(
+    data = FitDataFields.fill(
         fit,
         queries=part.query_shape[-1] if part.has_query_axis else None,
         test=len(fit.test_rows),
@@ -56,7 +62,7 @@ def numbers(fit: Fit, command: str, threads: int | None = None, *, interrupted: 
         },
         accuracy=_accuracy(fit),
         saturation={**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
-        selection=Selection.fill(
+        selection=SelectionFields.fill(
             run,
             counts=np.bincount(run.selected[kept], minlength=part.num_tokens),
             share_optimal=(fit.optimal_tokens == run.selected)[kept].mean(),
@@ -74,7 +80,7 @@ def numbers(fit: Fit, command: str, threads: int | None = None, *, interrupted: 
     )
 
 
-def _accuracy(fit: Fit) -> dict[str, Any]:
+def _accuracy(fit: "Fit") -> dict[str, Any]:
     parts = {"train": (fit.train, fit.on_train), "test": (fit.test, fit.on_test)}
     found: dict[str, Any] = {"baseline": "logistic regression on the mean token"}
     for name, (part, on) in parts.items():
@@ -87,7 +93,7 @@ def _accuracy(fit: Fit) -> dict[str, Any]:
     return found
 
 
-def _right(fit: Fit) -> dict[str, Any] | None:
+def _right(fit: "Fit") -> dict[str, Any] | None:
     if fit.right is None:
         return None
     found: dict[str, Any] = {}
@@ -97,7 +103,7 @@ def _right(fit: Fit) -> dict[str, Any] | None:
     return found
 
 
-def _classifiers(comparison: Comparison) -> list[dict[str, Any]]:
+def _classifiers(comparison: "ClassifierComparison") -> list[dict[str, Any]]:
     return [
         {
             "classifier": name,
@@ -112,25 +118,25 @@ def _classifiers(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _att_svm(fit: Fit, chosen: Solution) -> dict[str, Any]:
+def _att_svm(fit: "Fit", chosen: Solution) -> dict[str, Any]:
     # without a value, no query has a token to drop
     trained_margin = margin(fit.train, fit.run.weights, fit.run.selected) if chosen.value > 0 else None
     infeasible = chosen.status == "infeasible"
     return _solution(
         chosen,
-        TrainedSelection,
+        TrainedSelectionFields,
         trained_margin=trained_margin,
         margin_ratio=None if trained_margin is None else trained_margin * chosen.value,
         locally_optimal=None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support)),
     )
 
 
-def weights_symbol(fit: Fit) -> str:
+def weights_symbol(fit: "Fit") -> str:
     """Return "W" or "p"."""
     return "W" if fit.train.has_queries else "p"
 
 
-def missing_error(fit: Fit) -> str | None:
+def missing_error(fit: "Fit") -> str | None:
     """Why there is no direction error; None if there is one."""
     if fit.chosen is None:
         return "no theorem describes head and attention that are trained together in this way"
@@ -158,19 +164,19 @@ def _solution(solution: Solution, form: type[SolutionFields] = SolutionFields, *
     )
 
 
-def _errors(fit: Fit) -> dict[str, Any]:
+def _errors(fit: "Fit") -> dict[str, Any]:
     steps, errors = fit.history["steps"], fit.history["direction_error"]
     return {"final": errors[-1], "steps": steps[steps > 0], "errors": errors[steps > 0]}
 
 
-def _settled(fit: Fit) -> int | None:
+def _settled(fit: "Fit") -> int | None:
     """The first recorded step after which the selection does not change."""
     moving = np.flatnonzero(fit.history["changed"])
     first = 0 if not len(moving) else moving[-1] + 1
     return int(fit.history["steps"][first])
 
 
-def _theory(fit: Fit, att_svm: dict[str, Any]) -> dict[str, Any]:
+def _theory(fit: "Fit", att_svm: dict[str, Any]) -> dict[str, Any]:
     """The field ``theory`` of ``result.json`` for a fixed head, with the field ``att_svm`` of its trained selection.
 
     A hypothesis is a sentence and whether it holds: true, false, or None if it was not decided or not checked.
@@ -184,7 +190,7 @@ def _theory(fit: Fit, att_svm: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _hypotheses(fit: Fit, att_svm: dict[str, Any]) -> list[Hypothesis]:
+def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> list[Hypothesis]:
     separable = att_svm["separable"]
     locally = att_svm["locally_optimal"] if separable else separable
     return [
@@ -207,7 +213,7 @@ def _hypotheses(fit: Fit, att_svm: dict[str, Any]) -> list[Hypothesis]:
     ]
 
 
-def _in_cone(fit: Fit) -> bool | None:
+def _in_cone(fit: "Fit") -> bool | None:
     """Whether the final weights are in a cone of proved constants; outside of it nothing is proved."""
     if fit.chosen is None or fit.train.canonical.allowed.size > CONE_UP_TO:
         return None

@@ -1,7 +1,7 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure, and the attention on single sequences."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -11,21 +11,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from attsvm._fit.evaluation import Evaluation
-from attsvm._fit.numbers import weights_symbol
-from attsvm._fit.result import Fit
 from attsvm._utils.text import as_label
 from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
 from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.fit_numbers import weights_symbol
 from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider, slider_words
 from attsvm.pages.page import Shown
 from attsvm.pages.words import SOFT_BELOW
-from attsvm.plot import style
-from attsvm.plot.series import DATA, cells, keep
+from attsvm.plot import DATA, cells, keep, style
 from attsvm.problem import Problem
 from attsvm.training.records import recorded_attention
+
+if TYPE_CHECKING:
+    from attsvm._fit import Fit, LayerEvaluation
 
 COLUMNS = 8
 
@@ -36,7 +36,7 @@ PICKS = 5
 """Pictures in a row of the figure of selected tokens."""
 
 
-def draw_all(fit: Fit) -> list[Shown]:
+def draw_fit(fit: "Fit") -> list[Shown]:
     """Draw every figure that applies to a fit. If its source has pictures, they are shown."""
     drawers = {
         "picks": _picks,
@@ -50,7 +50,7 @@ def draw_all(fit: Fit) -> list[Shown]:
     return draw_each(drawers, fit)
 
 
-def _learning(fit: Fit) -> Drawn | None:
+def _learning(fit: "Fit") -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -75,7 +75,7 @@ def _learning(fit: Fit) -> Drawn | None:
     return Drawn("Learning", caption, figure)
 
 
-def _saturation(fit: Fit) -> Drawn | None:
+def _saturation(fit: "Fit") -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -97,7 +97,7 @@ def _saturation(fit: Fit) -> Drawn | None:
     return Drawn("Saturation", caption, figure)
 
 
-def _direction(fit: Fit) -> Drawn | None:
+def _direction(fit: "Fit") -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
     if not fit.run.step or "direction_error" not in history:
         return None
@@ -117,7 +117,7 @@ def _direction(fit: Fit) -> Drawn | None:
     return Drawn(f"Direction error of {W}", caption, figure)
 
 
-def _picks(fit: Fit) -> Drawn | None:
+def _picks(fit: "Fit") -> Drawn | None:
     """Pictures with the selected token, where it is known which token decides the label."""
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
@@ -142,7 +142,7 @@ def _picks(fit: Fit) -> Drawn | None:
         "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
         "the largest. A red cross: misclassified."
     )
-    return Drawn("Which token is selected", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Which token is selected", caption + frames.caption, figure, frames.slider_data)
 
 
 def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figure, list[tuple[Axes, int]]]:
@@ -157,7 +157,7 @@ def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figu
 class _TokenFrames:
     """Frames around the tokens of pictures, each as opaque as its attention relative to the largest, over the steps."""
 
-    def __init__(self, fit: Fit, part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
+    def __init__(self, fit: "Fit", part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
         rows = np.unique(numbers)
         steps, attention = recorded_attention(fit.run, part, rows)
         shares = attention[:, :, 0]
@@ -178,13 +178,13 @@ class _TokenFrames:
             _frame(axis, self.regions[t], colours[t], opacity=max(self.frames[gid][-1], 1e-3)).set_gid(gid)
 
     @property
-    def over_steps(self) -> OverSteps | None:
-        """For the slider; None if there is only one record."""
+    def slider_data(self) -> OverSteps | None:
+        """The opacities of the frames over the steps; None if there is only one record."""
         return OverSteps(self.steps.tolist(), self.frames) if len(self.steps) > 1 else None
 
     @property
     def caption(self) -> str:
-        """What the slider does."""
+        """The sentence about the slider."""
         return slider_words(self.steps.tolist())
 
 
@@ -207,7 +207,7 @@ def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opaci
     return frame
 
 
-def _pictures(fit: Fit) -> Drawn | None:
+def _pictures(fit: "Fit") -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     if pictures is None or fit.relevant is not None:
@@ -234,10 +234,10 @@ def _pictures(fit: Fit) -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
+    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.slider_data)
 
 
-def _attention_map(fit: Fit) -> Drawn | None:
+def _attention_map(fit: "Fit") -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     # where the deciding token is at a random place, a mean over pictures shows nothing
@@ -265,7 +265,7 @@ def _attention_map(fit: Fit) -> Drawn | None:
     return Drawn("Mean attention by class", caption, figure)
 
 
-def _token_counts(fit: Fit) -> Drawn | None:
+def _token_counts(fit: "Fit") -> Drawn | None:
     if _pictures_of(fit, fit.train) is not None:
         return None
     T = fit.train.num_tokens
@@ -293,18 +293,18 @@ def _token_counts(fit: Fit) -> Drawn | None:
     return Drawn("Selected tokens", caption, figure)
 
 
-def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
+def _shown(fit: "Fit") -> tuple[Problem, "LayerEvaluation", str]:
     """The test sequences if there are any, else the training sequences."""
     if fit.test is not None and fit.on_test is not None:
         return fit.test, fit.on_test, "test"
     return fit.train, fit.on_train, "training"
 
 
-def _pictures_of(fit: Fit, part: Problem) -> Pictures | None:
+def _pictures_of(fit: "Fit", part: Problem) -> Pictures | None:
     return None if fit.source is None else fit.source.pictures(part.tokens)
 
 
-def _label_names(fit: Fit) -> tuple[Any, Any]:
+def _label_names(fit: "Fit") -> tuple[Any, Any]:
     return fit.classes or ("+1", "−1")
 
 
@@ -343,7 +343,7 @@ def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, da
     axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)
 
 
-def single_sequences(fit: Fit) -> dict[str, Any] | None:
+def single_sequences(fit: "Fit") -> dict[str, Any] | None:
     """Show the first queries of the test sequences, or of the training sequences if there are none.
 
     Returns the values of a part of shape "square"; None if sequences are too long.

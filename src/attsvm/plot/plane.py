@@ -1,21 +1,19 @@
 """The weights of runs in the plane."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from attsvm._utils.checks import weights_of
-from attsvm._utils.extensions import import_object
 from attsvm._utils.text import as_label
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import line, named_runs, one_axes
 from attsvm.problem import Problem
-
-if TYPE_CHECKING:
-    from attsvm.training import Run
+from attsvm.theory import predict_direction
+from attsvm.training import Run
 
 ENDS = "*Ds^vp"
 """Markers at the ends of rays, which tell them apart in grey."""
@@ -23,7 +21,7 @@ ENDS = "*Ds^vp"
 
 def paths(
     problem: Problem,
-    runs: "Mapping[str, Run] | Run",
+    runs: Mapping[str, Run] | Run,
     directions: Mapping[str, Any] | None = None,
     *,
     ax: Axes | None = None,
@@ -94,12 +92,11 @@ def paths(
     return axis
 
 
-def _predicted(problem: Problem, runs: "Mapping[str, Run]") -> dict[str, Any]:
+def _predicted(problem: Problem, runs: Mapping[str, Run]) -> dict[str, Any]:
     """The direction that is predicted for each run, equal ones once."""
-    predict: Any = import_object("attsvm.theory:predict_direction")  # pages of other results need no training
     found: dict[str, Any] = {}
     for name, run in runs.items():
-        prediction = predict(problem, run)
+        prediction = predict_direction(problem, run)
         if not any(np.array_equal(prediction.direction, known.direction) for known in found.values()):
             label = f"{prediction.norm.name} Att-SVM"
             found[f"{label} of {name}" if label in found else label] = prediction

@@ -3,18 +3,17 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._fit.texts.numbers import text_numbers
-from attsvm._fit.texts.result import TextFit
 from attsvm.estimator import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.text_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
     Rows,
@@ -26,7 +25,10 @@ from attsvm.pages.words import (
     short,
 )
 
-figures = lazy_loader.load("attsvm._fit.texts.figures", suppress_warning=True)
+if TYPE_CHECKING:
+    from attsvm._fit import TextFit
+
+text_figures = lazy_loader.load("attsvm.pages.text_figures", suppress_warning=True)
 
 SHORT, LONG = 30, 120
 """Fewest and most words of an example, if there are enough such texts."""
@@ -37,8 +39,8 @@ LONGEST_REST = 200
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
-def text_page(fit: TextFit, **about: Any) -> Page:
-    """The page of a fit on texts, from the arguments of :func:`attsvm._fit.texts.numbers.text_numbers`."""
+def text_page(fit: "TextFit", **about: Any) -> Page:
+    """Make the page of a fit on texts, from the arguments of :func:`attsvm.pages.text_numbers.text_numbers`."""
     result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = named_tables(tables(result))
@@ -56,14 +58,14 @@ def text_page(fit: TextFit, **about: Any) -> Page:
     )
 
 
-def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
+def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     effective, words = result["effective_words"], result["words"]
     mean, tf_idf = (accuracy_of(result, baseline) for baseline in ("mean_token", "tf_idf"))
     yield Cards(
         [
-            Card.of_share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
-            Card.of_share("Mean token", mean, "logistic regression on the mean of the same vectors"),
-            Card.of_share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
+            Card.share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
+            Card.share("Mean token", mean, "logistic regression on the mean of the same vectors"),
+            Card.share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
@@ -88,12 +90,12 @@ def _body(fit: TextFit, result: dict[str, Any], numbers: list[Table]) -> Iterato
     texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
     yield Part("examples", {"slider": slider(steps), "texts": texts, "beside": False})
     yield Heading("Figures")
-    yield Figures(figures.draw_text_figures(fit), wide=["words"], kind="dots")
+    yield Figures(text_figures.draw_text(fit), wide=["words"], kind="dots")
     yield Heading("Numbers")
     yield Tables(numbers)
 
 
-def examples(fit: TextFit, seed: int) -> list[int]:
+def examples(fit: "TextFit", seed: int) -> list[int]:
     """Rows of the test texts to show: for each of up to four classes two correct ones and a wrong one."""
     generator = np.random.default_rng(seed)
     lengths, right = fit.test.sequences.lengths, fit.test.predicted == fit.test.texts.labels
@@ -126,7 +128,7 @@ def _word(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
     return row["word"], number(row["over_frequency"]), interval, f"{row['documents']:,}", share
 
 
-def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
+def _example(fit: "TextFit", row: int, at_steps: np.ndarray) -> dict[str, Any]:
     """A test text, whose words had this attention (R, T) at the recorded steps."""
     part = fit.test
     label, predicted = part.texts.labels[row], part.predicted[row]
@@ -152,7 +154,7 @@ def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
     }
 
 
-def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
+def recorded_attention(fit: "TextFit", rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
     """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
 
     ``rows``: numbers of test texts.

@@ -1,15 +1,19 @@
 """The figures of a fit on texts."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from attsvm._fit.texts.result import TextFit
 from attsvm._utils.text import as_label
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.words import number_of_words
 from attsvm.plot import style
+
+if TYPE_CHECKING:
+    from attsvm._fit import TextFit
 
 FEW = 500
 """Up to this many points are drawn larger, and as shapes, not as an image."""
@@ -21,13 +25,13 @@ NAMED = 24
 """Most words that are named in the figure of all words."""
 
 
-def draw_text_figures(fit: TextFit) -> list[Shown]:
-    """Words, effective number of words, how attention concentrates, and learning."""
+def draw_text(fit: "TextFit") -> list[Shown]:
+    """Draw words, effective number of words, how attention concentrates, and learning."""
     drawers = {"words": _words, "effective": _effective, "concentration": _concentration, "learning": _learning}
     return draw_each(drawers, fit)
 
 
-def _words(fit: TextFit) -> Drawn | None:
+def _words(fit: "TextFit") -> Drawn | None:
     """Every listed word: its frequency, and its attention over its frequency. None if no word is listed."""
     words, listed = fit.words, fit.listed
     if not len(listed):
@@ -92,7 +96,7 @@ def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> N
             break
 
 
-def _effective(fit: TextFit) -> Drawn:
+def _effective(fit: "TextFit") -> Drawn:
     figure, axis = style.panel("words of the text that are read", "effective number of words", 2.6)
     lengths, effective = fit.test.sequences.lengths, fit.test.effective
     shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
@@ -113,7 +117,7 @@ def _effective(fit: TextFit) -> Drawn:
     return Drawn("Effective number of words", caption, figure)
 
 
-def _concentration(fit: TextFit) -> Drawn:
+def _concentration(fit: "TextFit") -> Drawn:
     figure, axis = style.panel("steps", "effective number of words", 2.6)
     history = fit.classifier.history_
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
@@ -125,7 +129,7 @@ def _concentration(fit: TextFit) -> Drawn:
     return Drawn("Concentration of attention", caption, figure)
 
 
-def _learning(fit: TextFit) -> Drawn:
+def _learning(fit: "TextFit") -> Drawn:
     figure, axis = style.panel("steps", "accuracy", 2.6)
     history = fit.classifier.history_
     held_out = "validation_accuracy" in history

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm._fit.baselines import baseline_accuracy
 from attsvm._fit.comparison import compare, parts_of
 from attsvm._fit.evaluation import evaluate
-from attsvm._fit.layer import Layer, make_plan, train_layer
+from attsvm._fit.layer import TrainedLayer, make_plan, train_layer
 from attsvm._fit.other_norms import compare_norms
 from attsvm._fit.result import Fit
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
@@ -160,7 +160,7 @@ def fit(
     return replace(done, comparison=comparison)
 
 
-class _Given(NamedTuple):
+class _FitData(NamedTuple):
     """The data of a fit."""
 
     drawing: Drawing
@@ -170,11 +170,11 @@ class _Given(NamedTuple):
 
     @property
     def drawn_from(self) -> Source | None:
-        """What the draws of the comparison with other classifiers come from; None if there is no comparison."""
+        """The source of the draws of the comparison with other classifiers; None if there is no comparison."""
         return None if self.drawing.relevant is None or self.drawing.test_rows is None else self.source
 
 
-def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, test_fraction: float) -> _Given:
+def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, test_fraction: float) -> _FitData:
     is_arrays = not isinstance(data, Problem | Drawing | Source | str | os.PathLike)
     if is_arrays != (labels is not None):
         expected = "the label of each sequence" if is_arrays else "none beside data that have labels"
@@ -189,15 +189,15 @@ def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, 
         if classes is not None:
             truth = np.where(truth == classes[1], 1.0, -1.0)
         make = Problem.from_sequences if isinstance(data, list | tuple) else Problem
-        return _Given(Drawing(make(data, labels=truth)), "arrays", classes=label_names(classes))
+        return _FitData(Drawing(make(data, labels=truth)), "arrays", classes=label_names(classes))
     if isinstance(data, Problem | Drawing):
-        return _Given(data if isinstance(data, Drawing) else Drawing(data), "problem")
+        return _FitData(data if isinstance(data, Drawing) else Drawing(data), "problem")
     source = find_source(data, options)
     name = source.name if isinstance(data, Source) else os.fspath(data)
-    return _Given(source.drawing(seed, test_fraction), name, source, source.label_names())
+    return _FitData(source.drawing(seed, test_fraction), name, source, source.label_names())
 
 
-def _number_of_draws(given: _Given, seeds: int | None) -> int:
+def _number_of_draws(given: _FitData, seeds: int | None) -> int:
     most = 1 if given.source is None else given.source.draws
     if seeds is not None:
         check_integer("seeds", seeds, 1, MOST_DRAWS)
@@ -207,7 +207,7 @@ def _number_of_draws(given: _Given, seeds: int | None) -> int:
 
 
 def _measured(
-    layer: Layer, given: _Given, parts: tuple[np.ndarray, np.ndarray], seed: int, settings: dict[str, Any]
+    layer: TrainedLayer, given: _FitData, parts: tuple[np.ndarray, np.ndarray], seed: int, settings: dict[str, Any]
 ) -> Fit:
     """The fit without its history and its times: accuracies, and with a fixed head the Att-SVMs."""
     relevant, (train_rows, test_rows) = given.drawing.relevant, parts

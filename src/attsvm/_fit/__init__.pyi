@@ -1,0 +1,14 @@
+from .comparison import ClassifierComparison as ClassifierComparison
+from .evaluation import LayerEvaluation as LayerEvaluation
+from .fitting import fit as fit
+from .other_norms import OtherNorms as OtherNorms
+from .result import Fit as Fit
+from .texts.corpus import read_corpus as read_corpus
+from .texts.fit_text import fit_text as fit_text
+from .texts.next_words import LastWord as LastWord
+from .texts.next_words import NextWordOptions as NextWordOptions
+from .texts.next_words import NextWords as NextWords
+from .texts.next_words import fit_next_words as fit_next_words
+from .texts.result import TextFit as TextFit
+from .texts.result import TextPart as TextPart
+from .texts.text import read_texts as read_texts

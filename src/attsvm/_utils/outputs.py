@@ -1,0 +1,59 @@
+"""Whether a command can write its output, before the work begins."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from attsvm._utils.files import cannot_be_written, file_to_write, kind_of
+from attsvm.errors import ProblemError
+
+
+def check_file(out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = ()) -> None:
+    """Check that a file can be written, and that it replaces another file only if ``force`` is set. None is no file.
+
+    ``inputs``: what the command reads; ``out`` must not be one of them. None and names that are no paths are allowed.
+
+    Raises ProblemError if not.
+    """
+    if out is None:
+        return
+    target = file_to_write(out)
+    if target.exists() and not force:
+        raise ProblemError(f"{out}: exists already; use --force to replace it")
+    check_not_read(out, inputs)
+    if not target.parent.is_dir():
+        raise ProblemError(f"{out}: cannot be written (there is no folder {target.parent})")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ProblemError(f"{out}: cannot be written (the file that it replaces is read-only)")
+    check_holds_files(target.parent, out)
+
+
+def check_not_read(out: str | os.PathLike[str], inputs: Iterable[object]) -> None:
+    """Raise ProblemError if an output is one of the inputs, or a folder that contains one of them."""
+    target = Path(os.path.realpath(out))
+    for given in inputs:
+        if isinstance(given, str | os.PathLike) and os.path.exists(given):
+            read = Path(os.path.realpath(given))
+            if target == read or target in read.parents:
+                raise ProblemError(f"{out}: expected an output that is not read as well, got the input {given}")
+
+
+def check_holds_files(folder: Path, out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError, in the name of ``out``, if no file can be created in a folder."""
+    with cannot_be_written(out), tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def check_folder(out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError if ``out`` is no folder and cannot become one, or is one that is not writable."""
+    check_folder_kind(out)
+    target = Path(os.path.realpath(out))
+    check_holds_files(next(folder for folder in (target, *target.parents) if kind_of(folder) is not None), out)
+
+
+def check_folder_kind(out: str | os.PathLike[str]) -> None:
+    """Raise ProblemError if there is something at ``out`` that is not a folder."""
+    kind = kind_of(out)
+    if kind not in (None, "a folder"):
+        raise ProblemError(f"{out}: expected a folder or a free name, got {kind}")

@@ -1,0 +1,3 @@
+from .app import COMMANDS as COMMANDS
+from .app import load_command as load_command
+from .optimizer import optimizer_help as optimizer_help

@@ -1,0 +1,11 @@
+from .claims import Claim as Claim
+from .folder import claim_folder as claim_folder
+from .inspection import InspectionPages as InspectionPages
+from .kinds import make_page as make_page
+from .over_steps import at_step as at_step
+from .page import Page as Page
+from .page import Table as Table
+from .records import read_records as read_records
+from .sweep_estimates import summarize as summarize
+from .words import SOFT_BELOW as SOFT_BELOW
+from .words import number as number

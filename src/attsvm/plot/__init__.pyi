@@ -1,0 +1,13 @@
+from .canvas import line as line
+from .layers import draw_layers as draw_layers
+from .matrix import drawn_matrix as drawn_matrix
+from .plane import paths as paths
+from .runs import compare as compare
+from .runs import selection as selection
+from .series import DATA as DATA
+from .series import DataAxes as DataAxes
+from .series import DataSeries as DataSeries
+from .series import cells as cells
+from .series import keep as keep
+from .weights import attention as attention
+from .weights import margins as margins

@@ -1,0 +1,212 @@
+"""The history of runs: ``run.plot()``, one quantity of several runs, and how their selection changes."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm._utils.checks import weights_of
+from attsvm.errors import ProblemError
+from attsvm.measures import direction_error
+from attsvm.plot import style
+from attsvm.plot.canvas import check_run, line, named_runs, one_axes, several_axes
+from attsvm.problem import Problem, check_is_problem
+from attsvm.selection import optimal_tokens
+from attsvm.theory import predict_direction
+from attsvm.training import Run
+
+LABELS = {
+    "loss": "loss",
+    "dropped probability": "1 − largest probability",
+    "direction error": "direction error",
+}
+
+
+def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None, ax: Any = None) -> Any:
+    """Draw the history of a run. Of a batch, the median and the 10-90 % range over its trials.
+
+    Parameters
+    ----------
+    run : Run
+    target : Problem, Prediction, Solution, Run or ndarray, optional
+        What the direction error is measured to: the direction that is predicted for the run on a problem, or a given
+        direction.
+    quantities : sequence of str, optional
+        Of "loss", "dropped probability" (1 minus the largest probability, of the query where it is largest) and
+        "direction error". By default the first two, and the third if there is a target. On a single ``ax``, the last
+        of them.
+    ax : Axes, or sequence of one Axes for each quantity, optional
+
+    Returns
+    -------
+    Axes, or ndarray of Axes if there are several quantities
+
+    Raises
+    ------
+    ProblemError
+        If a quantity is unknown or needs a target.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> axes = attsvm.train(problem, steps=50).plot(problem)
+    >>> [axis.get_ylabel() for axis in axes]
+    ['loss', '1 − largest probability', 'direction error']
+    """
+    names = ["loss", "dropped probability", *(["direction error"] if target is not None else [])]
+    names = (names[-1:] if isinstance(ax, Axes) else names) if quantities is None else list(quantities)
+    values = [_history(run, name, target) for name in names]
+    axes = several_axes(ax, len(names))
+    for axis, name, of_name in zip(axes, names, values, strict=True):
+        _draw(axis, run, name, of_name, 0, None)
+    return axes[0] if len(axes) == 1 else np.array(axes)
+
+
+def compare(
+    problem: Problem,
+    runs: Mapping[str, Run] | Run,
+    target: Any = None,
+    *,
+    quantity: str = "direction error",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one quantity of several runs against the steps.
+
+    Parameters
+    ----------
+    problem : Problem
+        That of the runs.
+    runs : dict of str to Run, or Run
+        By the names of the legend.
+    target : Run, Solution, Prediction or ndarray, optional
+        What the direction error is measured to. By default, to the direction predicted for each run.
+    quantity : {"direction error", "loss", "dropped probability"}
+        One of the ``quantities`` of :meth:`attsvm.Run.plot`.
+    ax : Axes, optional
+
+    Raises
+    ------
+    ProblemError
+        If there is no run, or as :meth:`attsvm.Run.plot`.
+
+    See Also
+    --------
+    attsvm.Run.plot : One run.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.optimizers import steepest_descent
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> sign = steepest_descent(learning_rate=0.1, norm="linf")
+    >>> runs = {"GD": attsvm.train(problem, steps=50), "sign": attsvm.train(problem, optimizer=sign, steps=50)}
+    >>> attsvm.plot.compare(problem, runs).get_ylabel()
+    'direction error'
+    """
+    named = named_runs(problem, runs)
+    target = problem if target is None else target
+    values = []
+    for name, run in named.items():
+        try:
+            values.append(_history(run, quantity, target))
+        except ProblemError as error:
+            raise ProblemError(f"runs[{name!r}]: {error}" if name else str(error)) from None
+    axis = one_axes(ax)
+    for number, (name, run) in enumerate(named.items()):
+        _draw(axis, run, quantity, values[number], number, name)
+    if any(named):
+        with style.unless_set():
+            axis.legend()
+    return axis
+
+
+def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
+    """Draw the share of queries that select their optimal token, and of those whose selection is final.
+
+    Of a batch, the shares of all its queries.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels ±1 and a linear head.
+    run : Run
+    ax : Axes, optional
+
+    Raises
+    ------
+    ProblemError
+        If the optimal tokens are not known, or the run has another problem's shape.
+
+    See Also
+    --------
+    attsvm.plot.attention
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> attsvm.plot.selection(problem, attsvm.train(problem, steps=50)).get_ylabel()
+    'share of the queries'
+    """
+    check_is_problem(problem)
+    check_run(run)
+    optimal = optimal_tokens(problem)
+    chosen, steps = run.history["selected"], run.history["steps"]
+    if chosen.shape[chosen.ndim - optimal.ndim :] != optimal.shape:
+        raise ProblemError(
+            f"run: expected selections of shape (..., {str(optimal.shape)[1:-1]}), got {chosen.shape[1:]}"
+        )
+    if not chosen.size:
+        raise ProblemError("run: expected a history with records, got none")
+    active = chosen[-1] >= 0
+    shares = {"optimal": chosen == optimal, "as at the end": chosen == chosen[-1]}
+    axis = one_axes(ax)
+    with style.unless_set():
+        for number, (name, hits) in enumerate(shares.items()):
+            share = np.array([row[active].mean() for row in hits])
+            axis.plot(steps[steps > 0], share[steps > 0], label=name, **line(number))
+        axis.set_xscale("log")
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_xlabel("steps")
+        axis.set_ylabel("share of the queries")
+        axis.legend()
+    return axis
+
+
+def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label: str | None) -> None:
+    """Draw one quantity of a run, of which :func:`_history` has the values, as the line of this number."""
+    steps = run.history["steps"]
+    if not values.size:
+        raise ProblemError("run: expected a history with records, got none")
+    later = steps > 0  # step 0 has no place on a logarithmic axis
+    steps, values = steps[later], values[later].reshape(int(later.sum()), math.prod(values.shape[1:]))
+    with style.unless_set():
+        if len(steps):
+            look = line(number)
+            style.spread(axis, steps, values, look["color"], look["linestyle"], label)
+            axis.set_xscale("log")
+            style.log_scale(axis, values)
+        axis.set_xlabel("steps")
+        axis.set_ylabel(LABELS[name])
+
+
+def _history(run: Run, name: str, target: Any) -> np.ndarray:
+    """One quantity at each record, (R, *batch_shape).
+
+    Raises ProblemError if it is unknown, or the direction error has no target.
+    """
+    if name == "loss":
+        return run.history["loss"]
+    if name == "dropped probability":
+        dropped = 1 - np.where(run.history["selected"] >= 0, run.history["probability"], 1.0)
+        return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim))))
+    if name != "direction error":
+        raise ProblemError(f"quantities: expected {', '.join(map(repr, LABELS))}, got {name!r}")
+    target = predict_direction(target, run) if isinstance(target, Problem) else target
+    direction = weights_of(target, "target", "a Problem, a Prediction, a Solution, a Run or an array of numbers")
+    weights = run.history["weights"]
+    own = weights.ndim - 1 - len(run.batch_shape)
+    return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0))))
