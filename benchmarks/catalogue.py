@@ -14,8 +14,7 @@ import jax
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.problem import stack_problems
-from attsvm.profiles.catalogue_store import SETTINGS
-from attsvm.profiles.installed import installed_optimizers
+from measure_catalogue import SETTINGS, installed_optimizers
 
 
 def counts(entries):

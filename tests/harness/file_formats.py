@@ -44,7 +44,7 @@ def write_samples(folder: Path) -> None:
     _write_arrays(folder)
     _write_texts(folder)
     _write_models(folder)
-    _write_checkpoint(folder / "checkpoint.safetensors")
+    _trained(folder)
 
 
 def _write_arrays(folder: Path) -> None:
@@ -112,23 +112,13 @@ def _write_models(folder: Path) -> None:
     transformers.utils.logging.enable_progress_bar()
 
 
-def _write_checkpoint(path: Path) -> None:
-    from attsvm.papers.experiments.checkpoints import Position, save_checkpoint
+def _trained(folder: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Train for an epoch, with a checkpoint in the folder ``run``."""
+    from attsvm.papers.experiments.experiment import Experiment, make_options
 
-    model, optimizer = _checkpointed()
-    save_checkpoint(
-        path, model, optimizer, Position(epoch=1, step=3), [{"epoch": 0}, {"epoch": 1}], [(0, [0.5])], {"seed": 0}
-    )
-
-
-def _checkpointed() -> tuple[Any, Any]:
-    import torch
-
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    return model, optimizer
+    (folder / "run").mkdir(exist_ok=True)
+    reviews = Experiment.load("imdb", "tiny", str(folder / "reviews"), vocabulary=str(folder / "vocab.txt"))
+    return reviews.run(make_options(reviews.preset, "adam", epochs=1), folder / "run", resume=resume)
 
 
 def _piece() -> dict[str, np.ndarray]:
@@ -219,10 +209,7 @@ def _vocabulary(name: str) -> Callable[[Path], object]:
 
 
 def _read_checkpoint(folder: Path) -> None:
-    from attsvm.papers.experiments.checkpoints import load_checkpoint
-
-    position, *_ = load_checkpoint(folder / "checkpoint.safetensors", *_checkpointed(), {"seed": 0})
-    assert position.step == 3
+    assert _trained(folder, resume=True)["steps"] == 3
 
 
 def _model(name: str) -> Callable[[Path], object]:
@@ -302,7 +289,8 @@ FORMATS = (
     Format("tokenizer", "tokenizer.json", (mutate_json,), _vocabulary("tokenizer.json"), (
         f"{_EXPERIMENT} --vocabulary tokenizer.json",
     )),
-    Format("checkpoint", "checkpoint.safetensors", (mutate_weights, mutate_bytes), _read_checkpoint),
+    Format("checkpoint", "run/checkpoint/model.safetensors", (mutate_weights, mutate_bytes), _read_checkpoint),
+    Format("optimizer's state", "run/checkpoint/optimizer.pt", (mutate_pickle, mutate_bytes), _read_checkpoint),
     Format("lines of text", "lines.txt", (mutate_bytes, mutate_table), _read_lines),
     Format("model's config", "bert/config.json", (mutate_json,), _model("bert"), _OF_BERT),
     Format("model's weights", "bert/model.safetensors", (mutate_weights, mutate_bytes), _model("bert"), _OF_BERT),

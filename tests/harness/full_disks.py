@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,6 +172,8 @@ def _halves(out: Path) -> list[str]:
                 from safetensors.numpy import load_file
 
                 load_file(path)
+            elif path.suffix in (".pt", ".pth", ".bin"):  # PyTorch's files are archives
+                assert zipfile.ZipFile(path).testzip() is None
             elif path.name != "ballast":
                 read_npz(path)
         except Exception as error:  # a half of a file can fail in any way

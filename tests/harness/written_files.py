@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 _VARY = {"seconds", "seconds_total", "command", "pieces_reused", "meta", "seconds_training"}
+_VARY |= {"eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time"}
+_LEFT_OUT = {"start.npz", "training_args.bin", "sha256"}  # the latter two hold a hidden name and times
 _TIME = re.compile(
     r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*"
     r"|seconds[^<]*</th>\s*<td[^>]*>[^<]*|, \d+ of \d+ pieces from an earlier run"
@@ -22,7 +24,11 @@ def differences(expected: Path, found: Path, pattern: str) -> Iterator[str]:
     """
     continued = (found / "start.npz").exists()
     names = [
-        {str(path.relative_to(folder)) for path in folder.glob(pattern) if path.is_file() and path.name != "start.npz"}
+        {
+            str(path.relative_to(folder))
+            for path in folder.glob(pattern)
+            if path.is_file() and path.name not in _LEFT_OUT
+        }
         for folder in (expected, found)
     ]
     if names[0] != names[1]:

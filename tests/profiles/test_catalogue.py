@@ -1,10 +1,13 @@
 """The catalogue of optimizers: what is listed, how it is measured, and what its data file says."""
 
+import importlib.util
 import inspect
 import json
 import re
+import sys
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +16,22 @@ import attsvm
 from attsvm import optimizers
 from attsvm.errors import ProblemError
 from attsvm.profiles.catalogue import NOT_RUN, Catalogue
-from attsvm.profiles.catalogue_store import AS_SHIPPED, SETTINGS, measure_catalogue
-from attsvm.profiles.installed import VARIANTS, Installed, installed_optimizers
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
 from attsvm.theory.measured import Found, table
 from attsvm.theory.standing import limit_at
 
 torch = pytest.importorskip("torch")
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "measure_catalogue.py"
+spec = importlib.util.spec_from_file_location("measure_catalogue", SCRIPT)
+assert spec is not None
+assert spec.loader is not None
+script = importlib.util.module_from_spec(spec)
+sys.modules["measure_catalogue"] = script  # dataclasses look for it there
+spec.loader.exec_module(script)
+SETTINGS, Installed = script.SETTINGS, script.Installed
+installed_optimizers, measure_catalogue = script.installed_optimizers, script.measure_catalogue
 
 NORMS = ("l1", "frobenius", "linf")
 
@@ -36,7 +47,7 @@ def test_every_optimizer_of_the_packages_is_listed_once():
     paths = {one.path for one in listed}
     assert {"optax.adam", "optax.contrib.muon", "optax.contrib.prodigy"} < paths
     assert not any("scale_by" in path for path in paths)
-    assert {one.path for one in listed if one.variant} == set(VARIANTS)
+    assert {one.path for one in listed if one.variant} == set(script.VARIANTS)
     # the best known come first
     assert listed[0].path.endswith("SGD")
 
@@ -132,7 +143,7 @@ def test_the_learning_rate_is_found_from_the_change_of_a_logit(attention):
 @pytest.fixture
 def small(monkeypatch):
     settings = {"W": {"norms": NORMS}, "K and Q": {"norms": NORMS, "attention": "factored"}}
-    monkeypatch.setattr("attsvm.profiles.catalogue_store.SETTINGS", settings)
+    monkeypatch.setattr(script, "SETTINGS", settings)
     return {
         "seeds": 1,
         "steps": 64,
@@ -149,7 +160,7 @@ def test_a_measurement_continues_where_it_was_interrupted(small, tmp_path):
     whole = list(measure_catalogue(tmp_path / "whole", "command", **small))
     assert list(dict.fromkeys(one.key for one in whole)) == [
         *((each.path, setting) for setting in ("W", "K and Q") for each in small["optimizers"]),
-        ("torch.optim.SGD", AS_SHIPPED),
+        ("torch.optim.SGD", script.AS_SHIPPED),
     ]
     # the default of PyTorch
     assert whole[-1].learning_rate == 1e-3
@@ -224,11 +235,11 @@ def catalogue():
 def test_the_data_file_is_a_catalogue(catalogue):
     assert Catalogue.parse(catalogue.text()) == catalogue
     assert max(Counter(one.key for one in catalogue.entries).values()) == 1
-    assert {one.setting for one in catalogue.entries} <= {*SETTINGS, AS_SHIPPED}
+    assert {one.setting for one in catalogue.entries} <= {*SETTINGS, script.AS_SHIPPED}
     for one in catalogue.entries:
         assert one.reason
         assert (one.verdict == NOT_RUN) == (one.ratio is None)
-        assert one.setting != AS_SHIPPED or not one.decay
+        assert one.setting != script.AS_SHIPPED or not one.decay
         if one.is_named:
             assert one.norm == one.verdict
             assert one.ratio >= 0.95

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = "papers,text,sweep,frames"
-TESTS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "cvxpy", "jsonschema", "polars", "accelerate")
+TESTS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "cvxpy", "jsonschema", "polars")
 # the oldest transformers cannot read T5 and GPT-J, which are refused there, and needs torchvision for pictures
 NEWER = (
     *("[t5", "[gpt-j", "of_t5", "table_of_the_guide", "patterns_are_not_reported_for_a_decoder", "biases_of_positions"),

@@ -57,7 +57,7 @@ PROMISES = {
         "attsvm profile torch.optim.SGD --learning-rate 0.1 --seeds 1 --steps 20 --norm frobenius --norm linf",
     ),
     "inspect": (MIRROR, GPT, "import tokenizers, safetensors, huggingface_hub"),
-    "papers": (MIRROR, "import datasets, pyarrow, PIL, tensorboard", "attsvm experiment --help"),
+    "papers": (MIRROR, "import accelerate, datasets, pyarrow, PIL, tensorboard", "attsvm experiment --help"),
     "text": (PARQUET, "attsvm fit-text reviews.parquet --steps 20 --min-documents 1 --out texts"),
     "sweep": (SWEEP + "1)", "attsvm sweep --list"),
     "frames": (RUN + "run.to_frame(); run.to_xarray()",),

@@ -89,7 +89,7 @@ def experiment(
     ] = None,
 ) -> None:
     """Run an experiment (the help is HELP)."""
-    check_installed("attsvm experiment", "papers", "torch")
+    check_installed("attsvm experiment", "papers", "torch", "transformers", "accelerate")
     import torch
 
     if threads is not None:

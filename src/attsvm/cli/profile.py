@@ -1,7 +1,6 @@
 """``attsvm profile``: which norm's margin an optimizer maximises."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ from attsvm._utils.text import visible
 from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
-from attsvm.cli.shared import command_line, finish, progress, result_folder, write_page
+from attsvm.cli.shared import finish, progress, result_folder, write_page
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -21,8 +20,7 @@ are found, or with several schedules of `--learning-rate`, until one gives the a
 itself. The answer is a norm, or says why it is inconclusive. It takes 5 to 30 seconds of processor time for most
 optimizers.
 
-`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer. With `--out`
-it measures those that are installed, and continues if DIR has a part of them; it takes some hours.
+`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer.
 
 Examples:
 
@@ -65,7 +63,6 @@ def profile(
     catalogue: Annotated[
         bool, typer.Option("--catalogue", help="Optimizers of PyTorch, optax and pytorch-optimizer.")
     ] = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds of processor time for an entry of the catalogue.")] = 120.0,
     threads: Threads = None,
     device: Device = None,
     json: Json = False,
@@ -73,13 +70,14 @@ def profile(
 ) -> None:
     """Find the norm whose margin an optimizer maximises."""
     if catalogue:
-        others = (optimizer, option, learning_rate, norm, batch_size, attention, device)
+        others = (optimizer, out, option, learning_rate, norm, batch_size, attention, device)
         if any(given is not None for given in others):
-            raise ProblemError(
-                "--catalogue: expected no optimizer, and no option but --out, --seeds, --steps, "
-                "--time-limit and --json, got another one"
-            )
-        _catalogue(out, seeds, steps, time_limit, json)
+            raise ProblemError("--catalogue: expected no optimizer, and no option but --json, got another one")
+
+        from attsvm.profiles import catalogue as measured
+
+        listed = measured()
+        print(listed.text() if json else f"{listed}\n\n{listed.extent} `--json` has the reasons of the verdicts.")
         return
     if optimizer is None:
         raise ProblemError("OPTIMIZER: expected a name or an import path, or --catalogue, got neither")
@@ -112,24 +110,3 @@ def profile(
     else:
         print(visible(str(found)))
     finish(out, "index.html, figures, result.json and profile.npz")
-
-
-def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json: bool) -> None:
-    """Print the catalogue of the package, or measure what a folder lacks of one."""
-    from attsvm.profiles.catalogue import catalogue
-    from attsvm.profiles.catalogue_store import measure_catalogue
-
-    if out is None:
-        found = catalogue()
-        print(found.text() if json else f"{found}\n\n{found.extent} `--json` has the reasons of the verdicts.")
-        return
-
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
-    with progress() as callback:
-        for entry in measure_catalogue(
-            out, command_line(), seeds=seeds, steps=steps, time_limit=time_limit, callback=callback
-        ):
-            print(entry, flush=True)
-    finish(out, "catalogue.json")

@@ -13,8 +13,7 @@ from attsvm.pages.experiment import at_common_steps, by_attention, comparisons, 
 from attsvm.pages.figure import Drawn, draw_each
 from attsvm.pages.over_steps import at_step
 from attsvm.pages.page import Shown
-from attsvm.plot import style
-from attsvm.plot.series import DATA
+from attsvm.plot import DATA, style
 
 COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))

@@ -11,7 +11,9 @@ from attsvm.errors import ProblemError
 from attsvm.pages.folder import is_file, only_figures, stranger_in
 
 RUNS = "runs"
-CHECKPOINT, BOARD = "checkpoint.safetensors", "tensorboard"
+CHECKPOINT = "checkpoint"
+EARLIER = ("checkpoint.safetensors", "tensorboard")
+"""What earlier versions left in the folder of a run."""
 
 
 def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inputs: Iterable[object] = ()) -> Path:
@@ -51,8 +53,8 @@ def check_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
 
 
 def _only_runs(folder: Path) -> bool:
-    """Whether a path is a folder of runs, each with a checkpoint or what TensorBoard reads."""
-    known = {CHECKPOINT: Path.exists, BOARD: Path.exists}
+    """Whether a path is a folder of runs, each with a checkpoint or what an earlier version left."""
+    known = dict.fromkeys((CHECKPOINT, *EARLIER), Path.exists)
     return folder.is_dir() and not any(
         run.is_symlink() or not run.is_dir() or stranger_in(run, known) for run in folder.iterdir()
     )

@@ -16,6 +16,16 @@ NOT_RUN = "not run"
 OUT_OF_TIME = "the time limit of"
 """How the reason of an entry begins that the time limit ended."""
 
+BEST_KNOWN = (
+    (
+        "SGD Adam AdamW Adagrad RMSprop Adadelta Adafactor Lion Muon Shampoo SOAP Scion SignSGD LAMB LARS NAdam RAdam "
+        "AdaBelief SophiaH Prodigy DAdaptAdam ScheduleFreeAdamW Adamax Yogi Adan"
+    )
+    .upper()
+    .split()
+)
+"""Names of classes and functions, in upper case: the best known optimizers, which a catalogue measures first."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -184,8 +194,8 @@ def catalogue() -> Catalogue:
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
-    It has the optimizers and settings that were measured so far. ``attsvm profile --catalogue --out DIR`` measures it
-    anew.
+    It has the optimizers and settings that were measured so far. ``benchmarks/measure_catalogue.py`` measures
+    it anew.
 
     Returns
     -------

@@ -6,17 +6,17 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.tables import Rows
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.papers.experiments.training import CHECKPOINT, Hooks, data_order, fit
+from attsvm.papers.experiments.training import CHECKPOINT, Hooks, fit
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def texts(n, seed=0):
     return Rows(inputs, labels, padding=0)
 
 
-def run(folder, optimizer, *, resume=False, callback=None, train=None, **changes):
+def run(folder, optimizer, *, resume=False, callback=None, augment=None, train=None, **changes):
     folder.mkdir(exist_ok=True)
     options = replace(Options(optimizer, 1e-3, epochs=EPOCHS, batch=8, checkpoint_every=2, seed=3), **changes)
     threads = torch.get_num_threads()
@@ -64,16 +64,27 @@ def run(folder, optimizer, *, resume=False, callback=None, train=None, **changes
             options,
             folder,
             resume=resume,
-            hooks=Hooks(record=lambda trained: float(trained.head.weight.detach().sum()), callback=callback),
+            hooks=Hooks(augment, record=lambda: float(model.head.weight.detach().sum()), callback=callback),
         )
     finally:
         torch.set_num_threads(threads)
     return model, outcome
 
 
-def meta(folder):
-    with safe_open(folder / CHECKPOINT, framework="pt") as archive:
-        return json.loads(archive.metadata()["attsvm"])
+def step_of(folder):
+    return json.loads((folder / CHECKPOINT / "trainer_state.json").read_text())["global_step"]
+
+
+def tensors(folder):
+    """What the next step depends on: weights, mirror variables or moments, and PyTorch's generator."""
+    state = torch.load(folder / CHECKPOINT / "optimizer.pt")["state"]
+    moments = {(index, name): value for index, one in state.items() for name, value in one.items()}
+    generators = torch.load(folder / CHECKPOINT / "rng_state.pth", weights_only=False)
+    return {**load_file(folder / CHECKPOINT / "model.safetensors"), **moments, "generator": generators["cpu"]}
+
+
+def same(a, b):
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
 def test_killed_in_mid_epoch_and_resumed_a_run_ends_with_the_same_bits(tmp_path):
@@ -84,12 +95,12 @@ def test_killed_in_mid_epoch_and_resumed_a_run_ends_with_the_same_bits(tmp_path)
     arguments = [text for name, step in steps.items() for text in (str(cut / name), str(step))]
     subprocess.run([sys.executable, "-c", KILLED, os.path.dirname(__file__), *arguments], check=True, timeout=120)
     for name, step in steps.items():
-        assert 0 < meta(cut / name)["position"]["step"] < step + 1, (name, step)
+        assert 0 < step_of(cut / name) < step + 1, (name, step)
         _, uncut = run(whole / name, name)
         _, resumed = run(cut / name, name, resume=True)
-        first, second = load_file(whole / name / CHECKPOINT), load_file(cut / name / CHECKPOINT)
+        first, second = tensors(whole / name), tensors(cut / name)
         assert first.keys() == second.keys()
-        assert all(torch.equal(value, second[key]) for key, value in first.items()), (name, step)
+        assert all(same(value, second[key]) for key, value in first.items()), (name, step)
         clockless = [[{**row, "seconds": 0} for row in outcome.history] for outcome in (uncut, resumed)]
         assert clockless[0] == clockless[1]
         assert uncut.records == resumed.records
@@ -123,7 +134,7 @@ def test_ctrl_c_ends_after_a_whole_step_and_the_run_goes_on_from_there(tmp_path,
 
     _, whole = run(tmp_path / "whole", "mirror-1.1")
     _, cut = run(tmp_path / "cut", "mirror-1.1", callback=interrupt)
-    assert (cut.status, cut.step, meta(tmp_path / "cut")["position"]["batch"]) == ("interrupted", 9, 2)
+    assert (cut.status, cut.steps, step_of(tmp_path / "cut")) == ("interrupted", 9, 9)
     _, resumed = run(tmp_path / "cut", "mirror-1.1", resume=True)
     assert resumed.status == "finished"
     assert resumed.history[-1]["train_loss"] == whole.history[-1]["train_loss"]
@@ -132,7 +143,7 @@ def test_ctrl_c_ends_after_a_whole_step_and_the_run_goes_on_from_there(tmp_path,
 def test_a_callback_that_returns_true_interrupts_the_run_which_can_be_resumed(tmp_path):
     _, whole = run(tmp_path / "whole", "adam")
     _, cut = run(tmp_path / "cut", "adam", callback=lambda at: at.step == 5)
-    assert (cut.status, cut.step, meta(tmp_path / "cut")["position"]["step"]) == ("interrupted", 5, 5)
+    assert (cut.status, cut.steps, step_of(tmp_path / "cut")) == ("interrupted", 5, 5)
     _, resumed = run(tmp_path / "cut", "adam", resume=True)
     assert resumed.history[-1]["train_loss"] == whole.history[-1]["train_loss"]
 
@@ -159,29 +170,46 @@ def test_bfloat16_trains_nearly_the_same_model_and_keeps_weights_in_float32(tmp_
     _, plain = run(tmp_path / "float", "adam", epochs=2)
     _, half = run(tmp_path / "half", "adam", epochs=2, precision="bf16")
     assert half.history[-1]["test_loss"] == pytest.approx(plain.history[-1]["test_loss"], rel=0.02)
-    assert all(value.dtype == torch.float32 for value in half_state(tmp_path / "half"))
+    weights = {name: value.dtype for name, value in tensors(tmp_path / "half").items() if name != "sums"}
+    assert set(weights.values()) == {torch.float32, torch.uint8}  # uint8: of the generator
 
 
-def half_state(folder):
-    return [
-        value for name, value in load_file(folder / CHECKPOINT).items() if name.startswith(("model/", "optimizer/"))
-    ]
+def test_the_order_of_the_data_is_a_function_of_seed_and_epoch(tmp_path):
+    train = texts(50)
+    train.inputs[:, 1] = torch.arange(50) % 30 + 10
+    train.inputs[:, 2] = torch.arange(50) // 30 + 10
 
+    def orders(name, **changes):
+        """The numbers of the rows of each epoch, in their order."""
+        seen = []
 
-def test_the_order_of_the_data_is_a_function_of_seed_and_epoch():
-    assert torch.equal(data_order(100, 1, 2), data_order(100, 1, 2))
-    assert not torch.equal(data_order(100, 1, 2), data_order(100, 1, 3))
-    assert not torch.equal(data_order(100, 1, 2), data_order(100, 2, 2))
-    assert data_order(100, 1, 2).sort().values.tolist() == list(range(100))
+        def see(inputs):
+            seen.extend((inputs[:, 1] - 10 + 30 * (inputs[:, 2] - 10)).tolist())
+            return inputs
+
+        run(tmp_path / name, "sgd", augment=see, train=train, **changes)
+        return [seen[start : start + 50] for start in range(0, len(seen), 50)]
+
+    first = orders("first")
+    assert first == orders("slower", learning_rate=1e-6)
+    assert len(first) == EPOCHS
+    assert all(sorted(order) == list(range(50)) for order in first)
+    different = [*first, *orders("other", seed=4)]
+    assert all(a != b for a, b in combinations(different, 2))
 
 
 def test_another_run_is_not_resumed(tmp_path):
     run(tmp_path, "adam", epochs=1)
     with pytest.raises(ProblemError, match=r"expected a run with learning_rate 0\.01, got one with 0\.001"):
         run(tmp_path, "adam", epochs=1, learning_rate=1e-2, resume=True)
-    (tmp_path / CHECKPOINT).write_bytes(b"half a file")
-    with pytest.raises(ProblemError, match="not a checkpoint of attsvm"):
-        run(tmp_path, "adam", epochs=1, resume=True)
+    for file in ("trainer_state.json", "optimizer.pt", "model.safetensors", "rng_state.pth"):
+        whole = (tmp_path / CHECKPOINT / file).read_bytes()
+        (tmp_path / CHECKPOINT / file).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(ProblemError, match="not a checkpoint of attsvm") as caught:
+            run(tmp_path, "adam", epochs=1, resume=True)
+        assert "\n" not in str(caught.value)
+        (tmp_path / CHECKPOINT / file).write_bytes(whole)
+    assert run(tmp_path, "adam", epochs=1, resume=True)[1].status == "finished"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.presets import Preset
 from attsvm.papers.experiments.published import compared
 from attsvm.papers.experiments.tasks import Data, Task, View, find_task
-from attsvm.papers.experiments.training import Hooks, Outcome, fit
+from attsvm.papers.experiments.training import Hooks, fit
 from attsvm.results import Status
 
 MEASURED_ROWS = 100
@@ -106,25 +106,30 @@ class Experiment:
         task, preset, data = self.task, self.preset, self.data
         torch.manual_seed(options.seed)
         model: Classifier = preset.shape.build()
-        sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
+        sample = data.test.__getitems__(list(range(min(MEASURED_ROWS, len(data.test)))))["inputs"].to(options.device)
 
         def view() -> View:
             return task.view(model, preset, data, options.device)
 
         hooks = Hooks(
             augment=task.augment if preset.augment else None,
-            measure=lambda _: {**measure(model, sample), **view().numbers},
-            record=lambda _: view().record,
+            measure=lambda: {**measure(model, sample), **view().numbers},
+            record=lambda: view().record,
             callback=callback,
         )
         identity = {"data": data.sha256, "model": repr(preset.shape)}
         outcome = fit(model, data.train, data.test, options, folder, resume=resume, identity=identity, hooks=hooks)
-        numbers = _numbers(outcome, options, model)
+        numbers = {
+            **{name: getattr(options, name) for name in ("optimizer", "learning_rate", "seed")},
+            **{name: getattr(outcome, name) for name in ("status", "steps", "seconds", "best", "history")},
+            "histograms": weight_histograms(model),
+            "edges": EDGES.tolist(),
+        }
         if outcome.status is Status.NON_FINITE:
             return {**numbers, "over_steps": []}
         end = view()
         # the end may be a record, too
-        records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, end.record)]
+        records = [*(one for one in outcome.records if one[0] < outcome.steps), (outcome.steps, end.record)]
         over_steps = [{"step": step, "attention": attention} for step, attention in records]
         return {**numbers, **end.shown, "over_steps": over_steps}
 
@@ -157,18 +162,3 @@ class Experiment:
         }
         published = compared([found, *earlier], self.task.presets)
         return ExperimentResult.fill(found, command=command, threads=threads, published=published)
-
-
-def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str, Any]:
-    return {
-        "optimizer": options.optimizer,
-        "learning_rate": options.learning_rate,
-        "seed": options.seed,
-        "status": outcome.status,
-        "steps": outcome.step,
-        "seconds": outcome.seconds,
-        "best": outcome.best,
-        "history": outcome.history,
-        "histograms": weight_histograms(model),
-        "edges": EDGES.tolist(),
-    }

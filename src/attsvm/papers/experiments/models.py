@@ -85,8 +85,7 @@ class Classifier(nn.Module, ABC):
         """Compute the attention of every layer, without dropout.
 
         ``inputs``: as for :meth:`forward`. The maps, one for each layer, have shape (b, heads, T, T). Rows are queries
-        and
-        sum to one; padded keys have zeros.
+        and sum to one; padded keys have zeros.
         """
         training = self.training
         maps: list[Tensor] = []
@@ -171,3 +170,16 @@ def _draw(*parameters: Tensor) -> None:
     # descent learn little in the few hundred steps of the small presets
     for parameter in parameters:
         nn.init.normal_(parameter, std=0.02)
+
+
+def losses(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Loss of each row: binary cross-entropy of logits (b,), cross-entropy of logits (b, classes)."""
+    outputs = outputs.float()
+    if outputs.ndim == 1:
+        return functional.binary_cross_entropy_with_logits(outputs, labels.float(), reduction="none")
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def answers(outputs: Tensor) -> Tensor:
+    """Return the predicted class of each row."""
+    return (outputs > 0).long() if outputs.ndim == 1 else outputs.argmax(-1)

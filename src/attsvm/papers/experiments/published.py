@@ -1,10 +1,9 @@
 """Compare measured test accuracies with those that the mirror-descent paper reports."""
 
 import math
-from collections.abc import Iterable
 from itertools import combinations
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attsvm.papers.experiments.presets import Preset
@@ -12,37 +11,11 @@ if TYPE_CHECKING:
 ERRORS = 2.0
 """Two accuracies are ordered if they differ by more than this many standard errors of their difference."""
 
-Results = Iterable[dict[str, Any]]
+Values = dict[str, Any]
+"""Fields of ``result.json``; :mod:`attsvm.pages.schemas.experiment` says what each is."""
 
 
-class Accuracy(NamedTuple):
-    """Test accuracy of an optimizer with a preset, at the best epoch."""
-
-    preset: str
-    optimizer: str
-    layers: int
-    published: float | None
-    measured: list[float]  # one for each seed
-    error: float  # standard error of the mean of ``measured``: of the test rows, and of the seeds if there are several
-    best_epochs: list[int]  # best_epochs, epochs: the best epoch, and the last one, of each seed
-    epochs: list[int]
-
-
-class Order(NamedTuple):
-    """Whether the published order of the optimizers of a preset is that of the measured accuracies."""
-
-    preset: str
-    layers: int
-    scale: str  # how the preset differs from the sizes that the published accuracies are for; empty if it does not
-    published: list[str]  # published, measured: optimizers, the best one first
-    measured: list[str]
-    # ``holds``; ``holds in part`` if it does for the optimizers that were run, and others were not; ``does not hold``
-    # if a pair is in the other order; ``undecided`` if no pair is, but one differs by less than :data:`ERRORS` standard
-    # errors; ``not measured`` if fewer than two were run
-    verdict: str
-
-
-def compared(results: list[dict[str, Any]], presets: dict[str, "Preset[Any]"]) -> dict[str, Any] | None:
+def compared(results: list[Values], presets: "dict[str, Preset[Any]]") -> Values | None:
     """What ``result.json`` holds of published accuracies: those beside the measured ones, and orders.
 
     ``results``: what ``result.json`` holds, of experiments of one task. ``presets``: of the task.
@@ -51,64 +24,68 @@ def compared(results: list[dict[str, Any]], presets: dict[str, "Preset[Any]"]) -
     """
     if not any(presets[result["preset"]].published for result in results if result["preset"] in presets):
         return None
-    found = accuracies(results, presets)
-    return {
-        "accuracies": [one._asdict() for one in found],
-        "orders": [order._asdict() for order in orders(found, presets)],
-    }
+    found = [one for name, preset in presets.items() for one in _accuracies(name, preset, results)]
+    with_order = dict.fromkeys(one["preset"] for one in found if one["published"] is not None)
+    return {"accuracies": found, "orders": [_order(name, presets[name].scale, found) for name in with_order]}
 
 
-def accuracies(results: Results, presets: dict[str, "Preset[Any]"]) -> list[Accuracy]:
-    """Accuracies with all presets of the paper, and with every other preset that has a run."""
-    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    rows = {}
+def _accuracies(name: str, preset: "Preset[Any]", results: list[Values]) -> list[Values]:
+    """Accuracies with a preset, if it has a run or is of the paper; its runs with one seed count once."""
+    rows = 0
+    runs: dict[str, dict[int, Values]] = {}
     for result in results:
-        rows[result["preset"]] = result["data"]["test"]
-        for run in result["runs"]:
-            if run["best"]:
-                runs.setdefault((result["preset"], run["optimizer"]), {})[run["seed"]] = run
+        if result["preset"] == name:
+            rows = result["data"]["test"]
+            for run in result["runs"]:
+                if run["best"]:
+                    runs.setdefault(run["optimizer"], {})[run["seed"]] = run
+    listed = [] if preset.scale and not runs else preset.published
     found = []
-    for name, preset in presets.items():
-        measured = [optimizer for of, optimizer in runs if of == name]
-        listed = [] if preset.scale and not measured else list(preset.published)
-        for optimizer in dict.fromkeys([*listed, *measured]):
-            of_seeds = list(runs.get((name, optimizer), {}).values())
-            best = [run["best"]["test_accuracy"] for run in of_seeds]
-            found.append(
-                Accuracy(
-                    name,
-                    optimizer,
-                    preset.shape.blocks.layers,
-                    preset.published.get(optimizer),
-                    best,
-                    _error(best, rows.get(name, 0)),
-                    [run["best"]["epoch"] for run in of_seeds],
-                    [run["history"][-1]["epoch"] for run in of_seeds],
-                )
-            )
+    for optimizer in dict.fromkeys([*listed, *runs]):
+        of_seeds = list(runs.get(optimizer, {}).values())
+        best = [run["best"]["test_accuracy"] for run in of_seeds]
+        found.append(
+            {
+                "preset": name,
+                "optimizer": optimizer,
+                "layers": preset.shape.blocks.layers,
+                "published": preset.published.get(optimizer),
+                "measured": best,
+                "error": _error(best, rows),
+                "best_epochs": [run["best"]["epoch"] for run in of_seeds],
+                "epochs": [run["history"][-1]["epoch"] for run in of_seeds],
+            }
+        )
     return found
 
 
-def orders(found: list[Accuracy], presets: dict[str, "Preset[Any]"]) -> list[Order]:
-    """The order of the optimizers with every preset that has published accuracies."""
-    made = []
-    for name in dict.fromkeys(one.preset for one in found if one.published is not None):
-        of_preset = [one for one in found if one.preset == name and one.published is not None]
-        published = sorted(of_preset, key=lambda one: one.published or 0.0, reverse=True)
-        run = [one for one in published if one.measured]
-        measured = sorted(run, key=lambda one: fmean(one.measured), reverse=True)
-        names, names_measured = ([one.optimizer for one in group] for group in (published, measured))
-        verdict = _verdict(run, len(published))
-        made.append(Order(name, published[0].layers, presets[name].scale, names, names_measured, verdict))
-    return made
+def _order(name: str, scale: str, found: list[Values]) -> Values:
+    """The published and the measured order of the optimizers with a preset, and whether they agree."""
+    of_preset = [one for one in found if one["preset"] == name and one["published"] is not None]
+    published = sorted(of_preset, key=lambda one: one["published"], reverse=True)
+    run = [one for one in published if one["measured"]]
+    measured = sorted(run, key=lambda one: fmean(one["measured"]), reverse=True)
+    return {
+        "preset": name,
+        "layers": published[0]["layers"],
+        "scale": scale,
+        "published": [one["optimizer"] for one in published],
+        "measured": [one["optimizer"] for one in measured],
+        "verdict": _verdict(run, len(published)),
+    }
 
 
-def _verdict(run: list[Accuracy], published: int) -> str:
-    """The verdict on accuracies in their published order."""
+def _verdict(run: list[Values], published: int) -> str:
+    """The verdict on accuracies in their published order.
+
+    ``holds``; ``holds in part`` if it does for the optimizers that were run, and others were not; ``does not hold`` if
+    a pair is in the other order; ``undecided`` if no pair is, but one differs by less than :data:`ERRORS` standard
+    errors; ``not measured`` if fewer than two were run.
+    """
     if len(run) < 2:
         return "not measured"
     differences = [
-        (fmean(better.measured) - fmean(worse.measured)) / math.hypot(better.error, worse.error)
+        (fmean(better["measured"]) - fmean(worse["measured"])) / math.hypot(better["error"], worse["error"])
         for better, worse in combinations(run, 2)
     ]
     if min(differences) < -ERRORS:
@@ -119,6 +96,7 @@ def _verdict(run: list[Accuracy], published: int) -> str:
 
 
 def _error(measured: list[float], rows: int) -> float:
+    """Standard error of the mean: of the test rows, and of the seeds if there are several."""
     if not measured:
         return 0.0
     mean = fmean(measured)

@@ -4,6 +4,8 @@ The mirror-descent paper reads 50 sentences in this way. The 50 here were writte
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -12,59 +14,6 @@ from torch import Tensor
 
 from attsvm.papers.experiments.models import TextClassifier
 from attsvm.papers.experiments.reviews import encoded
-
-_MARKED = (
-    (1, "The acting was *wonderful* from the first scene to the last."),
-    (1, "I *loved* every minute of this film."),
-    (1, "A *brilliant* script and a *superb* cast."),
-    (1, "This is an *excellent* movie for the whole family."),
-    (1, "The music is *beautiful* and the story is *touching*."),
-    (1, "My brother and I thought the ending was *perfect*."),
-    (1, "One of the *best* films that I have seen this year."),
-    (1, "The director made an *amazing* picture out of a small book."),
-    (1, "It is *funny* and *charming* without trying too hard."),
-    (1, "We went on a Sunday and had a *great* time."),
-    (0, "The acting was *terrible* from the first scene to the last."),
-    (0, "I *hated* every minute of this film."),
-    (0, "A *stupid* script and an *awful* cast."),
-    (0, "This is the *worst* movie of the whole series."),
-    (0, "The music is *annoying* and the story is *dull*."),
-    (0, "My brother and I thought the ending was *ridiculous*."),
-    (0, "It was two hours long and it was a *waste* of time."),
-    (0, "The director made a *boring* picture out of a good book."),
-    (0, "It is *lame* and *predictable* from the start."),
-    (0, "We went on a Sunday and it was a *horrible* evening."),
-    (1, "A *delightful* comedy with a lot of heart."),
-    (1, "The two leads are *fantastic* together on the screen."),
-    (1, "I was *impressed* by the way the camera follows the boy."),
-    (1, "This is a *masterpiece* of early sound cinema."),
-    (1, "The costumes are *gorgeous* and so is the light."),
-    (1, "It is a *moving* portrait of a father and his son."),
-    (1, "You will *enjoy* this film if you like old trains."),
-    (1, "My *favorite* part is the scene in the kitchen."),
-    (1, "An *outstanding* debut by a young director from Poland."),
-    (1, "The dialogue is *clever* and the pace never drops."),
-    (1, "What a *hilarious* hour and a half that was."),
-    (1, "I *recommend* it to everyone who has a sister."),
-    (1, "The last act is *powerful* and it stayed with me for days."),
-    (1, "A *refreshing* change from what is shown in the cinemas."),
-    (1, "The whole cast is *terrific* in this small drama."),
-    (0, "A *pointless* comedy with a lot of shouting."),
-    (0, "The two leads are *wooden* together on the screen."),
-    (0, "I was *disappointed* by the way the story ends."),
-    (0, "This is a *mess* of a film from start to end."),
-    (0, "The costumes are *ugly* and so is the light."),
-    (0, "It is a *tedious* portrait of a father and his son."),
-    (0, "You should *avoid* this film even if you like old trains."),
-    (0, "The *poor* sound made it hard to follow the scene."),
-    (0, "A *pathetic* debut by a young director from the city."),
-    (0, "The dialogue is *laughable* and the plot has holes."),
-    (0, "What a *painful* hour and a half that was."),
-    (0, "I *regret* that I paid for the ticket."),
-    (0, "The last act is *bad* and the first one is not much better."),
-    (0, "An *unfunny* copy of what is shown in the cinemas."),
-    (0, "The whole cast is *mediocre* in this small drama."),
-)
 
 
 @dataclass(frozen=True)
@@ -76,17 +25,15 @@ class Sentence:
     keys: tuple[tuple[int, int], ...]
 
 
-def _unmarked(label: int, marked: str) -> Sentence:
+def _read(line: str) -> Sentence:
+    """Read a line of ``sentences.txt``, which has the key words between asterisks."""
+    label, _, marked = line.partition(": ")
     pieces = marked.split("*")
-    keys, at = [], 0
-    for number, piece in enumerate(pieces):
-        if number % 2:
-            keys.append((at, at + len(piece)))
-        at += len(piece)
-    return Sentence("".join(pieces), label, tuple(keys))
+    ends = list(accumulate(map(len, pieces)))
+    return Sentence("".join(pieces), int(label == "positive"), tuple(zip(ends[::2], ends[1::2], strict=False)))
 
 
-SENTENCES = tuple(_unmarked(label, marked) for label, marked in _MARKED)
+SENTENCES = tuple(map(_read, Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8").splitlines()))
 
 
 class KeyWords(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, device
+from torch import Tensor
+from torch.utils.data import Dataset
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
@@ -15,12 +16,13 @@ from attsvm.datasets import check_columns, read_columns
 from attsvm.errors import ProblemError
 
 SPLITS = ("train", "test")
+LABEL = "label"
 
 LARGEST_LABEL = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Dataset[dict[str, Tensor]]):
     """Examples and their labels."""
 
     inputs: Tensor  # shape (n, ...), token numbers, padded at the end, or pictures
@@ -30,13 +32,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, rows: Tensor, device: device, trim: bool = True) -> tuple[Tensor, Tensor]:
-        """Some examples and their labels, on a device."""
+    def __getitems__(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """Return a batch; PyTorch's loaders of data call this."""
         inputs = self.inputs[rows]
-        if trim and self.padding is not None:
-            longest = int((inputs != self.padding).sum(-1).max())
-            inputs = inputs[:, :longest]
-        return inputs.to(device), self.labels[rows].to(device)
+        if self.padding is not None:
+            inputs = inputs[:, : int((inputs != self.padding).sum(-1).max())]
+        return {"inputs": inputs, "labels": self.labels[rows]}
 
 
 class Split(NamedTuple):
@@ -79,11 +80,12 @@ def load_rows(
     return rows(train, chosen), rows(tested, tested_rows)
 
 
-def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, Split]:
+def read_splits(source: str, column: str) -> tuple[Split, Split]:
     """Read the rows to train on and to test on.
 
     ``source``: a folder with Parquet files whose names begin with train and test, at any depth; any other folder that
-    `datasets` reads; or the name of a data set on Hugging Face's hub. ``inputs``, ``label``: names of the columns.
+    `datasets` reads; or the name of a data set on Hugging Face's hub. ``column``: name of the column of inputs; that of
+    labels is ``label``.
 
     Raises ProblemError if there is no such source, it cannot be read, or a column is missing.
     """
@@ -93,13 +95,13 @@ def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, 
     if folder.is_dir():
         found = [sorted(folder.rglob(f"{split}*.parquet")) for split in SPLITS]
         if all(found):
-            train, test = (_parquet(files, inputs, label) for files in found)
-            return train, test
+            train, test = (read_columns(files, [column, LABEL], extra="papers") for files in found)
+            return Split(train[0], _labels(found[0][0], train[1])), Split(test[0], _labels(found[1][0], test[1]))
     elif source.startswith((".", "/", "~")) or source.count("/") != 1:
         raise ProblemError(
             f"{source}: no such folder; expected a folder with train.parquet and test.parquet, or a name on the hub"
         )
-    return _through_datasets(source, inputs, label)
+    return _through_datasets(source, column)
 
 
 def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,12 +112,7 @@ def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.n
     return order[: rows - validation_rows][:train_rows], order[rows - validation_rows :]
 
 
-def _parquet(files: list[Path], inputs: str, label: str) -> Split:
-    found, labels = read_columns(files, [inputs, label], extra="papers")
-    return Split(found, _labels(files[0], labels))
-
-
-def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Split]:
+def _through_datasets(source: str, column: str) -> tuple[Split, Split]:
     what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
     check_installed(f"{source}: {what}, and another source", "papers", "datasets")
     import datasets
@@ -127,11 +124,11 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
         if split not in loaded:
             raise ProblemError(f"{source}: no split {split!r}; found {', '.join(loaded)}")
         table = loaded[split]
-        check_columns(source, table.column_names, [inputs, label])
+        check_columns(source, table.column_names, [column, LABEL])
         # pictures stay encoded, as they are read from Parquet
-        if isinstance(table.features[inputs], datasets.Image):
-            table = table.cast_column(inputs, datasets.Image(decode=False))
-        splits.append(Split(list(table[inputs]), _labels(source, list(table[label]))))
+        if isinstance(table.features[column], datasets.Image):
+            table = table.cast_column(column, datasets.Image(decode=False))
+        splits.append(Split(list(table[column]), _labels(source, list(table[LABEL]))))
     return splits[0], splits[1]
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.evaluation import answers
-from attsvm.papers.experiments.models import PictureShape, TextShape
+from attsvm.papers.experiments.models import PictureShape, TextShape, answers
 from attsvm.papers.experiments.pictures import CLASSES, load_pictures, varied
 from attsvm.papers.experiments.presets import PICTURES, REVIEWS, Preset, Shape
 from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer

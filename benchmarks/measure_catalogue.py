@@ -1,25 +1,131 @@
-"""Measures a catalogue of optimizers, entry by entry, into a folder that keeps what is ready."""
+"""Measure the catalogue of optimizers: which norm's margin each optimizer of the installed packages maximises.
 
+The catalogue that comes with the package, src/attsvm/profiles/catalogue.json, is made by this script. It measures the
+optimizers of PyTorch, optax and pytorch-optimizer, entry by entry, into `catalogue.json` of a folder, in some hours; a
+later call continues where an earlier one ended.
+
+Run: python benchmarks/measure_catalogue.py --out FOLDER [--seeds 20] [--steps 20000] [--time-limit 120]
+"""
+
+import argparse
+import importlib
 import importlib.metadata
 import inspect
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles.catalogue import NOT_RUN, OUT_OF_TIME, Catalogue, Entry
-from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
-from attsvm.profiles.named import stepped
+from attsvm.profiles.catalogue import BEST_KNOWN, NOT_RUN, OUT_OF_TIME, Catalogue, Entry
+from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile
 from attsvm.profiles.stepped import first_line
 from attsvm.statistics import student_half_width
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {"torch.optim.SGD": {"momentum": 0.9}, "optax.sgd": {"momentum": 0.9}}
+"""Options of further entries: a line here adds one to the catalogue."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An optimizer of an installed package, and the arguments that differ from its defaults."""
+
+    path: str
+    variant: Mapping[str, Any] = field(default_factory=dict)
+    # the default weight decay, which is switched off: what it converges to is another question
+    decay: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The path, with the options of a variant."""
+        options = ", ".join(f"{name}={value!r}" for name, value in self.variant.items())
+        return f"{self.path}({options})" if options else self.path
+
+    @property
+    def rank(self) -> int:
+        """Its place among the best known optimizers, from 0."""
+        own = self.path.rsplit(".", 1)[-1].upper()
+        return BEST_KNOWN.index(own) if own in BEST_KNOWN else len(BEST_KNOWN)
+
+    def make(self) -> Any:
+        """What :func:`attsvm.margin_profile` takes."""
+        found = import_optimizer(self.path)
+        options = {**self.variant, **dict.fromkeys(self.decay, 0.0)}
+        methods = filter(inspect.isfunction, vars(found).values()) if inspect.isclass(found) else ()
+        if any("use_muon" in text for text in (found.__doc__ or "", *map(inspect.getsource, methods))):
+            # it expects groups of parameters that say whether they are matrices to orthogonalise
+
+            def of_matrices(parameters: Any) -> Any:
+                return found([{"params": parameters, "use_muon": True}], **options)
+
+            of_matrices.__qualname__ = found.__qualname__
+            return of_matrices
+        return partial(found, **options) if options else found
+
+
+def installed_optimizers() -> list[Installed]:
+    """Every optimizer of the three packages, the best known first; a package that is missing has none."""
+    found: list[Installed] = []
+    for path, factory in [*_of_torch(), *_of_optax(), *_of_pytorch_optimizer()]:
+        decay = _decay(factory)
+        variants = [{}, VARIANTS[path]] if path in VARIANTS else [{}]
+        found += [Installed(path, variant, decay) for variant in variants]
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _of_torch() -> Iterator[tuple[str, Any]]:
+    torch = _module("torch")
+    for name, found in sorted(vars(torch.optim).items()) if torch else ():
+        base = torch.optim.Optimizer
+        if inspect.isclass(found) and issubclass(found, base) and found is not base:
+            yield f"torch.optim.{name}", found
+
+
+def _of_optax() -> Iterator[tuple[str, Any]]:
+    """The functions that return a transformation and have a learning rate."""
+    for module in ("optax", "optax.contrib"):
+        for name, found in sorted(vars(importlib.import_module(module)).items()):
+            if not inspect.isfunction(found) or name.startswith(("_", "scale_by_")):
+                continue
+            signature = inspect.signature(found)
+            returns = "GradientTransformation" in str(signature.return_annotation)
+            if returns and any(parameter.endswith("learning_rate") for parameter in signature.parameters):
+                yield f"{module}.{name}", found
+
+
+def _of_pytorch_optimizer() -> Iterator[tuple[str, Any]]:
+    """The classes that it loads by name, without those that it takes from PyTorch."""
+    package = _module("pytorch_optimizer")
+    for name in package.get_supported_optimizers() if package else ():
+        found = package.load_optimizer(name)
+        home = "pytorch_optimizer" if getattr(package, found.__name__, None) is found else found.__module__
+        if not found.__module__.startswith("torch."):
+            yield f"{home}.{found.__name__}", found
+
+
+def _module(name: str) -> ModuleType | Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _decay(factory: Any) -> dict[str, float]:
+    """The arguments for weight decay whose default is not zero."""
+    given = inspect.signature(factory).parameters.values()
+    decays = {each.name: each.default for each in given if "weight_decay" in each.name or each.name.endswith("_wd")}
+    return {name: float(x) for name, x in decays.items() if isinstance(x, int | float) and x is not True and x > 0}
+
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "W": {},
@@ -158,3 +264,22 @@ def _named(callback: Callback | None, name: str, done: int, number: int) -> Call
 def _versions() -> dict[str, str]:
     installed = {each.metadata["Name"].lower().replace("_", "-") for each in importlib.metadata.distributions()}
     return {name: importlib.metadata.version(name) for name in _PACKAGES if name in installed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of catalogue.json")
+    parser.add_argument("--seeds", type=int, default=20, help="number of problems at most")
+    parser.add_argument("--steps", type=int, default=20_000, help="number of steps with each schedule at most")
+    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds of processor time for an entry")
+    options = parser.parse_args()
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
+    chosen = {"seeds": options.seeds, "steps": options.steps, "time_limit": options.time_limit}
+    said = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+    command = f"python benchmarks/measure_catalogue.py --out FOLDER {said}"
+    for entry in measure_catalogue(options.out, command, **chosen):
+        print(entry, flush=True)
+
+
+if __name__ == "__main__":
+    main()
