@@ -2,12 +2,13 @@
 
 :func:`attsvm.regularization_path` is in ``path``, with the search jointly in attention and prediction head, and
 :func:`penalty_path` in ``penalties``. ``setting`` checks what they are given and joins the paths of a batch; ``result``
-holds what they return. ``excess`` is the loss in logarithms under a fixed prediction head (``margin_losses``). Far
-along the path, where a nonlinear prediction head keeps several tokens, ``kept_sets`` takes over. ``balls`` finds the
-ball of a norm by the type of the norm, and ``trust_region`` minimises over it. Where the norm has one of the
-``barriers``, ``interior_point`` minimises over the balls of many problems at once, of the loss in logarithms that
-``stacked_excess`` has; ``barrier_balls`` chooses between both. ``branches`` follows the minima of one
-problem along the radii, under a fixed prediction head or of both.
+holds what they return. ``excess`` is the loss in logarithms under a fixed prediction head (``margin_losses``), a stack
+of functions of ``gaps``; ``flat_excess`` is what a path asks about one of them. Far along the path, where a nonlinear
+prediction head keeps several tokens, ``kept_sets`` takes over. ``balls`` finds the ball of a norm by the type of the
+norm, and ``trust_region`` minimises over it. Where the norm has one of the ``barriers``, ``interior_point`` minimises
+over the balls of many problems at once; ``barrier_balls`` chooses between both, and ``head_balls`` has the balls of
+several attention heads. ``branches`` follows the minima of one problem along the radii, under a fixed prediction head
+or of both.
 """
 
 from attsvm._utils.doors import open_door
@@ -15,11 +16,11 @@ from attsvm._utils.doors import open_door
 # for the other packages of attsvm, beside the public names
 __door__ = (
     "Barrier",
+    "Excess",
+    "LogSum",
     "Minima",
-    "StackedExcess",
-    "StackedLogSum",
     "barrier_of",
-    "minimise_over_heads",
+    "minimise_in_ball",
     "minimise_stack",
     "order_of",
     "relative_gap",

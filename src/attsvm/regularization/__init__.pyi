@@ -5,7 +5,9 @@ from .barrier_balls import tolerance as tolerance
 from .barriers import Barrier as Barrier
 from .barriers import barrier_of as barrier_of
 from .barriers import order_of as order_of
-from .head_balls import minimise_over_heads as minimise_over_heads
+from .excess import Excess as Excess
+from .gaps import LogSum as LogSum
+from .head_balls import minimise_in_ball as minimise_in_ball
 from .interior_point import Minima as Minima
 from .interior_point import minimise_stack as minimise_stack
 from .interior_point import relative_gap as relative_gap
@@ -15,5 +17,3 @@ from .path import regularization_path as regularization_path
 from .penalties import penalty_path as penalty_path
 from .result import PenaltyPath as PenaltyPath
 from .result import RegularizationPath as RegularizationPath
-from .stacked_excess import StackedExcess as StackedExcess
-from .stacked_excess import StackedLogSum as StackedLogSum

@@ -17,9 +17,9 @@ from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.flat_excess import FlatExcess
+from attsvm.regularization.gaps import Flat, LogSum
 from attsvm.regularization.kept_sets import tail_of
-from attsvm.regularization.margin_losses import LogSumExp
 
 P = TypeVar("P")
 """A local minimum."""
@@ -32,7 +32,7 @@ class Point:
     """A minimum of the loss on a path."""
 
     weights: np.ndarray  # shape (d_k d_q,)
-    excess: Excess  # over the loss of the head's optimal tokens
+    excess: FlatExcess  # over the loss of the head's optimal tokens
     residual: float
 
 
@@ -47,12 +47,9 @@ FIRST_LOGIT = 0.1
 """Size of the logits at the first radius, where the loss is nearly linear and has one minimum."""
 
 
-def first_radius(excess: Excess, ball: WeightBall) -> float:
+def first_radius(excess: FlatExcess, ball: WeightBall) -> float:
     """The radius up to which all differences of logits are small."""
-    dual = ball.norm.dual
-    # N* of (k_α − k_t) z', a product of rank one
-    longest = np.max(dual.values(excess.keys, 1) * dual.values(excess.queries, 1)[:, None] * excess.allowed)
-    return FIRST_LOGIT / float(longest)
+    return FIRST_LOGIT / float(excess.stack.largest_gaps(ball.norm)[0])
 
 
 def place_of_logits(radii: Sequence[float], first: float, logit: float) -> int:
@@ -74,7 +71,7 @@ def grid_through(targets: np.ndarray, first: np.ndarray) -> list[tuple[float, ..
     return sorted(set(grid))
 
 
-def direction_from_zero(ball: WeightBall, excess: Excess) -> np.ndarray:
+def direction_from_zero(ball: WeightBall, excess: FlatExcess) -> np.ndarray:
     """The direction in which the path leaves W = 0."""
     if ball.cone is not None:
         return ball.cone.axis
@@ -165,7 +162,7 @@ START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""
 
 
-def minimum_from(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: float) -> Found:
+def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius: float) -> Found:
     """A local minimum; one whose gradient is rounding has the residual 1."""
     tail = tail_of(excess, begin)
     far = None if tail is None else ball.minimise_tail(tail, begin, radius)
@@ -184,12 +181,12 @@ class FixedHead(Branches[Found]):
     """The minima in the balls of the radii of ``grid``."""
 
     problem: Problem
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     grid: list[float]
 
     @classmethod
-    def through(cls, problem: Problem, excess: Excess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
+    def through(cls, problem: Problem, excess: FlatExcess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
         """Along the radii, and others between and before them.
 
         Raises ProblemError if the loss does not depend on the attention.
@@ -209,7 +206,7 @@ class FixedHead(Branches[Found]):
 
     def is_lower(self, one: Found, other: Found) -> bool:
         base = one.objective
-        if isinstance(base, Excess) and base.same_as(other.objective):
+        if isinstance(base, FlatExcess) and base.same_as(other.objective):
             return base.value(one.weights) < base.value(other.weights)
         return self.excess.order(one.weights) < self.excess.order(other.weights)
 
@@ -272,7 +269,9 @@ class FixedHead(Branches[Found]):
         The branch may leave the optimal tokens again at larger radii. Another one then starts at the last radius.
         """
         # log Σ exp(s_t − s_α) over the dropped tokens is small where the optimal tokens α are selected
-        ball, separation = self.ball, LogSumExp(self.excess.rows)
+        ball, stack = self.ball, self.excess.stack
+        dropped = np.where(stack.moving, 0.0, -np.inf)
+        separation = Flat(LogSum(stack.keys, stack.queries, stack.reference, dropped))
         if not len(separation.rows):
             return
         weights = ball.steepest(separation.expand(np.zeros(np.prod(ball.shape))).gradient)

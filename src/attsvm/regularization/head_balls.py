@@ -11,11 +11,10 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.problem import Problem
 from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance
 from attsvm.regularization.barriers import Matrices, Values, barrier_of
+from attsvm.regularization.excess import Excess
 from attsvm.regularization.interior_point import Minima, relative_gap
-from attsvm.regularization.stacked_excess import StackedExcess
 
 ROUNDS = 100
 
@@ -45,26 +44,18 @@ def check_balls(norm: Norm, *, together: bool) -> None:
         )
 
 
-def minimise_over_heads(
-    problem: Problem,
-    excess: StackedExcess,
-    start: Matrices,
-    radii: Values,
-    norm: Norm,
-    places: np.ndarray,
-    *,
-    heads: int,
-    together: bool,
+def minimise_in_ball(
+    excess: Excess, norm: Norm, radius: Values, start: Matrices, *, heads: int = 1, together: bool = False
 ) -> Minima:
-    """Local minima in the balls of H heads, whose functions and weights follow each other.
+    """Local minima over N(W) ≤ radius.
 
-    ``radii``: of the ball of each head, or, together, of each model.
+    ``heads``: H; the functions and weights of one model follow each other. ``radius``: of the ball of each head, or,
+    together, of each model.
     """
     if heads == 1:
-        return minimise_in_balls(problem, excess, start, radii, norm, places)
+        return minimise_in_balls(excess, norm, radius, start)
     if together:
-        joined, whole = excess.joined(heads), block_diagonal(start, heads)
-        found = minimise_in_balls(problem, joined, whole, radii, norm, places)
+        found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))
     weights, steps, head = start.copy(), np.zeros(len(start), dtype=int), np.arange(len(start)) % heads
     gap = np.full(len(start), np.inf)
@@ -74,10 +65,10 @@ def minimise_over_heads(
             own = np.flatnonzero((head == h) & (gap > tolerance(norm)))
             if len(own):
                 beside = excess.beside(weights, heads)[own]
-                found = minimise_in_balls(problem, beside, weights[own], radii[own], norm, places[own])
+                found = minimise_in_balls(beside, norm, radius[own], weights[own])
                 weights[own], steps[own] = found.weights, steps[own] + found.steps
         beside = excess.beside(weights, heads).rebased(weights)
-        gap = relative_gap(norm, weights / radii[:, None, None], beside.gradient(weights))
+        gap = relative_gap(norm, weights / radius[:, None, None], beside.gradient(weights))
         if (gap <= tolerance(norm)).all():
             break
     return Minima(weights, gap.reshape(-1, heads).max(axis=1), steps)

@@ -7,15 +7,15 @@ many unknowns as there are gaps.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm
 from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
-from attsvm.regularization.stacked_excess import Slopes
+from attsvm.regularization.gaps import Gaps, Slopes
 
 MAX_STEPS = 200
 CAUTIOUS = 40
@@ -37,37 +37,6 @@ NEAREST = 0.5, 2.0
 """Bounds of the μ in the Hessian over the present one."""
 
 
-class Objective(Protocol):
-    """A stack of functions of the gaps of logits."""
-
-    def __getitem__(self, index: np.ndarray) -> Self:
-        """Those at these places."""
-
-    def rebased(self, weights: Matrices) -> Self:
-        """The same functions up to monotone transformations, with the most accurate digits around the weights."""
-
-    def value(self, weights: Matrices) -> Values:
-        """The values; −∞ where they can only be computed after rebasing."""
-
-    def gradient(self, weights: Matrices) -> Matrices:
-        """The gradients, where the values are finite."""
-
-    def slopes(self, weights: Matrices) -> Slopes:
-        """Values and derivatives, where the values are finite."""
-
-    def safe_curvature(self, weights: Matrices) -> Float[np.ndarray, "N m m"]:
-        """A positive semidefinite curvature near that of the slopes."""
-
-    def gaps(self, weights: Matrices) -> np.ndarray:
-        """A of the weights; the first axis is that of the stack."""
-
-    def adjoint(self, x: np.ndarray) -> Matrices:
-        """The adjoint A*."""
-
-    def gram(self, metric: Metric) -> Float[np.ndarray, "N m m"]:
-        """A H⁻¹ A* for the Hessian H of a barrier."""
-
-
 class Minima(NamedTuple):
     """Where the minimisation ended, for each problem."""
 
@@ -86,7 +55,7 @@ class _Iterate(NamedTuple):
     gap: Values
 
     @classmethod
-    def at(cls, objective: Objective, weights: Matrices, norm: Norm) -> "_Iterate":
+    def at(cls, objective: Gaps, weights: Matrices, norm: Norm) -> "_Iterate":
         slopes = objective.slopes(weights)
         dual = norm.dual.values(slopes.gradient)
         return cls(weights, slopes, norm.values(weights), dual, _gap(weights, slopes.gradient, dual))
@@ -97,7 +66,7 @@ class _Iterate(NamedTuple):
 
 
 def minimise_stack(
-    objective: Objective, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
+    objective: Gaps, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
 ) -> Minima:
     """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
     count = len(start)
@@ -136,7 +105,7 @@ def _gap(weights: Matrices, gradient: Matrices, dual: Values) -> Values:
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
-def _closed(objective: Objective, now: _Iterate, barrier: Barrier) -> tuple[Matrices, Values]:
+def _closed(objective: Gaps, now: _Iterate, barrier: Barrier) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
     near = (now.gap < CLOSED) & (now.size > 0)
     if not near.any():
@@ -147,9 +116,7 @@ def _closed(objective: Objective, now: _Iterate, barrier: Barrier) -> tuple[Matr
     return np.where(use[:, None, None], outer, now.weights), np.where(use, other, now.gap)
 
 
-def _step(
-    objective: Objective, now: _Iterate, barrier: Barrier, mu: Values, *, cautious: bool
-) -> tuple[Matrices, Values]:
+def _step(objective: Gaps, now: _Iterate, barrier: Barrier, mu: Values, *, cautious: bool) -> tuple[Matrices, Values]:
     """The next weights and μ; NaN for the first μ."""
     weights, slopes = now.weights, now.slopes
     gradient, metric = slopes.gradient, barrier.at(weights)
@@ -221,7 +188,7 @@ def line_search(
 
 
 def newton_move(
-    objective: Objective, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
+    objective: Gaps, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
 ) -> Matrices:
     """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
     scale = 1 / mu[:, None, None]

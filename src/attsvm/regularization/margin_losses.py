@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import log_expit, logsumexp
+from scipy.special import log_expit
 
 from attsvm._utils.jax_devices import check_process
 from attsvm.heads import Head, Linear
@@ -16,7 +16,6 @@ from attsvm.losses import OutputLoss
 from attsvm.losses.exponential import EXPONENTIAL
 from attsvm.losses.linear import LINEAR
 from attsvm.losses.logistic import LOGISTIC
-from attsvm.regularization.trust_region import Curvature, Expansion
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +147,13 @@ def _log_logistic(margins: np.ndarray) -> np.ndarray:
     return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
 
 
+DECAY = Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like)
+"""exp(−m)."""
 _EXACT: dict[OutputLoss, Scalar] = {
     LOGISTIC: Scalar(
         lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
     ),
-    EXPONENTIAL: Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
+    EXPONENTIAL: DECAY,
     LINEAR: Scalar(np.negative, None, np.zeros_like, np.zeros_like),
 }
 
@@ -177,47 +178,3 @@ def _through_jax(loss: OutputLoss) -> Scalar:
         return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
 
     return Scalar(of_margins(loss.values), None, log_slope, bend)
-
-
-@dataclass(frozen=True)
-class HeadLoss:
-    """log L as a function of the head v, for fixed attention: ``pooled`` are y_i o_i, shape (N, d)."""
-
-    pooled: np.ndarray
-    loss: Scalar
-
-    def value(self, head: np.ndarray) -> float:
-        assert self.loss.log_value is not None
-        return float(logsumexp(self.loss.log_value(self.pooled @ head)) - np.log(len(self.pooled)))
-
-    def rebased(self, head: np.ndarray) -> "HeadLoss":
-        return self
-
-    def expand(self, head: np.ndarray) -> Expansion:
-        assert self.loss.log_value is not None
-        margins = self.pooled @ head
-        log_values = self.loss.log_value(margins)
-        total = logsumexp(log_values)
-        slope = np.exp(self.loss.log_slope(margins) - total)
-        core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
-        return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
-
-
-class LogSumExp(NamedTuple):
-    """log Σ exp(⟨row, x⟩ + offset): convex, and small where all exponents are."""
-
-    rows: np.ndarray  # shape (m, d)
-    offsets: np.ndarray | float = 0.0  # shape (m,)
-
-    def value(self, x: np.ndarray) -> float:
-        return float(logsumexp(self.rows @ x + self.offsets))
-
-    def rebased(self, x: np.ndarray) -> "LogSumExp":
-        return self
-
-    def expand(self, x: np.ndarray) -> Expansion:
-        exponents = self.rows @ x + self.offsets
-        total = logsumexp(exponents)
-        share = np.exp(exponents - total)
-        core = np.diag(share) - np.outer(share, share)
-        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))

@@ -31,8 +31,9 @@ from attsvm.regularization.branches import (
     is_close,
     place_of_logits,
 )
-from attsvm.regularization.excess import Excess
-from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, Scalar
+from attsvm.regularization.flat_excess import FlatExcess
+from attsvm.regularization.gaps import Flat, LogSum
+from attsvm.regularization.margin_losses import LinearFunction, Scalar
 from attsvm.regularization.result import CONVERGED, RegularizationPath
 from attsvm.regularization.setting import (
     Setting,
@@ -179,7 +180,7 @@ class Joint(Branches[JointPoint]):
     """The minima at the pairs of radii, of attention and head, of ``grid``."""
 
     problem: Problem
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     of_head: WeightBall
     grid: list[tuple[float, ...]]
@@ -190,8 +191,8 @@ class Joint(Branches[JointPoint]):
 
         Raises ProblemError if the loss depends on neither attention nor head.
         """
-        excess = Excess.of(problem, LinearFunction(np.zeros(problem.dim)), loss)
-        if not (excess.moving.any() and excess.tokens.any()):
+        excess = FlatExcess.of(problem, LinearFunction(np.zeros(problem.dim)), loss)
+        if not (excess.stack.moving.any() and excess.outputs.tokens.any()):
             raise ProblemError(
                 "problem: the loss does not depend on attention and head: equal keys, or tokens of zeros"
             )
@@ -235,7 +236,7 @@ class Joint(Branches[JointPoint]):
         problem = self.problem
         if problem.head is not None and problem.head.any():
             return problem.head
-        slope = HeadLoss(self.excess.pooled(weights), self.excess.loss).expand(np.zeros(problem.dim)).gradient
+        slope = _head_loss(self.excess, weights).expand(np.zeros(problem.dim)).gradient
         return -slope if slope.any() else np.ones(problem.dim)
 
     def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
@@ -246,14 +247,14 @@ class Joint(Branches[JointPoint]):
             weights = weights * (radius / ball.size(weights))
         best: JointPoint | None = None
         for _ in range(MOST_ALTERNATIONS):
-            found = of_head.minimise(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
+            found = of_head.minimise(_head_loss(excess, weights), head, head_radius)
             head = found.weights
             under = excess.under(LinearFunction(head))
             start = weights if weights.any() else direction_from_zero(ball, under) * radius
             of_weights = ball.minimise(under, start, radius)
             weights = of_weights.weights
             # the residual of the head under the new attention
-            after = of_head.residual(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
+            after = of_head.residual(_head_loss(excess, weights), head, head_radius)
             point = JointPoint(weights, under, of_weights.residual, head, after)
             if best is not None and after >= best.head_residual and after <= CONVERGED:
                 return best
@@ -265,8 +266,13 @@ class Joint(Branches[JointPoint]):
 
 
 def _log_loss(point: JointPoint) -> float:
-    excess = point.excess
-    return HeadLoss(excess.pooled(point.weights), excess.loss).value(point.head)
+    return _head_loss(point.excess, point.weights).value(point.head)
+
+
+def _head_loss(excess: FlatExcess, weights: np.ndarray) -> Flat[LogSum]:
+    """Log L as a function of the head v, for the attention of these weights: the gaps are the margins y_i v'o_i."""
+    pooled = excess.pooled(weights)
+    return LogSum.of_rows(pooled, -np.log(len(pooled)), excess.stack.loss)
 
 
 def _with_head(

@@ -18,7 +18,7 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.regularization.balls import Found, WeightBall
 from attsvm.regularization.branches import FixedHead, Point, Watch, direction_from_zero, first_radius, minimum_from
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.result import PenaltyPath
 from attsvm.regularization.setting import Setting, along_path, over_batch, parse_log_penalties
 
@@ -47,7 +47,7 @@ class Penalty:
 
 
 def follow_penalties(
-    problem: Problem, excess: Excess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
+    problem: Problem, excess: FlatExcess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
 ) -> list[Point]:
     """The minima for decreasing penalties; for those reached so far if the callback stops the search.
 
@@ -63,7 +63,7 @@ def follow_penalties(
 
 
 def _minima(
-    problem: Problem, excess: Excess, ball: WeightBall, penalty: Penalty, least: float
+    problem: Problem, excess: FlatExcess, ball: WeightBall, penalty: Penalty, least: float
 ) -> tuple[list[float], list[Found]]:
     """Minima in balls up to a radius at which the loss falls more slowly than the least penalty grows."""
     first, span = first_radius(excess, ball), _FIRST_SPAN
@@ -90,7 +90,7 @@ def log_slope(ball: WeightBall, found: Found) -> float:
         value, gradient, _ = found.objective.expand(weights)
         falls = -float(gradient @ weights)
         # below the infimum it is minus the log of the distance
-        value = -value if isinstance(found.objective, Excess) and not found.objective.above else value
+        value = -value if isinstance(found.objective, FlatExcess) and not found.objective.stack.above else value
     else:
         # the fixed part stays; the other one has the length √(R² − ‖fixed‖²)
         x = tail.across.T @ weights
@@ -103,7 +103,7 @@ def log_slope(ball: WeightBall, found: Found) -> float:
 class _Search:
     """The minima in balls of increasing radii, between which those of the penalised loss are looked for."""
 
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     penalty: Penalty
     radii: Sequence[float]

@@ -16,7 +16,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall
 from attsvm.regularization.barrier_balls import ball_of
 from attsvm.regularization.branches import Point, Watch
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of
 from attsvm.regularization.result import Path, is_solved
 from attsvm.regularization.trust_region import CircularCone
@@ -89,7 +89,7 @@ class Setting:
             return NuclearBall(shape, self.norm, cone, self.rank)
         return ball_of(self.norm, shape, cone)
 
-    def excess_of(self, head: str | Head | None) -> Callable[[Problem, tuple[int, ...]], Excess]:
+    def excess_of(self, head: str | Head | None) -> Callable[[Problem, tuple[int, ...]], FlatExcess]:
         """The loss under a fixed prediction head, of a problem and its index in the batch.
 
         ``head``: by default the linear one of the problem. Raises ProblemError if there is none, or it does not fit.
@@ -103,9 +103,9 @@ class Setting:
             self.problem, self.attention, parsed, self.loss, train_head=False, penalized=False
         )
 
-        def excess(problem: Problem, index: tuple[int, ...]) -> Excess:
+        def excess(problem: Problem, index: tuple[int, ...]) -> FlatExcess:
             own = {name: x[index] for name, x in parameters.items()}
-            return Excess.of(problem, function_of(parsed, own), self.scalar)
+            return FlatExcess.of(problem, function_of(parsed, own), self.scalar)
 
         return excess
 
@@ -262,7 +262,7 @@ def selected_tokens(problem: Problem, points: Sequence[Point]) -> np.ndarray:
     active = problem.canonical.active
     selected = np.full((len(points), *active.shape), -1)
     for row, point in zip(selected, points, strict=True):
-        row[active] = np.argmax(point.excess.logits(point.weights), axis=1)
+        row[active] = point.excess.selected(point.weights)
     return selected if problem.has_query_axis else selected[..., 0]
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Lp
-from attsvm.regularization import Barrier, StackedExcess
+from attsvm.regularization import Barrier, Excess
 from attsvm.regularization.barriers import Gauge, Matrices, Slopes, Values
 from attsvm.regularization.interior_point import line_search, longest_step, newton_move
 
@@ -45,7 +45,7 @@ class Points(NamedTuple):
     residual: Values
 
 
-def adam_points(excess: StackedExcess, start: Matrices, factor: Values) -> Points:
+def adam_points(excess: Excess, start: Matrices, factor: Values) -> Points:
     """Stationary points from starts inside the unit ball.
 
     ``excess``: of the loss as a function of u = λw. ``factor``: λ/ε.
@@ -64,19 +64,17 @@ def adam_points(excess: StackedExcess, start: Matrices, factor: Values) -> Point
     return Points(u, residual)
 
 
-def _objective(excess: StackedExcess, u: Matrices, factor: Values) -> Values:
+def _objective(excess: Excess, u: Matrices, factor: Values) -> Values:
     return np.asarray(factor * np.exp(excess.value(u)) + BARRIER.value(u))
 
 
-def _best_along(excess: StackedExcess, start: Matrices, factor: Values) -> Matrices:
+def _best_along(excess: Excess, start: Matrices, factor: Values) -> Matrices:
     """The best point between zero and the start: where the attention is too saturated, only the barrier is left."""
     values = np.stack([_objective(excess, t * start, factor) for t in ALONG])
     return np.asarray(ALONG[np.argmin(values, axis=0)][:, None, None] * start)
 
 
-def _step(
-    excess: StackedExcess, u: Matrices, factor: Values, pull: Values, gradient: Matrices, q: np.ndarray
-) -> Matrices:
+def _step(excess: Excess, u: Matrices, factor: Values, pull: Values, gradient: Matrices, q: np.ndarray) -> Matrices:
     """A Newton step with a line search."""
     metric = BARRIER.at(u)
     target = gradient + metric.gradient

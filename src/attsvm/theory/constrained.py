@@ -16,9 +16,9 @@ from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem
 from attsvm.regularization import (
     Barrier,
+    Excess,
+    LogSum,
     Minima,
-    StackedExcess,
-    StackedLogSum,
     barrier_of,
     minimise_stack,
     order_of,
@@ -316,14 +316,14 @@ class _AttSVM(NamedTuple):
             return cls(value, setting.radii[:, None] / value, mu / np.where(total > 0, total, 1.0))
 
 
-def _least_offset(excess: StackedExcess, svm: _AttSVM) -> Float[np.ndarray, "N G"]:
+def _least_offset(excess: Excess, svm: _AttSVM) -> Float[np.ndarray, "N G"]:
     """The least log(m_t/m_α) of a support token: one of them has a gap of at most R/V under weights of the ball."""
     mu = svm.multipliers
     least = np.min(np.where(mu > 0, excess.offsets_from_own.reshape(mu.shape), np.inf), axis=-1)
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def _log_costs(excess: StackedExcess) -> np.ndarray:
+def _log_costs(excess: Excess) -> np.ndarray:
     """Log c_it, c_it = |ℓ'(m_i)| (γ_iα − γ_it) share_i, m_i the margin of α; −∞ where that is not positive."""
     slope = np.exp(excess.loss.log_slope(excess.margins)) * excess.share
     with np.errstate(divide="ignore"):
@@ -368,7 +368,7 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
         costs = costs.reshape(joined.scores.shape)
     own = np.repeat(~tied, setting.balls) & np.isfinite(costs).any(axis=(-2, -1))
     radii = np.repeat(setting.radii, setting.balls)[:, None, None]
-    log_sum = StackedLogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
+    log_sum = LogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
     found = _minimum(log_sum, whole[own] / radii[own], barrier, tolerance(setting.norm))
     # log H ≥ log H(W) + ⟨G, V − W⟩ ≥ log H(W) − ⟨G, W⟩ − N*(G) for all V in the unit ball
     slack = found.gap * barrier.norm.dual.values(log_sum.gradient(found.weights))
@@ -379,7 +379,7 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     return bound
 
 
-def _minimum(log_sum: StackedLogSum, near: np.ndarray, barrier: Barrier, tol: float) -> Minima:
+def _minimum(log_sum: LogSum, near: np.ndarray, barrier: Barrier, tol: float) -> Minima:
     """The minimum over the unit ball, near weights that are it where attention is saturated."""
     gap = relative_gap(barrier.norm, near, log_sum.gradient(near))
     weights, left = near.copy(), np.flatnonzero(~(gap <= tol))

@@ -13,7 +13,7 @@ from attsvm.measures import check_weights
 from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, head_axes, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization import Minima, StackedExcess, minimise_over_heads, order_of, scalar_of, start_inside
+from attsvm.regularization import Excess, Minima, minimise_in_ball, order_of, scalar_of, start_inside
 from attsvm.regularization.head_balls import block_diagonal, check_balls, diagonal_blocks
 from attsvm.results import Result
 from attsvm.selection import optimal_tokens
@@ -35,8 +35,7 @@ class Setting:
 
     problem: Problem
     batch: tuple[int, ...]  # without the axis of the heads
-    places: np.ndarray  # (N H,): which entry of the flattened batch of the problem
-    excess: StackedExcess  # of N H functions
+    excess: Excess  # of N H functions
     radii: Float[np.ndarray, " N"]
     norm: Norm
     together: bool  # whether all heads of a model are in one ball
@@ -59,11 +58,9 @@ class Setting:
             return self.svm[1]
         return solve_svm(self.problem, selected, norm=self.norm)
 
-    def of_models(self, excess: StackedExcess, weights: np.ndarray) -> tuple[StackedExcess, np.ndarray]:
+    def of_models(self, excess: Excess, weights: np.ndarray) -> tuple[Excess, np.ndarray]:
         """One function for each model, and its weights."""
-        return (
-            (excess, weights) if self.heads == 1 else (excess.joined(self.heads), block_diagonal(weights, self.heads))
-        )
+        return excess.joined(self.heads), block_diagonal(weights, self.heads)
 
     def minimise(self) -> Minima:
         """Stationary points near the start."""
@@ -79,9 +76,7 @@ class Setting:
 
     def along_path(self) -> np.ndarray:
         """Weights at the radius, from minima at smaller ones."""
-        left, right = self.norm.dual.values(self.excess.left, 1), self.norm.dual.values(self.excess.queries, 1)
-        longest = (left * right[..., None] * self.excess.allowed).max(axis=(-2, -1)).reshape(len(self.radii), -1)
-        longest = longest.max(axis=1)
+        longest = self.excess.largest_gaps(self.norm).reshape(len(self.radii), -1).max(axis=1)
         first = np.minimum(FIRST_LOGIT / np.where(longest > 0, longest, 1.0), self.radii)
         growths = int(np.ceil(np.log((self.radii / first).max()) / np.log(GROWTH)))
         weights = self.start
@@ -92,8 +87,7 @@ class Setting:
 
     def _minimise(self, start: np.ndarray, radii: np.ndarray) -> Minima:
         balls = radii if self.together else np.repeat(radii, self.heads)
-        arguments = self.problem, self.excess, start, balls, self.norm, self.places
-        return minimise_over_heads(*arguments, heads=self.heads, together=self.together)
+        return minimise_in_ball(self.excess, self.norm, balls, start, heads=self.heads, together=self.together)
 
     def _on_sphere(self, weights: np.ndarray, radii: np.ndarray) -> np.ndarray:
         size = self.norm.values(block_diagonal(weights, self.heads) if self.together else weights)
@@ -139,13 +133,13 @@ def setting_of(
         radii = np.broadcast_to(radii, batch).reshape(-1)
     except ValueError:
         raise ProblemError(f"{name}: expected a number, or shape {batch}, got {radii.shape}") from None
-    excess = StackedExcess.of(problem, scalar_of(parsed))
-    own = problem.batch_shape
-    places = np.arange(len(excess.keys)).reshape(own)
+    excess = Excess.of(problem, scalar_of(parsed))
+    # which entry of the flattened batch of the problem
+    places = np.arange(len(excess.keys)).reshape(problem.batch_shape)
     places = np.broadcast_to(places, (*batch, *problem.heads_shape)).reshape(-1)
     excess = excess[places] if len(places) > len(excess.keys) else excess
     shape = (len(places), problem.key_dim, problem.query_dim)
-    setting = Setting(problem, batch, places, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
+    setting = Setting(problem, batch, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
     if begin is None:
         return replace(setting, start=setting.along_path())
     core = problem.key_dim, *((problem.query_dim,) if problem.has_queries else ())
@@ -154,7 +148,7 @@ def setting_of(
     lost = ~np.isfinite(begin.reshape(len(radii), -1)).all(axis=1)
     if lost.any():
         each = np.repeat(lost, heads)
-        part = replace(setting, places=places[each], excess=excess[each], radii=radii[lost], start=setting.start[each])
+        part = replace(setting, excess=excess[each], radii=radii[lost], start=setting.start[each])
         begin[each] = part.along_path()
     return replace(setting, start=begin)
 
