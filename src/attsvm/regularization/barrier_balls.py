@@ -5,7 +5,7 @@ Entrywise ℓ1, ℓ2 and ℓ∞, the spectral and the nuclear norm have a barrie
 ±D at which a linear function is largest; the next point is added where the minimum over the hull is not stationary.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from attsvm.norms import Lp, Norm, Scaled, Spectral
 from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
 from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered
 from attsvm.regularization.barriers import Barrier, Matrices, Values, barrier_of
-from attsvm.regularization.excess import Excess
-from attsvm.regularization.gaps import Flat
+from attsvm.regularization.gaps import Flat, Gaps
 from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap
 from attsvm.regularization.trust_region import CircularCone, Objective
 
@@ -47,8 +46,8 @@ def start_inside(norm: Norm, weights: Matrices, radii: Values) -> Matrices:
     return weights * np.minimum(1.0, START * radii / np.where(size > 0, size, 1.0))[:, None, None]
 
 
-def minimise_in_balls(excess: Excess, norm: Norm, radii: Values, start: Matrices) -> Minima:
-    """Local minima of a stack of excesses over N(W) ≤ radius.
+def minimise_in_balls(excess: Gaps, norm: Norm, radii: Values, start: Matrices) -> Minima:
+    """Local minima of a stack of functions over N(W) ≤ radius.
 
     ``start``: moved into the ball first.
     """
@@ -57,8 +56,7 @@ def minimise_in_balls(excess: Excess, norm: Norm, radii: Values, start: Matrices
     begin, barrier = start_inside(norm, start, radii), barrier_of(norm)
     if barrier is not None:
         scale = radii[:, None, None]
-        # of one attention head
-        round_ball = norm == Lp(2.0) and excess.heads == 1 and not excess.others.any()
+        round_ball = norm == Lp(2.0) and excess.is_alone
         most = INSIDE_STEPS if round_ball else MAX_STEPS
         found = minimise_stack(excess.scaled(radii), begin / scale, barrier, tolerance(norm), most)
         found = found._replace(weights=found.weights * scale)
@@ -78,7 +76,7 @@ def minimise_in_balls(excess: Excess, norm: Norm, radii: Values, start: Matrices
     return Minima(weights * radii[:, None, None], gap, steps)
 
 
-def _not_left(found: Minima, excess: Excess, start: Matrices, radii: Values, norm: Norm) -> Minima:
+def _not_left(found: Minima, excess: Gaps, start: Matrices, radii: Values, norm: Norm) -> Minima:
     """The starts where they are stationary, as the end of a run is, and the search from inside led to another point."""
     inside = norm.values(start) <= radii * (1 + ON_SPHERE)
     gap = relative_gap(norm, start / radii[:, None, None], excess.rebased(start).gradient(start))
@@ -87,8 +85,8 @@ def _not_left(found: Minima, excess: Excess, start: Matrices, radii: Values, nor
     return Minima(weights, np.where(left, gap, found.gap), found.steps)
 
 
-def _by_trust_region(excess: Excess, norm: Lp, radii: Values, start: Matrices) -> Minima:
-    ball, excess = LpBall(start.shape[1:], norm), replace(excess.over(excess.optimal), either_side=True)
+def _by_trust_region(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> Minima:
+    ball, excess = LpBall(start.shape[1:], norm), excess.on_either_side()
     weights, gap = np.empty_like(start), np.empty(len(start))
     for k, radius in enumerate(radii):
         one, begin = Flat(excess[[k]]), start[k].reshape(-1)
@@ -99,7 +97,7 @@ def _by_trust_region(excess: Excess, norm: Lp, radii: Values, start: Matrices) -
     return Minima(weights, gap, np.zeros(len(start), dtype=int))
 
 
-def _over_hull(excess: Excess, start: Matrices, norm: Norm) -> Minima:
+def _over_hull(excess: Gaps, start: Matrices, norm: Norm) -> Minima:
     """A local minimum over the unit ball; ``excess`` holds one problem."""
     barrier = barrier_of(Lp(1.0))
     assert barrier is not None

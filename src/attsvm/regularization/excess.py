@@ -194,6 +194,15 @@ class Excess(Gaps):
         """The excess over the loss of other tokens."""
         return replace(self, reference=reference, above=above)
 
+    def on_either_side(self) -> Self:
+        """The excess over the optimal tokens where rebasing may end on the other side of L_α."""
+        return replace(self.over(self.optimal), either_side=True)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other attention head adds to the margins."""
+        return self.heads == 1 and not self.others.any()
+
     @property
     def is_linear(self) -> bool:
         """Whether the prediction head is linear."""

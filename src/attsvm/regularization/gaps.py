@@ -44,6 +44,15 @@ class Gaps(ABC):
         """The same functions up to monotone transformations, with the most accurate digits around the weights."""
         return self
 
+    def on_either_side(self) -> Self:
+        """The same functions where rebasing may turn them over, for methods that follow one function at a time."""
+        return self
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other attention head is in the functions."""
+        return True
+
     @abstractmethod
     def value(self, weights: Matrices) -> Values:
         """The values; −∞ where they can only be computed after rebasing."""

@@ -14,6 +14,7 @@ from attsvm.norms import Lp, Norm
 from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance
 from attsvm.regularization.barriers import Matrices, Values, barrier_of
 from attsvm.regularization.excess import Excess
+from attsvm.regularization.gaps import Gaps
 from attsvm.regularization.interior_point import Minima, relative_gap
 
 ROUNDS = 100
@@ -45,15 +46,16 @@ def check_balls(norm: Norm, *, together: bool) -> None:
 
 
 def minimise_in_ball(
-    excess: Excess, norm: Norm, radius: Values, start: Matrices, *, heads: int = 1, together: bool = False
+    excess: Gaps, norm: Norm, radius: Values, start: Matrices, *, heads: int = 1, together: bool = False
 ) -> Minima:
-    """Local minima over N(W) ≤ radius.
+    """Local minima over N(W) ≤ radius of a stack of functions, near weights that are first moved into the ball.
 
     ``heads``: H; the functions and weights of one model follow each other. ``radius``: of the ball of each head, or,
     together, of each model.
     """
     if heads == 1:
         return minimise_in_balls(excess, norm, radius, start)
+    assert isinstance(excess, Excess)
     if together:
         found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))

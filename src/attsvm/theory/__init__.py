@@ -7,7 +7,7 @@ has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` c
 ``conditions`` with their numbers, of which feasibility is the first. ``rates`` measures how fast a run converged, with
 the ``laws`` of convergence. ``ratios`` compares the margin of weights, or of factors of a given size, with the best
 one, and ``kkt`` says whether factors are a KKT point. ``constrained`` computes where training with decoupled weight
-decay ends, with AdamW's ε in ``adam_points``; ``context`` is what a decay allows. ``mini_batches`` has the limit of
+decay ends; ``context`` is what a decay allows. ``mini_batches`` has the limit of
 steps that are normalised by their own mini-batch.
 """
 

@@ -15,12 +15,11 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem
 from attsvm.regularization import (
-    Barrier,
     Excess,
     LogSum,
     Minima,
     barrier_of,
-    minimise_stack,
+    minimise_in_ball,
     order_of,
     relative_gap,
     tolerance,
@@ -347,12 +346,12 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     """
     joined, whole = setting.of_models(setting.excess, weights)
     joined = joined.over(joined.optimal)
-    costs, barrier = _log_costs(joined), barrier_of(setting.norm)
+    costs = _log_costs(joined)
     others = joined.allowed & (np.arange(costs.shape[-1]) != joined.reference[..., None])
     others &= (joined.share > 0)[..., None]
     tied = (others & ~np.isfinite(costs)).any(axis=(-2, -1)) | ~others.any(axis=(-2, -1))
     bound = np.full(len(costs), -np.inf)
-    if barrier is None or tied.all():
+    if barrier_of(setting.norm) is None or tied.all():
         return bound
     of_query = np.where(np.isfinite(costs), costs, np.inf).min(axis=-1, keepdims=True)
     least = of_query.min(axis=(-2, -1))
@@ -369,9 +368,9 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     own = np.repeat(~tied, setting.balls) & np.isfinite(costs).any(axis=(-2, -1))
     radii = np.repeat(setting.radii, setting.balls)[:, None, None]
     log_sum = LogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
-    found = _minimum(log_sum, whole[own] / radii[own], barrier, tolerance(setting.norm))
+    found = _minimum(log_sum, whole[own] / radii[own], setting.norm)
     # log H ≥ log H(W) + ⟨G, V − W⟩ ≥ log H(W) − ⟨G, W⟩ − N*(G) for all V in the unit ball
-    slack = found.gap * barrier.norm.dual.values(log_sum.gradient(found.weights))
+    slack = found.gap * setting.norm.dual.values(log_sum.gradient(found.weights))
     lows = np.full(len(own), -np.inf)
     lows[own] = log_sum.value(found.weights) - slack
     low = np.logaddexp.reduce(lows.reshape(len(tied), -1), axis=1)[~tied]
@@ -379,11 +378,11 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     return bound
 
 
-def _minimum(log_sum: LogSum, near: np.ndarray, barrier: Barrier, tol: float) -> Minima:
+def _minimum(log_sum: LogSum, near: np.ndarray, norm: Norm) -> Minima:
     """The minimum over the unit ball, near weights that are it where attention is saturated."""
-    gap = relative_gap(barrier.norm, near, log_sum.gradient(near))
-    weights, left = near.copy(), np.flatnonzero(~(gap <= tol))
+    gap = relative_gap(norm, near, log_sum.gradient(near))
+    weights, left = near.copy(), np.flatnonzero(~(gap <= tolerance(norm)))
     if len(left):
-        found = minimise_stack(log_sum[left], 0.9 * near[left], barrier, tol)
+        found = minimise_in_ball(log_sum[left], norm, np.ones(len(left)), near[left])
         weights[left], gap[left] = found.weights, found.gap
     return Minima(weights, gap, np.zeros(len(gap), dtype=int))

@@ -13,12 +13,19 @@ from attsvm.measures import check_weights
 from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, head_axes, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization import Excess, Minima, minimise_in_ball, order_of, scalar_of, start_inside
-from attsvm.regularization.head_balls import block_diagonal, check_balls, diagonal_blocks
+from attsvm.regularization import (
+    Excess,
+    Minima,
+    adam_points,
+    block_diagonal,
+    check_balls,
+    minimise_in_ball,
+    order_of,
+    scalar_of,
+)
 from attsvm.results import Result
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.adam_points import adam_points
 from attsvm.theory.conditions import is_feasible
 
 FIRST_LOGIT = 0.1
@@ -67,12 +74,8 @@ class Setting:
         return self._minimise(self.start, self.radii)
 
     def minimise_with_epsilon(self, epsilon: float) -> Minima:
-        """The same with the barrier of AdamW's ε."""
-        joined, whole = self.of_models(self.excess, self.start)
-        begin = start_inside(self.norm, whole, self.radii) / self.radii[:, None, None]
-        found = adam_points(joined.scaled(self.radii), begin, 1 / (self.radii * epsilon))
-        whole = found.weights * self.radii[:, None, None]
-        return Minima(diagonal_blocks(whole, self.heads), found.residual, np.zeros(len(self.radii), dtype=int))
+        """Points near the start where AdamW with this ε ends."""
+        return adam_points(self.excess, self.radii, epsilon, self.start, heads=self.heads)
 
     def along_path(self) -> np.ndarray:
         """Weights at the radius, from minima at smaller ones."""

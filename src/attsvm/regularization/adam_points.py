@@ -4,16 +4,16 @@ With g = ∇L, steps g/(|g| + ε) in each entry and decay λ balance where λw =
 0, the stationary points of L(w) + (ε/λ) Σ [−λ|w| − log(1 − λ|w|)].
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Lp
-from attsvm.regularization import Barrier, Excess
-from attsvm.regularization.barriers import Gauge, Matrices, Slopes, Values
-from attsvm.regularization.interior_point import line_search, longest_step, newton_move
+from attsvm.regularization.barrier_balls import start_inside
+from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Values
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.head_balls import block_diagonal, diagonal_blocks
+from attsvm.regularization.interior_point import Minima, line_search, longest_step, newton_move
 
 MAX_STEPS = 300
 RESIDUAL = 1e-9
@@ -38,19 +38,15 @@ class Epsilon(Gauge):
 BARRIER = Barrier(Epsilon(), False, Lp(np.inf))
 
 
-class Points(NamedTuple):
-    """Weights u = λw, and the largest |u + g/(|g| + ε)| of an entry."""
+def adam_points(excess: Excess, radii: Values, epsilon: float, start: Matrices, *, heads: int = 1) -> Minima:
+    """Stationary points of training with AdamW's ε and decay 1/R; the gap is the largest |u + g/(|g| + ε)| of an entry.
 
-    weights: Matrices
-    residual: Values
-
-
-def adam_points(excess: Excess, start: Matrices, factor: Values) -> Points:
-    """Stationary points from starts inside the unit ball.
-
-    ``excess``: of the loss as a function of u = λw. ``factor``: λ/ε.
+    ``start``: moved into the ball. ``heads``: H; the functions and weights of one model follow each other.
     """
-    excess, u = excess.over(excess.optimal), _best_along(excess, start, factor)
+    whole, scale, factor = block_diagonal(start, heads), radii[:, None, None], 1 / (radii * epsilon)
+    excess = excess.joined(heads).scaled(radii)
+    excess = excess.over(excess.optimal)
+    u = _best_along(excess, start_inside(BARRIER.norm, whole, radii) / scale, factor)
     residual = np.full(len(u), np.inf)
     for _ in range(MAX_STEPS):
         value, q = excess.value_and_weight(u)
@@ -61,7 +57,7 @@ def adam_points(excess: Excess, start: Matrices, factor: Values) -> Points:
         if not len(going):
             break
         u[going] = _step(excess[going], u[going], factor[going], pull[going], gradient[going], q[going])
-    return Points(u, residual)
+    return Minima(diagonal_blocks(u * scale, heads), residual, np.zeros(len(u), dtype=int))
 
 
 def _objective(excess: Excess, u: Matrices, factor: Values) -> Values:
