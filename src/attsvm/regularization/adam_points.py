@@ -14,6 +14,7 @@ from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Val
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.head_balls import block_diagonal, diagonal_blocks
 from attsvm.regularization.interior_point import Minima, line_search, longest_step, newton_move
+from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 300
 RESIDUAL = 1e-9
@@ -47,17 +48,50 @@ def adam_points(excess: Excess, radii: Values, epsilon: float, start: Matrices, 
     excess = excess.joined(heads).scaled(radii)
     excess = excess.over(excess.optimal)
     u = _best_along(excess, start_inside(BARRIER.norm, whole, radii) / scale, factor)
-    residual = np.full(len(u), np.inf)
-    for _ in range(MAX_STEPS):
-        value, q = excess.value_and_weight(u)
-        pull = factor * np.exp(value)  # of the terms of the loss, over ε/λ
-        gradient = -excess.adjoint(q) * pull[:, None, None]
-        residual = np.abs(u + gradient / (np.abs(gradient) + 1)).max(axis=(-2, -1))
-        going = np.flatnonzero(residual > RESIDUAL)
-        if not len(going):
-            break
-        u[going] = _step(excess[going], u[going], factor[going], pull[going], gradient[going], q[going])
-    return Minima(diagonal_blocks(u * scale, heads), residual, np.zeros(len(u), dtype=int))
+    found = _AdamWPoints(excess, u, factor).run(u, RESIDUAL, MAX_STEPS)
+    return Minima(diagonal_blocks(found.weights * scale, heads), found.gap, found.steps)
+
+
+class _AdamWPoints(PrimalIteration):
+    """Newton steps on the loss over ε/λ plus the barrier, both at u."""
+
+    def __init__(self, excess: Excess, u: Matrices, factor: Values) -> None:
+        self.excess, self.u, self.factor = excess, u, factor
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        value, self.q = self.excess.value_and_weight(self.u)
+        self.pull = self.factor * np.exp(value)  # of the terms of the loss, over ε/λ
+        self.gradient = -self.excess.adjoint(self.q) * self.pull[:, None, None]
+        return self.u, np.abs(self.u + self.gradient / (np.abs(self.gradient) + 1)).max(axis=(-2, -1)), True
+
+    def select(self, going: np.ndarray) -> None:
+        self.excess, self.u, self.factor = self.excess[going], self.u[going], self.factor[going]
+        self.q, self.pull, self.gradient = self.q[going], self.pull[going], self.gradient[going]
+
+    def advance(self) -> None:
+        """Make a Newton step with a line search."""
+        excess, u, factor, flat = self.excess, self.u, self.factor, self.q.reshape(len(self.q), -1)
+        metric, slopes = BARRIER.at(u), excess.slopes(u)
+        target = self.gradient + metric.gradient
+        # ∇²E = E (∇² log E + q q'), and without the softmax's own curvature E diag(q)
+        curvature = self.pull[:, None, None] * (slopes.curvature + flat[:, :, None] * flat[:, None])
+        safe = np.zeros_like(curvature)
+        diagonal_of(safe)[:] = self.pull[:, None] * np.abs(flat)
+        grams, one = excess.gram(metric), np.ones(len(u))
+        move = newton_move(excess, curvature, metric, grams, one, target)
+        uphill = ~((target * move).sum(axis=(-2, -1)) < 0)
+        if uphill.any():
+            other = newton_move(excess, safe, metric, grams, one, target)
+            move = np.where(uphill[:, None, None], other, move)
+        slope = (target * move).sum(axis=(-2, -1))
+        length = longest_step(BARRIER, u, move, BARRIER.norm.values(u))
+        before = factor * np.exp(slopes.value) + metric.value
+
+        def after(left: np.ndarray, trial: Matrices) -> Values:
+            return _objective(excess[left], trial, factor[left])
+
+        # rounding of the loss, which is not small beside ε where it stays above its infimum
+        self.u = line_search(after, u, move, length, before, slope, 1e-12 * (1 + np.abs(before)))[0]
 
 
 def _objective(excess: Excess, u: Matrices, factor: Values) -> Values:
@@ -68,29 +102,3 @@ def _best_along(excess: Excess, start: Matrices, factor: Values) -> Matrices:
     """The best point between zero and the start: where the attention is too saturated, only the barrier is left."""
     values = np.stack([_objective(excess, t * start, factor) for t in ALONG])
     return np.asarray(ALONG[np.argmin(values, axis=0)][:, None, None] * start)
-
-
-def _step(excess: Excess, u: Matrices, factor: Values, pull: Values, gradient: Matrices, q: np.ndarray) -> Matrices:
-    """A Newton step with a line search."""
-    metric = BARRIER.at(u)
-    target = gradient + metric.gradient
-    slopes, flat = excess.slopes(u), q.reshape(len(q), -1)
-    # ∇²E = E (∇² log E + q q'), and without the softmax's own curvature E diag(q)
-    curvature = pull[:, None, None] * (slopes.curvature + flat[:, :, None] * flat[:, None])
-    safe = np.zeros_like(curvature)
-    diagonal_of(safe)[:] = pull[:, None] * np.abs(flat)
-    grams, one = excess.gram(metric), np.ones(len(u))
-    move = newton_move(excess, curvature, metric, grams, one, target)
-    uphill = ~((target * move).sum(axis=(-2, -1)) < 0)
-    if uphill.any():
-        other = newton_move(excess, safe, metric, grams, one, target)
-        move = np.where(uphill[:, None, None], other, move)
-    slope = (target * move).sum(axis=(-2, -1))
-    length = longest_step(BARRIER, u, move, BARRIER.norm.values(u))
-    before = factor * np.exp(slopes.value) + metric.value
-
-    def after(left: np.ndarray, trial: Matrices) -> Values:
-        return _objective(excess[left], trial, factor[left])
-
-    # rounding of the loss, which is not small beside ε where it stays above its infimum
-    return line_search(after, u, move, length, before, slope, 1e-12 * (1 + np.abs(before)))[0]

@@ -13,10 +13,11 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Scaled, Spectral
 from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
 from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered
-from attsvm.regularization.barriers import Barrier, Matrices, Values, barrier_of
+from attsvm.regularization.barriers import Barrier, Matrices, Total, Values, barrier_of
 from attsvm.regularization.gaps import Flat, Gaps
 from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap
 from attsvm.regularization.trust_region import CircularCone, Objective
+from attsvm.svm import PrimalIteration
 
 START = 0.97
 """Starts are moved into the ball of this part of the radius."""
@@ -29,6 +30,8 @@ MOST_POINTS = 100
 INSIDE_STEPS = 40
 """Steps of the interior-point method in the round ball, before those on the sphere."""
 UNUSED = 1e-9
+HULL = Barrier(Total(), False, Lp(1.0))
+"""The barrier of Σ |α_j| < 1."""
 
 
 def tolerance(norm: Norm) -> float:
@@ -99,30 +102,35 @@ def _by_trust_region(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> 
 
 def _over_hull(excess: Gaps, start: Matrices, norm: Norm) -> Minima:
     """A local minimum over the unit ball; ``excess`` holds one problem."""
-    barrier = barrier_of(Lp(1.0))
-    assert barrier is not None
-    points, alpha = [], []
-    if start.any():
-        points, alpha = [start[0] / float(norm.values(start)[0])], [float(norm.values(start)[0])]
-    weights, steps = start, 0
-    best = Minima(start, np.full(1, np.inf), np.zeros(1, dtype=int))
-    while len(points) < MOST_POINTS:
-        gradient = excess.rebased(weights).gradient(weights)
-        farthest = -np.asarray(norm.steepest(gradient[0]), dtype=np.float64)
-        dual = -float((gradient[0] * farthest).sum())
-        gap = max(1 + float((gradient * weights).sum()) / dual, 0.0) if dual > 0 else 0.0
-        if gap < best.gap[0]:
-            best = Minima(weights, np.array([gap]), np.array([steps]))
-        if gap <= HULL_GAP:
-            break
-        points.append(farthest)
-        begin = np.append(np.array(alpha) * START / max(np.abs(alpha).sum(), START) if alpha else [], 0.0)
-        found = minimise_stack(excess.spanned(np.stack(points)), begin[None, :, None], barrier, HULL_GAP / 10)
-        alpha, steps = list(found.weights[0, :, 0]), steps + int(found.steps[0])
+    found = _Hull(excess, start, norm).run(start, HULL_GAP, 10 * MOST_POINTS)
+    return Minima(found.weights, found.gap, found.steps)
+
+
+class _Hull(PrimalIteration):
+    """The minimum over a convex hull of points ±D of the unit sphere, and α with W = Σ α_j D_j."""
+
+    def __init__(self, excess: Gaps, weights: Matrices, norm: Norm) -> None:
+        self.excess, self.weights, self.norm = excess, weights, norm
+        size = norm.values(weights)
+        self.alpha = size[size > 0]
+        self.points = weights[size > 0] / self.alpha[:, None, None]
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        gradient = self.excess.rebased(self.weights).gradient(self.weights)
+        # the next point is that at which the linear function of the gradient is least
+        self.farthest = -np.asarray(self.norm.steepest(gradient[0]), dtype=np.float64)[None]
+        dual = -float((gradient * self.farthest).sum())
+        gap = max(1 + float((gradient * self.weights).sum()) / dual, 0.0) if dual > 0 else 0.0
+        return self.weights, np.array([gap]), len(self.points) < MOST_POINTS
+
+    def advance(self) -> None:
+        points = np.concatenate([self.points, self.farthest])
+        begin = np.append(self.alpha * START / max(np.abs(self.alpha).sum(), START), 0.0)
+        found = minimise_stack(self.excess.spanned(points), begin[None, :, None], HULL, HULL_GAP / 10)
+        alpha = found.weights[0, :, 0]
         used = np.abs(alpha) > UNUSED
-        points, alpha = [p for p, u in zip(points, used, strict=True) if u], list(np.array(alpha)[used])
-        weights = np.einsum("j,jke->ke", alpha, np.stack(points))[None]
-    return best
+        self.points, self.alpha = points[used], alpha[used]
+        self.weights = np.einsum("j,jke->ke", self.alpha, self.points)[None]
 
 
 @dataclass(frozen=True)

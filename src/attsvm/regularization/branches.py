@@ -28,7 +28,7 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True)
-class Point:
+class PathPoint:
     """A minimum of the loss on a path."""
 
     weights: np.ndarray  # shape (d_k d_q,)

@@ -16,6 +16,7 @@ from attsvm.regularization.barriers import Matrices, Values, barrier_of
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.gaps import Gaps
 from attsvm.regularization.interior_point import Minima, relative_gap
+from attsvm.svm import PrimalIteration
 
 ROUNDS = 100
 
@@ -59,18 +60,33 @@ def minimise_in_ball(
     if together:
         found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))
-    weights, steps, head = start.copy(), np.zeros(len(start), dtype=int), np.arange(len(start)) % heads
-    gap = np.full(len(start), np.inf)
-    for _ in range(ROUNDS):
-        for h in range(heads):
-            # the first round looks at every head, later ones at those that the others have moved away
-            own = np.flatnonzero((head == h) & (gap > tolerance(norm)))
+    turns = _HeadRounds(excess, norm, radius, start, heads)
+    found = turns.run(start.reshape(-1, heads, *start.shape[1:]), tolerance(norm), ROUNDS)
+    return Minima(found.weights.reshape(start.shape), found.gap, found.steps)
+
+
+class _HeadRounds(PrimalIteration):
+    """Weights of all heads; in each round, those that are not stationary beside the others are minimised over."""
+
+    def __init__(self, excess: Excess, norm: Norm, radius: Values, weights: Matrices, heads: int) -> None:
+        self.excess, self.norm, self.radius, self.weights, self.heads = excess, norm, radius, weights.copy(), heads
+        self.gap = np.full(len(weights), np.inf)  # the first round looks at every head
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        models = (-1, self.heads, *self.weights.shape[1:])
+        return self.weights.reshape(models), self.gap.reshape(-1, self.heads).max(axis=1), True
+
+    def select(self, going: np.ndarray) -> None:
+        each = np.repeat(going, self.heads)
+        self.excess, self.radius = self.excess[each], self.radius[each]
+        self.weights, self.gap = self.weights[each], self.gap[each]
+
+    def advance(self) -> None:
+        norm, head = self.norm, np.arange(len(self.gap)) % self.heads
+        for h in range(self.heads):
+            own = np.flatnonzero((head == h) & (self.gap > tolerance(norm)))
             if len(own):
-                beside = excess.beside(weights, heads)[own]
-                found = minimise_in_balls(beside, norm, radius[own], weights[own])
-                weights[own], steps[own] = found.weights, steps[own] + found.steps
-        beside = excess.beside(weights, heads).rebased(weights)
-        gap = relative_gap(norm, weights / radius[:, None, None], beside.gradient(weights))
-        if (gap <= tolerance(norm)).all():
-            break
-    return Minima(weights, gap.reshape(-1, heads).max(axis=1), steps)
+                beside = self.excess.beside(self.weights, self.heads)[own]
+                self.weights[own] = minimise_in_balls(beside, norm, self.radius[own], self.weights[own]).weights
+        beside = self.excess.beside(self.weights, self.heads).rebased(self.weights)
+        self.gap = relative_gap(norm, self.weights / self.radius[:, None, None], beside.gradient(self.weights))

@@ -16,6 +16,7 @@ from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm
 from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
 from attsvm.regularization.gaps import Gaps, Slopes
+from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 200
 CAUTIOUS = 40
@@ -69,30 +70,44 @@ def minimise_stack(
     objective: Gaps, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
 ) -> Minima:
     """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
-    count = len(start)
-    best, best_gap, steps = start.copy(), np.full(count, np.inf), np.zeros(count, dtype=int)
-    here, weights, mu, known = np.arange(count), start, np.full(count, np.nan), np.full(count, np.inf)
-    for step in range(max_steps):
-        objective = objective.rebased(weights)
-        now = _Iterate.at(objective, weights, barrier.norm)
-        point, gap = _closed(objective, now, barrier)
-        better = gap < best_gap[here]
-        best[here[better]], best_gap[here[better]] = point[better], gap[better]
-        steps[here] = step
-        going = best_gap[here] > tol
-        if not going.any():
-            break
-        if not going.all():
-            here, objective, now, mu = here[going], objective[going], now.only(going), mu[going]
+    found = _BarrierPath(objective, start, barrier).run(start, tol, max_steps - 1)
+    return Minima(found.weights, found.gap, found.steps)
+
+
+class _BarrierPath(PrimalIteration):
+    """The weights and the μ of each problem that still runs; NaN before the first μ."""
+
+    def __init__(self, objective: Gaps, start: Matrices, barrier: Barrier) -> None:
+        self.objective, self.weights, self.barrier, self.step = objective, start, barrier, 0
+        self.mu = np.full(len(start), np.nan)
+        self.least, self.known = np.full((2, len(start)), np.inf)  # the least gap, now and CAUTIOUS steps ago
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        self._rebase()
+        point, gap = _closed(self.objective, self.now, self.barrier)
+        self.least = np.fmin(self.least, gap)
+        return point, gap, True
+
+    def _rebase(self) -> None:
+        self.objective = self.objective.rebased(self.weights)
+        self.now = _Iterate.at(self.objective, self.weights, self.barrier.norm)
+
+    def select(self, going: np.ndarray) -> None:
+        self.objective, self.now, self.mu = self.objective[going], self.now.only(going), self.mu[going]
+        self.weights, self.least, self.known = self.weights[going], self.least[going], self.known[going]
+
+    def advance(self) -> None:
+        step, now = self.step, self.now
         if step and step % CAUTIOUS == 0:
             # beside a saddle, steps along the sphere are short: start again inside of it, with a large μ
-            stuck = best_gap[here] > 0.5 * known[here]
-            known = best_gap.copy()
-            weights, mu = np.where(stuck[:, None, None], AGAIN * now.weights, now.weights), np.where(stuck, np.nan, mu)
-            objective = objective.rebased(weights)
-            now = _Iterate.at(objective, weights, barrier.norm)
-        weights, mu = _step(objective, now, barrier, mu, cautious=step >= CAUTIOUS and step % 2 == 1)
-    return Minima(best, best_gap, steps)
+            stuck = self.least > 0.5 * self.known
+            self.known = self.least
+            self.weights = np.where(stuck[:, None, None], AGAIN * now.weights, now.weights)
+            self.mu = np.where(stuck, np.nan, self.mu)
+            self._rebase()
+        cautious = step >= CAUTIOUS and step % 2 == 1
+        self.weights, self.mu = _step(self.objective, self.now, self.barrier, self.mu, cautious=cautious)
+        self.step += 1
 
 
 def relative_gap(norm: Norm, weights: Matrices, gradient: Matrices) -> Values:

@@ -23,7 +23,7 @@ from attsvm.regularization.branches import (
     Branch,
     Branches,
     FixedHead,
-    Point,
+    PathPoint,
     Watch,
     direction_from_zero,
     first_radius,
@@ -44,7 +44,7 @@ from attsvm.regularization.setting import (
     selected_tokens,
 )
 from attsvm.results import Status
-from attsvm.svm import solve_head
+from attsvm.svm import PrimalIteration, solve_head
 
 
 @reports("path")
@@ -154,7 +154,7 @@ def regularization_path(
         excess = excess_of(one, index)
         fixed = FixedHead.through(one, excess, ball, radii)
         found = fixed.follow([fixed.grid.index(radius) for radius in radii.tolist()], watch)
-        points = [Point(minimum.weights, excess, minimum.residual) for minimum in found]
+        points = [PathPoint(minimum.weights, excess, minimum.residual) for minimum in found]
         return RegularizationPath(**along_path(setting, one, points, watch.stopped), radii=radii[: len(points)])
 
     return over_batch(setting, len(radii), callback, of_one)
@@ -168,7 +168,7 @@ _LOWER = 1e-6
 
 
 @dataclass(frozen=True)
-class JointPoint(Point):
+class JointPoint(PathPoint):
     """A minimum in attention and head."""
 
     head: np.ndarray  # shape (d,)
@@ -241,28 +241,38 @@ class Joint(Branches[JointPoint]):
 
     def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
         """Minimise alternately in the head and in the attention weights until both are stationary."""
-        excess, ball, of_head = self.excess, self.ball, self.of_head
-        head = head * (head_radius / of_head.size(head))
-        if weights.any():
-            weights = weights * (radius / ball.size(weights))
-        best: JointPoint | None = None
-        for _ in range(MOST_ALTERNATIONS):
-            found = of_head.minimise(_head_loss(excess, weights), head, head_radius)
-            head = found.weights
-            under = excess.under(LinearFunction(head))
-            start = weights if weights.any() else direction_from_zero(ball, under) * radius
-            of_weights = ball.minimise(under, start, radius)
-            weights = of_weights.weights
-            # the residual of the head under the new attention
-            after = of_head.residual(_head_loss(excess, weights), head, head_radius)
-            point = JointPoint(weights, under, of_weights.residual, head, after)
-            if best is not None and after >= best.head_residual and after <= CONVERGED:
-                return best
-            best = point
-            if after <= 1e-15:
-                return point
-        assert best is not None
-        return best
+        turns = _Alternation(self, weights, head, radius, head_radius)
+        turns.run(turns.weights[None], 1e-15, MOST_ALTERNATIONS)
+        return turns.best
+
+
+class _Alternation(PrimalIteration):
+    """Minima in the head and in the attention weights by turns. ``best``: the last pair, until rounding is left."""
+
+    best: JointPoint
+
+    def __init__(self, path: Joint, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> None:
+        self.path, self.radius, self.head_radius, self.rounding = path, radius, head_radius, False
+        self.head = head * (head_radius / path.of_head.size(head))
+        self.weights = weights * (radius / path.ball.size(weights)) if weights.any() else weights
+        self.advance()
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        return self.best.weights[None], np.array([self.best.head_residual]), not self.rounding
+
+    def advance(self) -> None:
+        excess, ball, of_head = self.path.excess, self.path.ball, self.path.of_head
+        found = of_head.minimise(_head_loss(excess, self.weights), self.head, self.head_radius)
+        self.head = found.weights
+        under = excess.under(LinearFunction(self.head))
+        start = self.weights if self.weights.any() else direction_from_zero(ball, under) * self.radius
+        of_weights = ball.minimise(under, start, self.radius)
+        self.weights = of_weights.weights
+        # the residual of the head under the new attention
+        after = of_head.residual(_head_loss(excess, self.weights), self.head, self.head_radius)
+        self.rounding = hasattr(self, "best") and self.best.head_residual <= after <= CONVERGED
+        if not self.rounding:
+            self.best = JointPoint(self.weights, under, of_weights.residual, self.head, after)
 
 
 def _log_loss(point: JointPoint) -> float:

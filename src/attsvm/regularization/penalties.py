@@ -17,7 +17,7 @@ from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.branches import FixedHead, Point, Watch, direction_from_zero, first_radius, minimum_from
+from attsvm.regularization.branches import FixedHead, PathPoint, Watch, direction_from_zero, first_radius, minimum_from
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.result import PenaltyPath
 from attsvm.regularization.setting import Setting, along_path, over_batch, parse_log_penalties
@@ -48,13 +48,13 @@ class Penalty:
 
 def follow_penalties(
     problem: Problem, excess: FlatExcess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
-) -> list[Point]:
+) -> list[PathPoint]:
     """The minima for decreasing penalties; for those reached so far if the callback stops the search.
 
     Raises ProblemError if the loss does not depend on the attention.
     """
     search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
-    points: list[Point] = []
+    points: list[PathPoint] = []
     for log_penalty in log_penalties.tolist():
         points.append(search.point(log_penalty))
         if watch.stops(len(points), lambda: excess.loss_at(points[-1].weights)):
@@ -109,7 +109,7 @@ class _Search:
     radii: Sequence[float]
     minima: Sequence[Found]
 
-    def point(self, log_penalty: float) -> Point:
+    def point(self, log_penalty: float) -> PathPoint:
         """The lowest minimum of loss plus penalty."""
         falling = [self._falls(self.minima[k], radius, log_penalty) for k, radius in enumerate(self.radii)]
         values = [self._value(k, log_penalty) for k in range(len(self.radii))]
@@ -119,7 +119,7 @@ class _Search:
         k = max((k for k in ties if falling[k] > 0), default=ties[0])
         low, high = (k, k + 1) if falling[k] > 0 else (k - 1, k)
         if high == len(self.radii):
-            return Point(self.minima[k].weights, self.excess, 1.0)
+            return PathPoint(self.minima[k].weights, self.excess, 1.0)
         if low < 0:
             return self._before_first(log_penalty)
         return self._between(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
@@ -140,7 +140,7 @@ class _Search:
         ratio = log_slope(self.ball, found) - log_penalty - self.penalty.log_slope(radius)
         return float(np.clip(ratio, -_STEEP, _STEEP))
 
-    def _before_first(self, log_penalty: float) -> Point:
+    def _before_first(self, log_penalty: float) -> PathPoint:
         """The minimum in the smallest ball, where the loss is nearly linear; zero if the penalty outweighs it."""
         zero = np.zeros_like(self.minima[0].weights)
         radius, found = self.radii[0], self.minima[0]
@@ -153,9 +153,9 @@ class _Search:
             if self.penalty.power == 1 and smaller < 1e-9 * self.radii[0]:
                 break
             radius, found = smaller, before
-        return Point(zero, self.excess, 0.0)
+        return PathPoint(zero, self.excess, 0.0)
 
-    def _between(self, low: float, high: float, lower: Found, upper: Found, log_penalty: float) -> Point:
+    def _between(self, low: float, high: float, lower: Found, upper: Found, log_penalty: float) -> PathPoint:
         """The minimum between two radii: where both slopes are equal."""
         known = {low: lower, high: upper}
 
@@ -171,7 +171,7 @@ class _Search:
             radius = float(brentq(falls, low, high, xtol=1e-15 * high, rtol=1e-15))
             radius = min(known, key=lambda other: abs(falls(other)))
         mismatch = min(float(np.abs(np.expm1(-abs(falls(radius))))), 1.0)
-        return Point(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
+        return PathPoint(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
 
 
 def _is_tie(value: tuple[int, float], lowest: tuple[int, float]) -> bool:

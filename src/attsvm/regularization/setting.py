@@ -15,7 +15,7 @@ from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall
 from attsvm.regularization.barrier_balls import ball_of
-from attsvm.regularization.branches import Point, Watch
+from attsvm.regularization.branches import PathPoint, Watch
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of
 from attsvm.regularization.result import Path, is_solved
@@ -212,7 +212,7 @@ def parse_head_radii(
 def along_path(
     setting: Setting,
     problem: Problem,
-    points: Sequence[Point],
+    points: Sequence[PathPoint],
     stopped: bool,
     head_residual: np.ndarray | None = None,
     relaxed: np.ndarray | None = None,
@@ -257,7 +257,7 @@ def along_path(
     }
 
 
-def selected_tokens(problem: Problem, points: Sequence[Point]) -> np.ndarray:
+def selected_tokens(problem: Problem, points: Sequence[PathPoint]) -> np.ndarray:
     """The token of largest logit at each point, shape (L, n[, Q]); -1 for padded queries."""
     active = problem.canonical.active
     selected = np.full((len(points), *active.shape), -1)

@@ -12,6 +12,7 @@ import numpy as np
 
 from attsvm._utils.threads import threads_for
 from attsvm.norms import Lp
+from attsvm.svm import PrimalIteration
 
 
 class Curvature(NamedTuple):
@@ -107,6 +108,7 @@ _LEAST_METRIC = 1e-3
 _ON_SPHERE = 1e-12
 _ROUNDING = 1e-13
 _VERTEX = 1e-6
+_SHORTEST = 1e-12
 # relative damping, so that rounding does not move x along directions in which the function is constant
 _GAUGE = 1e-11
 
@@ -136,56 +138,71 @@ def minimise(
     directions (k, d) along which the function, the norm and the cone are constant. No step is made along them. ``tol``:
     tolerance of the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
     """
-    region = _Region(radius, Lp(p), cone)
     with threads_for(start.size**3):  # eigenvectors
-        return _minimise(objective, start, region, symmetries, tol, max_steps)
+        search = _TrustRegion(objective, start, _Region(radius, Lp(p), cone), symmetries)
+        # the last iterate is the lowest one, so that it is the result whatever its residual
+        search.run(search.x[None], tol, max_steps)
+        return search.minimum
 
 
-def _minimise(
-    objective: Objective,
-    start: np.ndarray,
-    region: "_Region",
-    symmetries: Callable[[np.ndarray], np.ndarray] | None,
-    tol: float,
-    max_steps: int,
-) -> Minimum:
-    x = region.project(start)
-    objective = objective.rebased(x)
-    here = objective.expand(x)
-    trust = 10.0
-    best = Minimum(x, np.inf)
-    if not here.gradient.any():  # the gradient underflows to zero, so there is no direction of descent
-        return best
-    for step in range(max_steps + 1):
-        model = _Model.at(x, here, region, None if symmetries is None else symmetries(x))
-        best = Minimum(x, model.residual, model.lagrangian.pull)
-        if step == max_steps or trust < 1e-12 or (model.residual <= tol and not model.descends):
-            break
-        move = model.step(trust)
+class _TrustRegion(PrimalIteration):
+    """Steps on or inside the sphere, and the radius of the trust region for the next one."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        start: np.ndarray,
+        region: "_Region",
+        symmetries: Callable[[np.ndarray], np.ndarray] | None,
+    ) -> None:
+        self.region, self.symmetries, self.trust = region, symmetries, 10.0
+        self.vertex = _VERTEX * float(np.linalg.norm(start))
+        self.x = region.project(start)
+        self.objective = objective.rebased(self.x)
+        self.here = self.objective.expand(self.x)
+        # if the gradient underflows to zero, there is no direction of descent
+        self.minimum, self.ended = Minimum(self.x, np.inf), not self.here.gradient.any()
+        if not self.ended:
+            self._expand_model()
+
+    def _expand_model(self) -> None:
+        symmetries = None if self.symmetries is None else self.symmetries(self.x)
+        self.model = _Model.at(self.x, self.here, self.region, symmetries)
+        self.minimum = Minimum(self.x, self.model.residual, self.model.lagrangian.pull)
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        # at a saddle the search goes on
+        gap = np.inf if self.ended or self.model.descends else self.minimum.residual
+        return self.x[None], np.array([gap]), not self.ended and self.trust >= _SHORTEST
+
+    def advance(self) -> None:
+        model, objective, value_here = self.model, self.objective, self.here.value
+        move = model.step(self.trust)
         trial = model.retract(move)
         value = objective.value(trial)
-        if region.cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
+        if self.region.cone is not None and np.linalg.norm(trial) <= self.vertex:
             # without this test the steps would shrink towards the vertex without end
-            if objective.value(np.zeros_like(x)) <= here.value:
-                return Minimum(np.zeros_like(x), 0.0)
+            if objective.value(np.zeros_like(trial)) <= value_here:
+                self.minimum, self.ended = Minimum(np.zeros_like(trial), 0.0), True
+                return
             value = np.inf if not trial.any() else value
-        rounding = _ROUNDING * (1 + abs(here.value))
-        gain = here.value - value
+        # actual over predicted decrease, which is 1 where both are rounding
+        rounding, gain = _ROUNDING * (1 + abs(value_here)), value_here - value
         within = abs(gain) <= rounding and move.predicted <= 10 * rounding
         ratio = 1.0 if within else gain / max(move.predicted, 1e-300)
         if within and model.residual <= 1e-10 and not model.descends:
-            following = _Model.at(trial, objective.expand(trial), region)
+            following = _Model.at(trial, objective.expand(trial), self.region)
             if following.residual >= model.residual:
-                break
+                self.ended = True
+                return
         if ratio < 0.25:
-            trust = min(trust, move.length) / 4
+            self.trust = min(self.trust, move.length) / 4
         elif ratio > 0.75:
-            trust = max(trust, 3 * move.length)
+            self.trust = max(self.trust, 3 * move.length)
         if ratio > 1e-4:
-            x = trial
-            objective = objective.rebased(x)
-            here = objective.expand(x)
-    return best
+            self.x, self.objective = trial, objective.rebased(trial)
+            self.here = self.objective.expand(trial)
+            self._expand_model()
 
 
 @dataclass(frozen=True)
