@@ -13,8 +13,7 @@ from attsvm.pages.schemas.fit import Solution as SolutionFields
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis
-from attsvm.theory.local_conditions import local_convergence_conditions
+from attsvm.theory import Hypothesis, local_convergence_conditions
 
 PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
 COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"

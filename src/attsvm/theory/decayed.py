@@ -20,7 +20,8 @@ from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
 from attsvm.theory.trained import Trained
-from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
+from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED, optimizer_of
 
 ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""

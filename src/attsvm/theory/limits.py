@@ -24,9 +24,8 @@ from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Standing, rank_for
 from attsvm.theory.trained import Trained
+from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention
-from attsvm.training.gradient import LossGradient
-from attsvm.training.run import Run
 
 FEWEST = 3
 """Records that a trend needs."""

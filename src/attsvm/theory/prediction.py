@@ -35,7 +35,8 @@ from attsvm.theory.nearness import place_of
 from attsvm.theory.normalised import normalised_descent
 from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import Trained, trained_part
-from attsvm.training.run import NOT_RECORDED, Run
+from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
