@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Lp
 from attsvm.regularization.barrier_balls import start_inside
-from attsvm.regularization.barriers import Barrier, Gauge, Matrices, Slopes, Values
+from attsvm.regularization.barriers import Barrier, Gauge, GaugeSlopes, Matrices, Values
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.head_balls import block_diagonal, diagonal_blocks
 from attsvm.regularization.interior_point import Minima, line_search, longest_step, newton_move
@@ -29,11 +29,11 @@ class Epsilon(Gauge):
     def complexity(self, number: int) -> float:
         return 2.0 * number
 
-    def slopes(self, s: Float[np.ndarray, "N m"]) -> Slopes:
+    def slopes(self, s: Float[np.ndarray, "N m"]) -> GaugeSlopes:
         size = np.abs(s)
         slack = 1 - size
         value = -(size + np.log1p(-size)).sum(axis=-1)
-        return Slopes(value, s / slack, 1 / slack**2, np.zeros_like(s), np.zeros(len(s)))
+        return GaugeSlopes(value, s / slack, 1 / slack**2, np.zeros_like(s), np.zeros(len(s)))
 
 
 BARRIER = Barrier(Epsilon(), False, Lp(np.inf))

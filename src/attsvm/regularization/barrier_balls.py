@@ -11,12 +11,12 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Scaled, Spectral
-from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
+from attsvm.regularization.balls import BallMinimum, LpBall, WeightBall, no_ball
 from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered
 from attsvm.regularization.barriers import Barrier, Matrices, Total, Values, barrier_of
 from attsvm.regularization.gaps import Flat, Gaps
 from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap
-from attsvm.regularization.trust_region import CircularCone, Objective
+from attsvm.regularization.trust_region import CircularCone, SmoothFunction
 from attsvm.svm import PrimalIteration
 
 START = 0.97
@@ -137,7 +137,7 @@ class _Hull(PrimalIteration):
 class BarrierBall(WeightBall):
     """The ball of a norm with a barrier."""
 
-    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+    def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
         """A local minimum, by the interior-point method."""
         barrier = barrier_of(self.norm)
         assert isinstance(barrier, Barrier)

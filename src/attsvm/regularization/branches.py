@@ -1,7 +1,7 @@
 """The lowest of several branches of local minima at each place of a grid: the mechanism of all paths.
 
 A place is a radius of the attention weights under a fixed prediction head (:class:`FixedHead`), or a pair of radii of
-attention and prediction head (``Joint`` in ``path``).
+attention and prediction head (``JointBranches`` in ``path``).
 """
 
 import time
@@ -16,7 +16,7 @@ import numpy as np
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, WeightBall
+from attsvm.regularization.balls import BallMinimum, WeightBall
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.gaps import Flat, LogSum
 from attsvm.regularization.kept_sets import tail_of
@@ -82,7 +82,7 @@ def direction_from_zero(ball: WeightBall, excess: FlatExcess) -> np.ndarray:
 
 
 @dataclass
-class Watch:
+class PathWatch:
     """Calls the callback after each minimisation, and remembers whether it stopped the work."""
 
     callback: Callback | None
@@ -148,7 +148,7 @@ class Branches(ABC, Generic[P]):
                 if met and not branch.passes:
                     break
 
-    def follow(self, wanted: Sequence[int], watch: Watch) -> list[P]:
+    def follow(self, wanted: Sequence[int], watch: PathWatch) -> list[P]:
         """The minima at these places; at those reached so far if the callback stops the search."""
         for place in self.search():
             if place in wanted:
@@ -162,7 +162,7 @@ START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""
 
 
-def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius: float) -> Found:
+def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius: float) -> BallMinimum:
     """A local minimum; one whose gradient is rounding has the residual 1."""
     tail = tail_of(excess, begin)
     far = None if tail is None else ball.minimise_tail(tail, begin, radius)
@@ -177,7 +177,7 @@ def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius
 
 
 @dataclass
-class FixedHead(Branches[Found]):
+class FixedHead(Branches[BallMinimum]):
     """The minima in the balls of the radii of ``grid``."""
 
     problem: Problem
@@ -198,19 +198,19 @@ class FixedHead(Branches[Found]):
         first = np.minimum(first_radius(excess, ball), radii[:1])
         return cls(problem, excess, ball, [radius for (radius,) in grid_through(radii[:, None], first)])
 
-    def loss(self, point: Found) -> float:
+    def loss(self, point: BallMinimum) -> float:
         return self.excess.loss_at(point.weights)
 
-    def is_same(self, one: Found, other: Found) -> bool:
+    def is_same(self, one: BallMinimum, other: BallMinimum) -> bool:
         return is_close(one.weights, other.weights)
 
-    def is_lower(self, one: Found, other: Found) -> bool:
+    def is_lower(self, one: BallMinimum, other: BallMinimum) -> bool:
         base = one.objective
         if isinstance(base, FlatExcess) and base.same_as(other.objective):
             return base.value(one.weights) < base.value(other.weights)
         return self.excess.order(one.weights) < self.excess.order(other.weights)
 
-    def minima(self, start: np.ndarray, places: range) -> Iterator[Found]:
+    def minima(self, start: np.ndarray, places: range) -> Iterator[BallMinimum]:
         """Local minima at radii; each search starts at the extrapolation of the last two."""
         ball, excess = self.ball, self.excess
         previous: tuple[float, np.ndarray] | None = None

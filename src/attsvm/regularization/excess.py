@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.regularization.gaps import Gaps, Slopes
+from attsvm.regularization.gaps import Gaps, GapSlopes
 from attsvm.regularization.margin_losses import NODE_WEIGHTS, NODES, HeadFunction, LinearFunction, Scalar
 from attsvm.selection import scores
 
@@ -385,7 +385,7 @@ class Excess(Gaps):
         size /= np.where(parts.rise != 0, np.abs(parts.rise), 1.0)[:, None]
         return v * size[..., None], v, attention * self.but_own, size
 
-    def slopes(self, weights: np.ndarray) -> Slopes:
+    def slopes(self, weights: np.ndarray) -> GapSlopes:
         """Value and derivatives."""
         parts = self._parts(weights)
         q, v, a, size = self._weights_of_gaps(parts)
@@ -406,7 +406,7 @@ class Excess(Gaps):
         curvature = (-flat if self.above else flat)[:, :, None] * flat[:, None]
         blocks = curvature.reshape(count, *v.shape[1:], *v.shape[1:])
         np.einsum("ngjahjb->nghjab", blocks)[:] += between
-        return Slopes(self._value(parts), -self.adjoint(q), curvature)
+        return GapSlopes(self._value(parts), -self.adjoint(q), curvature)
 
     def _bend_of_head(self, parts: _Parts, size: np.ndarray) -> np.ndarray:
         """The part of the second derivatives of h, shape (1, n, T, T)."""

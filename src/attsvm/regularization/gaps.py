@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm
-from attsvm.regularization.barriers import Matrices, Metric, Values
+from attsvm.regularization.barriers import BarrierMetric, Matrices, Values
 from attsvm.regularization.margin_losses import DECAY, Scalar
 from attsvm.regularization.trust_region import Curvature, Expansion
 
 
-class Slopes(NamedTuple):
+class GapSlopes(NamedTuple):
     """Value, gradient, and the second derivatives in the gaps."""
 
     value: Values
@@ -62,7 +62,7 @@ class Gaps(ABC):
         """The values, and q = −dF/dy, where the values are finite."""
 
     @abstractmethod
-    def slopes(self, weights: Matrices) -> Slopes:
+    def slopes(self, weights: Matrices) -> GapSlopes:
         """Values and derivatives, where the values are finite."""
 
     def gradient(self, weights: Matrices) -> Matrices:
@@ -95,7 +95,7 @@ class Gaps(ABC):
         """Σ x_it (k_α − k_t) z_i': the adjoint A*."""
         return np.asarray((x[:, :, None] @ self.left)[:, :, 0].mT @ self.queries)
 
-    def gram(self, metric: Metric) -> Float[np.ndarray, "N nT nT"]:
+    def gram(self, metric: BarrierMetric) -> Float[np.ndarray, "N nT nT"]:
         """A H⁻¹ A* for the Hessian H of a barrier."""
         return metric.gram(self.left, self.queries)
 
@@ -154,12 +154,12 @@ class LogSum(Gaps):
         value = self._value(gaps)
         return value, np.exp(self.log_weight + self.loss.log_slope(gaps) - value[:, None, None])
 
-    def slopes(self, weights: np.ndarray) -> Slopes:
+    def slopes(self, weights: np.ndarray) -> GapSlopes:
         value, q = self.value_and_weight(weights)
         flat = q.reshape(len(q), -1)
         curvature = -flat[:, :, None] * flat[:, None]
         diagonal_of(curvature)[:] += (q * self.loss.bend(self.gaps(weights))).reshape(flat.shape)
-        return Slopes(value, -self.adjoint(q), curvature)
+        return GapSlopes(value, -self.adjoint(q), curvature)
 
 
 G = TypeVar("G", bound=Gaps)

@@ -14,8 +14,8 @@ from jaxtyping import Bool
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm
-from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
-from attsvm.regularization.gaps import Gaps, Slopes
+from attsvm.regularization.barriers import Barrier, BarrierMetric, Matrices, Values
+from attsvm.regularization.gaps import Gaps, GapSlopes
 from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 200
@@ -46,24 +46,24 @@ class Minima(NamedTuple):
     steps: np.ndarray
 
 
-class _Iterate(NamedTuple):
+class _BarrierIterate(NamedTuple):
     """Where each problem is."""
 
     weights: Matrices
-    slopes: Slopes
+    slopes: GapSlopes
     size: Values  # N(W)
     dual: Values  # N*(G)
     gap: Values
 
     @classmethod
-    def at(cls, objective: Gaps, weights: Matrices, norm: Norm) -> "_Iterate":
+    def at(cls, objective: Gaps, weights: Matrices, norm: Norm) -> "_BarrierIterate":
         slopes = objective.slopes(weights)
         dual = norm.dual.values(slopes.gradient)
         return cls(weights, slopes, norm.values(weights), dual, _gap(weights, slopes.gradient, dual))
 
-    def only(self, index: np.ndarray) -> "_Iterate":
-        slopes = Slopes(*(part[index] for part in self.slopes))
-        return _Iterate(self.weights[index], slopes, self.size[index], self.dual[index], self.gap[index])
+    def only(self, index: np.ndarray) -> "_BarrierIterate":
+        slopes = GapSlopes(*(part[index] for part in self.slopes))
+        return _BarrierIterate(self.weights[index], slopes, self.size[index], self.dual[index], self.gap[index])
 
 
 def minimise_stack(
@@ -90,7 +90,7 @@ class _BarrierPath(PrimalIteration):
 
     def _rebase(self) -> None:
         self.objective = self.objective.rebased(self.weights)
-        self.now = _Iterate.at(self.objective, self.weights, self.barrier.norm)
+        self.now = _BarrierIterate.at(self.objective, self.weights, self.barrier.norm)
 
     def select(self, going: np.ndarray) -> None:
         self.objective, self.now, self.mu = self.objective[going], self.now.only(going), self.mu[going]
@@ -120,7 +120,7 @@ def _gap(weights: Matrices, gradient: Matrices, dual: Values) -> Values:
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
-def _closed(objective: Gaps, now: _Iterate, barrier: Barrier) -> tuple[Matrices, Values]:
+def _closed(objective: Gaps, now: _BarrierIterate, barrier: Barrier) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
     near = (now.gap < CLOSED) & (now.size > 0)
     if not near.any():
@@ -131,7 +131,9 @@ def _closed(objective: Gaps, now: _Iterate, barrier: Barrier) -> tuple[Matrices,
     return np.where(use[:, None, None], outer, now.weights), np.where(use, other, now.gap)
 
 
-def _step(objective: Gaps, now: _Iterate, barrier: Barrier, mu: Values, *, cautious: bool) -> tuple[Matrices, Values]:
+def _step(
+    objective: Gaps, now: _BarrierIterate, barrier: Barrier, mu: Values, *, cautious: bool
+) -> tuple[Matrices, Values]:
     """The next weights and μ; NaN for the first μ."""
     weights, slopes = now.weights, now.slopes
     gradient, metric = slopes.gradient, barrier.at(weights)
@@ -203,7 +205,7 @@ def line_search(
 
 
 def newton_move(
-    objective: Gaps, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
+    objective: Gaps, curvature: np.ndarray, metric: BarrierMetric, grams: np.ndarray, mu: Values, target: Matrices
 ) -> Matrices:
     """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
     scale = 1 / mu[:, None, None]

@@ -1,7 +1,7 @@
 """``regularization_path``: the minimisers of the loss in balls of increasing radius.
 
 Under a fixed prediction head the branches of ``branches`` are followed, jointly with the prediction head those of
-:class:`Joint`.
+:class:`JointBranches`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from attsvm.regularization.branches import (
     Branches,
     FixedHead,
     PathPoint,
-    Watch,
+    PathWatch,
     direction_from_zero,
     first_radius,
     grid_through,
@@ -36,7 +36,7 @@ from attsvm.regularization.gaps import Flat, LogSum
 from attsvm.regularization.margin_losses import LinearFunction, Scalar
 from attsvm.regularization.result import CONVERGED, RegularizationPath
 from attsvm.regularization.setting import (
-    Setting,
+    PathSetting,
     along_path,
     over_batch,
     parse_head_radii,
@@ -139,16 +139,16 @@ def regularization_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    setting = Setting.of(problem, attention, rank, norm, loss, cone)
+    setting = PathSetting.of(problem, attention, rank, norm, loss, cone)
     radii = parse_radii("radii", radii)
     lengths = parse_head_radii(head_radii, radii, setting.scalar, head)
     excess_of = None if lengths is not None else setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> RegularizationPath:
+    def of_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> RegularizationPath:
         ball = setting.ball(index)
         if excess_of is None:
             pairs = np.stack([radii, lengths], axis=1)
-            joint = Joint.through(one, ball, setting.scalar, pairs)
+            joint = JointBranches.through(one, ball, setting.scalar, pairs)
             jointly = joint.follow([joint.grid.index(tuple(pair)) for pair in pairs.tolist()], watch)
             return _with_head(setting, one, jointly, radii, lengths, watch.stopped)
         excess = excess_of(one, index)
@@ -176,7 +176,7 @@ class JointPoint(PathPoint):
 
 
 @dataclass
-class Joint(Branches[JointPoint]):
+class JointBranches(Branches[JointPoint]):
     """The minima at the pairs of radii, of attention and head, of ``grid``."""
 
     problem: Problem
@@ -186,7 +186,7 @@ class Joint(Branches[JointPoint]):
     grid: list[tuple[float, ...]]
 
     @classmethod
-    def through(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "Joint":
+    def through(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "JointBranches":
         """Along the pairs of radii, shape (L, 2), and others between and before them.
 
         Raises ProblemError if the loss depends on neither attention nor head.
@@ -251,7 +251,9 @@ class _Alternation(PrimalIteration):
 
     best: JointPoint
 
-    def __init__(self, path: Joint, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> None:
+    def __init__(
+        self, path: JointBranches, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float
+    ) -> None:
         self.path, self.radius, self.head_radius, self.rounding = path, radius, head_radius, False
         self.head = head * (head_radius / path.of_head.size(head))
         self.weights = weights * (radius / path.ball.size(weights)) if weights.any() else weights
@@ -286,7 +288,7 @@ def _head_loss(excess: FlatExcess, weights: np.ndarray) -> Flat[LogSum]:
 
 
 def _with_head(
-    setting: Setting,
+    setting: PathSetting,
     problem: Problem,
     points: list[JointPoint],
     radii: np.ndarray,

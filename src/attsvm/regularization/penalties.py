@@ -16,11 +16,18 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.branches import FixedHead, PathPoint, Watch, direction_from_zero, first_radius, minimum_from
+from attsvm.regularization.balls import BallMinimum, WeightBall
+from attsvm.regularization.branches import (
+    FixedHead,
+    PathPoint,
+    PathWatch,
+    direction_from_zero,
+    first_radius,
+    minimum_from,
+)
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.result import PenaltyPath
-from attsvm.regularization.setting import Setting, along_path, over_batch, parse_log_penalties
+from attsvm.regularization.setting import PathSetting, along_path, over_batch, parse_log_penalties
 
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""
@@ -47,13 +54,18 @@ class Penalty:
 
 
 def follow_penalties(
-    problem: Problem, excess: FlatExcess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
+    problem: Problem,
+    excess: FlatExcess,
+    log_penalties: np.ndarray,
+    ball: WeightBall,
+    penalty: Penalty,
+    watch: PathWatch,
 ) -> list[PathPoint]:
     """The minima for decreasing penalties; for those reached so far if the callback stops the search.
 
     Raises ProblemError if the loss does not depend on the attention.
     """
-    search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
+    search = _PenaltySearch(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
     points: list[PathPoint] = []
     for log_penalty in log_penalties.tolist():
         points.append(search.point(log_penalty))
@@ -64,7 +76,7 @@ def follow_penalties(
 
 def _minima(
     problem: Problem, excess: FlatExcess, ball: WeightBall, penalty: Penalty, least: float
-) -> tuple[list[float], list[Found]]:
+) -> tuple[list[float], list[BallMinimum]]:
     """Minima in balls up to a radius at which the loss falls more slowly than the least penalty grows."""
     first, span = first_radius(excess, ball), _FIRST_SPAN
     while True:
@@ -82,7 +94,7 @@ def _minima(
         span *= min(max(ahead, 4.0), 64.0)
 
 
-def log_slope(ball: WeightBall, found: Found) -> float:
+def log_slope(ball: WeightBall, found: BallMinimum) -> float:
     """Log of −dL(W_R)/dR at a minimum; −∞ inside the ball."""
     weights, tail = found.weights, found.tail
     # −dL/d log R = exp(value) · falls, as the objective is the log of the loss above its infimum
@@ -100,14 +112,14 @@ def log_slope(ball: WeightBall, found: Found) -> float:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _PenaltySearch:
     """The minima in balls of increasing radii, between which those of the penalised loss are looked for."""
 
     excess: FlatExcess
     ball: WeightBall
     penalty: Penalty
     radii: Sequence[float]
-    minima: Sequence[Found]
+    minima: Sequence[BallMinimum]
 
     def point(self, log_penalty: float) -> PathPoint:
         """The lowest minimum of loss plus penalty."""
@@ -135,7 +147,7 @@ class _Search:
             return -1, -float(below + np.log1p(-np.exp(added - below)))
         return 1, float(added + np.log1p(-np.exp(below - added))) if added > below else -np.inf
 
-    def _falls(self, found: Found, radius: float, log_penalty: float) -> float:
+    def _falls(self, found: BallMinimum, radius: float, log_penalty: float) -> float:
         """Log of the ratio of both slopes: positive where loss plus penalty fall with the radius."""
         ratio = log_slope(self.ball, found) - log_penalty - self.penalty.log_slope(radius)
         return float(np.clip(ratio, -_STEEP, _STEEP))
@@ -155,7 +167,9 @@ class _Search:
             radius, found = smaller, before
         return PathPoint(zero, self.excess, 0.0)
 
-    def _between(self, low: float, high: float, lower: Found, upper: Found, log_penalty: float) -> PathPoint:
+    def _between(
+        self, low: float, high: float, lower: BallMinimum, upper: BallMinimum, log_penalty: float
+    ) -> PathPoint:
         """The minimum between two radii: where both slopes are equal."""
         known = {low: lower, high: upper}
 
@@ -248,11 +262,11 @@ def penalty_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    setting = Setting.of(problem, attention, rank, norm, loss)
+    setting = PathSetting.of(problem, attention, rank, norm, loss)
     log_penalties = parse_log_penalties(log_penalties)
     excess_of = setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> PenaltyPath:
+    def of_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> PenaltyPath:
         ball = setting.ball(index)
         penalty = Penalty(ball.power, setting.penalty_scale)
         points = follow_penalties(one, excess_of(one, index), log_penalties, ball, penalty, watch)

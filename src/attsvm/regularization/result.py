@@ -15,7 +15,7 @@ CONVERGED = 1e-8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Path(Result):
+class PathResult(Result):
     """What both kinds of path hold.
 
     Arrays along the path have its L points as axis 0; the problem's batch axes follow. Indexing selects problems of
@@ -87,7 +87,7 @@ class Path(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class RegularizationPath(Path):
+class RegularizationPath(PathResult):
     """Minimisers of the loss in balls of increasing radius.
 
     Arrays along the path have the L radii as axis 0; the problem's batch axes follow. Indexing selects problems of the
@@ -192,7 +192,7 @@ class RegularizationPath(Path):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PenaltyPath(Path):
+class PenaltyPath(PathResult):
     """Minimisers of the loss plus a penalty that decreases to zero.
 
     Arrays along the path have the L penalties as axis 0; the problem's batch axes follow. Indexing selects problems of

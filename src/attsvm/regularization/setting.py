@@ -15,10 +15,10 @@ from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall
 from attsvm.regularization.barrier_balls import ball_of
-from attsvm.regularization.branches import PathPoint, Watch
+from attsvm.regularization.branches import PathPoint, PathWatch
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of
-from attsvm.regularization.result import Path, is_solved
+from attsvm.regularization.result import PathResult, is_solved
 from attsvm.regularization.trust_region import CircularCone
 from attsvm.results import Status
 from attsvm.svm import solve_svm
@@ -32,11 +32,11 @@ FACTORED = (Lp(2.0), Nuclear())
 _FILL = {"f": np.nan, "i": -1, "b": False}
 """What points and problems that were not reached hold, by the kind of the array."""
 
-P = TypeVar("P", bound=Path)
+P = TypeVar("P", bound=PathResult)
 
 
 @dataclass(frozen=True)
-class Setting:
+class PathSetting:
     """What a path of a batch of problems minimises, and over which weights."""
 
     problem: Problem
@@ -55,7 +55,7 @@ class Setting:
         norm: str | float | Norm,
         loss: str | OutputLoss | Callable[..., Any],
         cone: tuple[Any, float] | None = None,
-    ) -> "Setting":
+    ) -> "PathSetting":
         """Check the arguments of :func:`attsvm.regularization_path` with these names.
 
         Raises ProblemError if one of them does not fit.
@@ -210,7 +210,7 @@ def parse_head_radii(
 
 
 def along_path(
-    setting: Setting,
+    setting: PathSetting,
     problem: Problem,
     points: Sequence[PathPoint],
     stopped: bool,
@@ -267,14 +267,14 @@ def selected_tokens(problem: Problem, points: Sequence[PathPoint]) -> np.ndarray
 
 
 def over_batch(
-    setting: Setting,
+    setting: PathSetting,
     num_points: int,
     callback: Callback | None,
-    of_one: Callable[[Problem, tuple[int, ...], Watch], P],
+    of_one: Callable[[Problem, tuple[int, ...], PathWatch], P],
 ) -> P:
     """The paths of all problems of the batch as one, up to the point where the callback stops the work."""
     batch = setting.problem.batch_shape
-    watch = Watch(callback, num_points * int(np.prod(batch)))
+    watch = PathWatch(callback, num_points * int(np.prod(batch)))
     paths: list[P] = []
     for index, one in setting.problems():
         paths.append(of_one(one, index, watch))

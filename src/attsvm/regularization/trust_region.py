@@ -36,7 +36,7 @@ class Expansion(NamedTuple):
     curvature: Curvature
 
 
-class Objective(Protocol):
+class SmoothFunction(Protocol):
     """A function of d numbers to be minimised."""
 
     def value(self, x: np.ndarray) -> float:
@@ -49,7 +49,7 @@ class Objective(Protocol):
         """The same function up to a monotone transformation, with the most accurate digits around x."""
 
 
-class Cone(Protocol):
+class SmoothCone(Protocol):
     """A smooth scale-free constraint k(x) ≤ 0."""
 
     def slack(self, x: np.ndarray) -> float:
@@ -122,12 +122,12 @@ class Minimum(NamedTuple):
 
 
 def minimise(
-    objective: Objective,
+    objective: SmoothFunction,
     start: np.ndarray,
     radius: float,
     p: float = 2.0,
     *,
-    cone: Cone | None = None,
+    cone: SmoothCone | None = None,
     symmetries: Callable[[np.ndarray], np.ndarray] | None = None,
     tol: float = 1e-15,
     max_steps: int = 200,
@@ -150,7 +150,7 @@ class _TrustRegion(PrimalIteration):
 
     def __init__(
         self,
-        objective: Objective,
+        objective: SmoothFunction,
         start: np.ndarray,
         region: "_Region",
         symmetries: Callable[[np.ndarray], np.ndarray] | None,
@@ -167,7 +167,7 @@ class _TrustRegion(PrimalIteration):
 
     def _expand_model(self) -> None:
         symmetries = None if self.symmetries is None else self.symmetries(self.x)
-        self.model = _Model.at(self.x, self.here, self.region, symmetries)
+        self.model = _SphereModel.at(self.x, self.here, self.region, symmetries)
         self.minimum = Minimum(self.x, self.model.residual, self.model.lagrangian.pull)
 
     def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -191,7 +191,7 @@ class _TrustRegion(PrimalIteration):
         within = abs(gain) <= rounding and move.predicted <= 10 * rounding
         ratio = 1.0 if within else gain / max(move.predicted, 1e-300)
         if within and model.residual <= 1e-10 and not model.descends:
-            following = _Model.at(trial, objective.expand(trial), self.region)
+            following = _SphereModel.at(trial, objective.expand(trial), self.region)
             if following.residual >= model.residual:
                 self.ended = True
                 return
@@ -211,7 +211,7 @@ class _Region:
 
     radius: float
     norm: Lp
-    cone: Cone | None
+    cone: SmoothCone | None
 
     def project(self, x: np.ndarray, to_sphere: bool = False) -> np.ndarray:
         """A point of the region near x, on the sphere if asked for; zero where it is the vertex of the cone."""
@@ -281,7 +281,7 @@ class _Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Model:
+class _SphereModel:
     """The quadratic model around x, on the sphere or inside the ball, on the cone or inside it."""
 
     x: np.ndarray
@@ -295,7 +295,9 @@ class _Model:
     vectors: np.ndarray  # (d, r)
 
     @classmethod
-    def at(cls, x: np.ndarray, here: Expansion, region: _Region, symmetries: np.ndarray | None = None) -> "_Model":
+    def at(
+        cls, x: np.ndarray, here: Expansion, region: _Region, symmetries: np.ndarray | None = None
+    ) -> "_SphereModel":
         lagrangian = _Lagrangian.at(x, here, region)
         scales, own = lagrangian.metric(x, region)
         normals = lagrangian.normals(x, region, symmetries)
@@ -384,7 +386,7 @@ def _mirror(x: np.ndarray, p: float) -> np.ndarray:
     return np.asarray(np.sign(x) * np.abs(x) ** (p - 1))
 
 
-def _pull(x: np.ndarray, gradient: np.ndarray, cone: Cone, norm: Lp, radius: float) -> float:
+def _pull(x: np.ndarray, gradient: np.ndarray, cone: SmoothCone, norm: Lp, radius: float) -> float:
     """The multiplier of the cone beside that of the sphere; not positive where the function decreases into the cone."""
     normals = np.stack([_mirror(x / radius, norm.p), cone.gradient(x)], axis=1)
     return float(np.linalg.lstsq(normals, -gradient, rcond=None)[0][1])

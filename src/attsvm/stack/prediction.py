@@ -7,7 +7,7 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.svm import Solution
-from attsvm.theory import Model, Prediction, judge_layers
+from attsvm.theory import Prediction, TrainedModel, judge_layers
 
 
 def predictions(
@@ -40,7 +40,7 @@ def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
     return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 
-def model_of(stack: Layout, run: StackRun) -> Model:
+def model_of(stack: Layout, run: StackRun) -> TrainedModel:
     """What a run trained, by the names of the table of standings."""
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
@@ -48,4 +48,4 @@ def model_of(stack: Layout, run: StackRun) -> Model:
     name += ", causal" if stack.causal else ""
     name += "" if stack.problem.mask is None else ", masked"
     heads = "one" if stack.problem.num_heads in (None, 1) else "several"
-    return Model(run.attention, name, heads, stack.problem.tokens.shape[-3])
+    return TrainedModel(run.attention, name, heads, stack.problem.tokens.shape[-3])

@@ -17,9 +17,9 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "CLEAR",
     "Found",
-    "Model",
     "Row",
     "SATURATED",
+    "TrainedModel",
     "divergence_of",
     "judge_layers",
     "largest_dropped",

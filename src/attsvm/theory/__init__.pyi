@@ -39,8 +39,8 @@ from .rates import observed_rates as observed_rates
 from .ratios import factor_ratio as factor_ratio
 from .ratios import margin_ratio as margin_ratio
 from .smoothness import lipschitz_constant as lipschitz_constant
-from .standing import Model as Model
 from .standing import Standing as Standing
+from .standing import TrainedModel as TrainedModel
 from .standing import norm_for as norm_for
 from .standing import norms_at_any_length as norms_at_any_length
 from .trained import trained_part as trained_part

@@ -26,7 +26,7 @@ from attsvm.regularization import (
 )
 from attsvm.results import Result, per_trial, plain, plain_status, shared
 from attsvm.theory.conditions import is_feasible
-from attsvm.theory.decay_balls import Setting, setting_of
+from attsvm.theory.decay_balls import DecaySetting, setting_of
 
 ALLOWED = 10.0
 """A point counts as stationary if its gap is at most this many times the one that the search ends at."""
@@ -243,7 +243,7 @@ def constrained_limit(
     return _result(setting, setting.minimise_with_epsilon(epsilon))
 
 
-def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
+def _result(setting: DecaySetting, found: Minima) -> ConstrainedLimit:
     problem, batch, norm = setting.problem, setting.batch, setting.norm
     of_heads, weights = (*batch, *problem.heads_shape), found.weights
     queries = problem.query_shape[len(problem.batch_shape) :]
@@ -296,7 +296,7 @@ class _AttSVM(NamedTuple):
     multipliers: Float[np.ndarray, "N G m"]  # over their sum
 
     @classmethod
-    def of(cls, selected: np.ndarray, setting: Setting) -> "_AttSVM":
+    def of(cls, selected: np.ndarray, setting: DecaySetting) -> "_AttSVM":
         solution = setting.solve_svm(selected)
         # the value minus its gap is a lower bound of V, so that no cap is too low
         lower = np.ravel(solution.value) * (1 - np.clip(np.ravel(solution.gap), 0.0, 1.0))
@@ -339,7 +339,7 @@ def _closed_form(log_costs: np.ndarray, svm: _AttSVM) -> np.ndarray:
     return np.where(usable, svm.ratio[..., None] + np.where(usable, log_ratio, 0.0) - mean, np.nan)
 
 
-def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
+def _log_bound(setting: DecaySetting, weights: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
     """Log of a lower bound of L − L* over the balls, from the minimum of log H and its Frank-Wolfe gap.
 
     ``log_loss``: log(L − L*) at the weights.

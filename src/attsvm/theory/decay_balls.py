@@ -37,7 +37,7 @@ FAR = 1e12
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class DecaySetting:
     """N models of H heads each, whose functions and weights follow each other."""
 
     problem: Problem
@@ -108,7 +108,7 @@ def setting_of(
     loss: str,
     *,
     together: bool,
-) -> Setting:
+) -> DecaySetting:
     """Check the arguments of :func:`attsvm.theory.constrained_limit`, and bring them together."""
     check_is_problem(problem)
     problem, parsed = parse_margin_loss(problem, loss)
@@ -142,7 +142,7 @@ def setting_of(
     places = np.broadcast_to(places, (*batch, *problem.heads_shape)).reshape(-1)
     excess = excess[places] if len(places) > len(excess.keys) else excess
     shape = (len(places), problem.key_dim, problem.query_dim)
-    setting = Setting(problem, batch, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
+    setting = DecaySetting(problem, batch, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
     if begin is None:
         return replace(setting, start=setting.along_path())
     core = problem.key_dim, *((problem.query_dim,) if problem.has_queries else ())

@@ -19,7 +19,7 @@ from attsvm.theory.hypotheses import of_arrival, of_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED, optimizer_of
 
@@ -38,7 +38,7 @@ class Decayed(NamedTuple):
     judgement: Judgement
 
 
-class _Steps(NamedTuple):
+class _DecayedSteps(NamedTuple):
     """What is known of the steps of a run with decay."""
 
     norm: Norm  # of each head
@@ -49,7 +49,7 @@ class _Steps(NamedTuple):
     together: bool
 
 
-def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypothesis]) -> Decayed | None:
+def decayed_limit(problem: Problem, run: Run, trained: TrainedPart, rows: list[Hypothesis]) -> Decayed | None:
     """The point of a run whose decay had the time to act.
 
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than fixed
@@ -79,7 +79,7 @@ def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypot
     return Decayed(limit.weights, plain(distance), norm, judgement)
 
 
-def _fits(problem: Problem, run: Run, trained: Trained) -> bool:
+def _fits(problem: Problem, run: Run, trained: TrainedPart) -> bool:
     """Whether the loss is that of fixed linear heads alone."""
     fixed_heads = run.head == "linear" and problem.head is not None and problem.num_classes is None
     fixed_heads = fixed_heads and not trained.trains_head and not run.fixed
@@ -89,7 +89,7 @@ def _fits(problem: Problem, run: Run, trained: Trained) -> bool:
 
 
 def _judged(
-    problem: Problem, run: Run, rows: list[Hypothesis], steps: _Steps, limit: ConstrainedLimit, part: np.ndarray
+    problem: Problem, run: Run, rows: list[Hypothesis], steps: _DecayedSteps, limit: ConstrainedLimit, part: np.ndarray
 ) -> Judgement:
     """How well the point is known. ``part``: the distance to it over its length."""
     heads = "one" if problem.num_heads is None else "several"
@@ -140,7 +140,7 @@ def _judged(
     return Judgement(standing, f"a stationary point of the loss in the ball: {source}", tuple(hypotheses))
 
 
-def more_steps(problem: Problem, run: Run, trained: Trained) -> str:
+def more_steps(problem: Problem, run: Run, trained: TrainedPart) -> str:
     """What a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
     steps = _steps_of(problem, run, trained)
     if steps is None or not steps.unit or not steps.total.min() > 0:
@@ -156,7 +156,7 @@ def more_steps(problem: Problem, run: Run, trained: Trained) -> str:
     )
 
 
-def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
+def _steps_of(problem: Problem, run: Run, trained: TrainedPart) -> _DecayedSteps | None:
     """None without decay or for a model whose points are not known, if the rates are not, or if no step was made."""
     decay, norm = run.weight_decay, run.limit.norm
     if isinstance(decay, str) or not decay or norm is None or not _fits(problem, run, trained):
@@ -177,4 +177,4 @@ def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
     # a normalization after the learning rate leaves nothing of it
     rates = rates_of(parts[0].rate if unit is None else unit.rate, 0, int(made.max()))
-    return _Steps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)
+    return _DecayedSteps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

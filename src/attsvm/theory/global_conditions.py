@@ -17,7 +17,7 @@ from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.kinds import trial_axes
-from attsvm.theory.loss_level import Level, descent_direction
+from attsvm.theory.loss_level import LossLevel, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
 from attsvm.training import Run
 from attsvm.training.run import optimizer_of
@@ -144,7 +144,7 @@ def global_convergence_conditions(
     rest = allowed & ~chosen
     feasible, equal = is_feasible(solution), _equal_scores(gamma, rest, allowed)
     found = extent(problem, parsed)
-    level = Level(problem, parsed, gamma, rest, found)
+    level = LossLevel(problem, parsed, gamma, rest, found)
     descent = descent_direction(problem, start, parsed)
     margin = _gradient_margin(problem, descent, chosen & problem.copies.distinct, rest)
 

@@ -26,7 +26,7 @@ from attsvm.svm import Solution, finite_part, solve_svm
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import separable
 from attsvm.theory.standing import EUCLIDEAN, rank_for
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
 
 KEPT = 1e-3
@@ -81,7 +81,7 @@ def _of_cross_entropy(run: Run) -> bool:
     return run.loss_name == "cross_entropy" or isinstance(run.live_loss, CrossEntropy)
 
 
-def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decreasing: Hypothesis) -> Kept | None:
+def several_tokens(problem: Problem, run: Run, part: TrainedPart, used: Norm, decreasing: Hypothesis) -> Kept | None:
     """The sets that a run keeps, and their Att-SVM; None if the loss decreases in the score of one token.
 
     ``decreasing``: whether the loss decreases over the scores of the tokens. A custom loss counts as decreasing unless
@@ -105,7 +105,7 @@ def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decrea
     return Kept(selected, solution, _finite(part, finite, used), model, rows)
 
 
-def _finite(part: Trained, weights: np.ndarray, used: Norm) -> np.ndarray | None:
+def _finite(part: TrainedPart, weights: np.ndarray, used: Norm) -> np.ndarray | None:
     """The finite part of least ℓ2 norm, for this norm."""
     return part.whole(weights) if used == EUCLIDEAN else None
 
@@ -118,7 +118,7 @@ def _drops(problem: Problem, selected: np.ndarray) -> Hypothesis:
     return at_worst("drops", "attention drops some tokens", dropped > 0, dropped, "tokens")
 
 
-def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Kept:
+def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> Kept:
     """What a run with the cross-entropy keeps under a fixed linear head, in its trained parameters ``part``.
 
     Candidates are the supports of the minima over the tokens of largest logits of each query, from all tokens down to

@@ -10,7 +10,7 @@ from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
 from attsvm.theory.nearness import Place, of_start
-from attsvm.theory.standing import Judgement, Model, judge, known_limits
+from attsvm.theory.standing import Judgement, TrainedModel, judge, known_limits
 
 SELECTED = 0.99
 """A softmax whose largest probability is above this has selected."""
@@ -19,7 +19,7 @@ SELECTED = 0.99
 def judge_layers(
     run: Any,
     queries: int,
-    model: Model,
+    model: TrainedModel,
     solutions: Sequence[Solution],
     ratios: Sequence[np.ndarray],
     saturation: np.ndarray | float,

@@ -23,7 +23,7 @@ from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_arithmetic, of_
 from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Standing, rank_for
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention
 
@@ -43,7 +43,7 @@ class LabelComponents(NamedTuple):
     cyclic: bool
 
 
-def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> LabelComponents:
+def label_components(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> LabelComponents:
     """What the graphs of the problems predict for a run, in its trained parameters ``part``.
 
     Raises ProblemError if equal tokens have different keys, or a context does not contain its label.
@@ -64,7 +64,7 @@ def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> L
     )
 
 
-class Joint(NamedTuple):
+class JointLimit(NamedTuple):
     """The Att-SVM, relaxed or plain, the max-margin head, and what was assumed."""
 
     solution: Solution
@@ -73,7 +73,7 @@ class Joint(NamedTuple):
     hypotheses: list[Hypothesis]
 
 
-def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Joint:
+def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> JointLimit:
     """Solve the relaxed Att-SVM if the radius of the head grows faster than that of the attention, else the plain one.
 
     ``part`` is the run in its trained parameters.
@@ -113,10 +113,10 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
             "power of the steps",
         ),
     ]
-    return Joint(solution, head, relaxed, rows)
+    return JointLimit(solution, head, relaxed, rows)
 
 
-def _radius_trend(run: Run, part: Trained, norm: Norm) -> np.ndarray:
+def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
     """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
     steps = run.history["steps"]
     heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)

@@ -38,7 +38,7 @@ class Cones(NamedTuple):
     """β: ⟨u, Ŵ⟩ ≥ β for the unit direction u of descent, at the radius and beyond."""
 
 
-class Tokens(NamedTuple):
+class TokenConstants(NamedTuple):
     """What the bounds need of every token, with the axes (*batch, n, Q, T)."""
 
     others: Bool[np.ndarray, "*batch n Q T"]
@@ -194,7 +194,7 @@ class ConeAxis(NamedTuple):
     solved: Bool[np.ndarray, "*batch"]
     optimal: Bool[np.ndarray, "*batch"]
     """Whether the selection is locally optimal."""
-    tokens: Tokens
+    tokens: TokenConstants
     widest: Float[np.ndarray, "*batch"]
     """The widest opening."""
 
@@ -214,7 +214,9 @@ def several(widest: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "openings 
     return np.asarray(np.multiply.outer(FRACTIONS**2, widest))
 
 
-def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray) -> Tokens:
+def _tokens(
+    problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray
+) -> TokenConstants:
     keys, queries, allowed, _ = problem.canonical
     chosen = selection_sets(problem, selected)
     others = allowed & ~chosen
@@ -229,7 +231,7 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     logits = token_logits(problem, direction)
     away = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)[..., None, :] - keys[..., None, :, :]
     support = solution.support if problem.has_query_axis else solution.support[..., None, :]
-    return Tokens(
+    return TokenConstants(
         others,
         support & others,
         np.sum(np.where(chosen, gamma, 0.0), axis=-1, keepdims=True) - gamma,
@@ -242,7 +244,7 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     )
 
 
-def _widest(tokens: Tokens) -> Float[np.ndarray, "*batch"]:
+def _widest(tokens: TokenConstants) -> Float[np.ndarray, "*batch"]:
     """The half-width ε of the widest cone: no margin reaches 0, and those of better tokens stay above Ξ."""
     better = tokens.others & ~tokens.support & (tokens.gap <= 0)
     room = tokens.margin - np.where(better, tokens.best_margin, 0.0)
@@ -256,7 +258,7 @@ def _shape(opening: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return 1.0 - m, np.sqrt(2.0 * m - m * m), np.sqrt(2.0 * m)
 
 
-def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
+def cones_at(tokens: TokenConstants, opening: np.ndarray, radius: np.ndarray) -> Cones:
     """The cones of these openings and radii. The note ``docs/notes/normalised_descent.md`` has the inequalities."""
     c, s, width = _shape(opening)
     r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin

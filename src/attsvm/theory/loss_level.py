@@ -43,7 +43,7 @@ def descent_direction(
 
 
 @dataclass(frozen=True)
-class Level:
+class LossLevel:
     """The loss of the queries above its infimum, and what it implies."""
 
     problem: Problem

@@ -17,7 +17,7 @@ from attsvm.svm import FARKAS_BOUND, Constraints, Solution, farkas, solve_svm
 from attsvm.svm.constraints.constraints import TokenValues, Weights, check_lengths
 from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
 from attsvm.theory.conditions import Hypothesis, at_worst
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
 
 DEALT = 1e-12
@@ -244,7 +244,7 @@ def _direction(
 
 
 def limit_of_batches(
-    part: Trained, run: Run, norm: Norm, att_svm: Solution
+    part: TrainedPart, run: Run, norm: Norm, att_svm: Solution
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 

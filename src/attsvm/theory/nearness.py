@@ -17,7 +17,7 @@ from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.hypotheses import BUILT_IN
 from attsvm.theory.measured import Row, contents
 from attsvm.theory.smoothness import derivatives
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
 
 FLAT = 0.1
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def place_of(
-    part: Trained, run: Run, solution: Solution, selected: np.ndarray, norm: Norm, direction: np.ndarray | None
+    part: TrainedPart, run: Run, solution: Solution, selected: np.ndarray, norm: Norm, direction: np.ndarray | None
 ) -> Place:
     """By the margin ratio of the weights that were trained, the least of all attention heads.
 
@@ -71,7 +71,7 @@ def place_of(
     return Place("margin ratio", ratios.reshape(np.size(run.step), -1).min(axis=-1), compared)
 
 
-def _compared(part: Trained, run: Run) -> Iterator[Hypothesis]:
+def _compared(part: TrainedPart, run: Run) -> Iterator[Hypothesis]:
     yield of_start(run.start, run.history, (run.history["weights"],))
     if part.attention == "prompt":
         size, most = part.problem.num_sequences / part.problem.key_dim, contents()["range"]["prompt"]

@@ -33,8 +33,8 @@ from attsvm.theory.limits import joint_direction, judge_penalised, label_compone
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.nearness import place_of
 from attsvm.theory.normalised import normalised_descent
-from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
-from attsvm.theory.trained import Trained, trained_part
+from attsvm.theory.standing import EUCLIDEAN, Standing, TrainedModel, judge, known_limits, norm_for, rank_for
+from attsvm.theory.trained import TrainedPart, trained_part
 from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED
 
@@ -306,7 +306,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
             point=decayed.point,
             distance=decayed.distance,
         )
-    trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
+    trained = TrainedModel(
+        part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences
+    )
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
         if theorem is not None:
@@ -324,7 +326,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     )
 
 
-def _theorem(part: Trained, run: Run, rows: list[Hypothesis]) -> Theorem | None:
+def _theorem(part: TrainedPart, run: Run, rows: list[Hypothesis]) -> Theorem | None:
     """The theorem on these steps with a fixed linear head; None if there is none."""
     steps = run.limit.steps
     if part.attention == "factored":

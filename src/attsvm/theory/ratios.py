@@ -206,7 +206,7 @@ def shape_of(keys: Keys, queries: Queries) -> tuple[int, int, int, int]:
     return keys.shape[-3], keys.shape[-2], queries.shape[-2], keys.shape[-1]
 
 
-class Scaled(NamedTuple):
+class UnitFactors(NamedTuple):
     """Factors of size 1, and all their numbers in one vector for each model."""
 
     keys: Keys
@@ -214,7 +214,7 @@ class Scaled(NamedTuple):
     flat: Float[np.ndarray, "*model number"]
 
 
-def at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -> Scaled:
+def at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -> UnitFactors:
     """The factors of each model, scaled to a size of 1; zeros where the size is 0.
 
     The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix. Both
@@ -232,7 +232,7 @@ def at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -
             for part in group:
                 numbers[part] *= root
     own_keys, own_queries = np.split(flat, [int(np.prod(keys.shape[-3:]))], axis=-1)
-    return Scaled(own_keys.reshape(keys.shape), own_queries.reshape(queries.shape), flat)
+    return UnitFactors(own_keys.reshape(keys.shape), own_queries.reshape(queries.shape), flat)
 
 
 def _normalise(norm: Norm, group: tuple[np.ndarray, ...], numbers: np.ndarray) -> float:

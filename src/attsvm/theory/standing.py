@@ -138,7 +138,7 @@ class Judgement(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-class Model(NamedTuple):
+class TrainedModel(NamedTuple):
     """What a run trained, by the names of the table: its parametrization, model and heads; and n."""
 
     attention: str
@@ -151,7 +151,7 @@ def judge(
     run: Run,
     known: TrialLimits,
     used: Norm,
-    model: Model,
+    model: TrainedModel,
     rows: list[Hypothesis],
     theorem: Theorem | None,
     place: Place,
@@ -180,7 +180,7 @@ def _measured(
     known: Limit,
     trials: np.ndarray,
     used: Norm,
-    model: Model,
+    model: TrainedModel,
     rows: list[Hypothesis],
     of_theorem: tuple[Hypothesis, ...],
     place: Place,
@@ -224,7 +224,7 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
     return next((row for row in rows if row.key == key), None)
 
 
-def _row(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
+def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
     key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns)
