@@ -17,8 +17,11 @@ from attsvm.regularization.interior_point import Minima, line_search, longest_st
 from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 300
+"""More than Newton steps take as a rule; the residual shows where they are not enough."""
 RESIDUAL = 1e-9
+"""Below it, rounding of the loss decides where ε is small."""
 ALONG = np.geomspace(1e-4, 1.0, 60)
+"""Parts of the start among which the search begins at the best one."""
 
 
 class Epsilon(Gauge):
@@ -37,6 +40,7 @@ class Epsilon(Gauge):
 
 
 BARRIER = Barrier(Epsilon(), False, Lp(np.inf))
+"""The barrier of |u| < 1."""
 
 
 def adam_points(excess: Excess, radii: Values, epsilon: float, start: Matrices, *, heads: int = 1) -> Minima:

@@ -19,6 +19,7 @@ from attsvm.regularization.trust_region import CircularCone, Curvature, Expansio
 from attsvm.svm import solve_svm
 
 MAX_STEPS = 300
+"""More than the default, since steps on factors and on flat spheres (p far from 2) may be short."""
 
 
 class BallMinimum(NamedTuple):
@@ -190,10 +191,15 @@ class LpBall(WeightBall):
 
 
 MOST_COLUMNS = 12
+"""Minimisations at one radius, each with one column more; a path that starts near its minimum needs few."""
 NEW_COLUMN = 1e-3
+"""The part of the radius that a new column gets, so that it starts near the minimum without it."""
 RANDOM_STARTS = 4
+"""Starts at each size of the logits, where the rank is restricted."""
 ROUNDING = 1e-12
+"""A residual below it is rounding, so that no column is added."""
 NEGLIGIBLE = 1e-7
+"""A singular value below this part of the largest one needs no column, and a rotation below it moves nothing."""
 
 
 @dataclass(frozen=True)

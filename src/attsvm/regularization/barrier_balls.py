@@ -22,14 +22,19 @@ from attsvm.svm import PrimalIteration
 START = 0.97
 """Starts are moved into the ball of this part of the radius."""
 ON_SPHERE = 1e-9
+"""A start is in the ball up to this part of the radius: the rounding of a norm by singular values."""
 ANOTHER = 0.05
 """Two points are different if they are farther apart than this part of the radius."""
 PATH_GAP = 1e-9
+"""The relative gap of the points of a path, an order below :data:`attsvm.regularization.result.CONVERGED`."""
 HULL_GAP = 1e-6
+"""The relative gap over hulls: new points approximate a curved ball slowly."""
 MOST_POINTS = 100
+"""Points of a hull, whose number is that of the unknowns."""
 INSIDE_STEPS = 40
 """Steps of the interior-point method in the round ball, before those on the sphere."""
 UNUSED = 1e-9
+"""A point with a smaller coefficient is dropped."""
 HULL = Barrier(Total(), False, Lp(1.0))
 """The barrier of Σ |α_j| < 1."""
 

@@ -18,6 +18,7 @@ Matrices = Float[np.ndarray, "N k e"]
 Values = Float[np.ndarray, " N"]
 
 VANISHING = 1e-12
+"""A singular value below it is zero, where h'(s)/s is h''(0)."""
 
 
 class GaugeSlopes(NamedTuple):

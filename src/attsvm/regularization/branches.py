@@ -25,6 +25,7 @@ P = TypeVar("P")
 """A local minimum."""
 
 _SAME = 1e-6
+"""Minima that are nearer than this part of their length are the same: more than their residuals leave open."""
 
 
 @dataclass(frozen=True)

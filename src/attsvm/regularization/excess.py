@@ -29,8 +29,8 @@ KEEP = 0.7, 2.0
 SATURATED = 0.999
 """Smallest attention of the selected tokens for which a function on either side of α is compared to them."""
 
-_HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])
-_WHOLE = (NODES + 1) / 2
+_HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])  # of [0, 1/2] and [1/2, 1]
+_WHOLE = (NODES + 1) / 2  # of [0, 1]
 # where one rule and two halves differ by more, the head has a kink between the two points
 _SMOOTH = 1e-12
 

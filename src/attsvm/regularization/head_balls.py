@@ -19,6 +19,7 @@ from attsvm.regularization.interior_point import Minima, relative_gap
 from attsvm.svm import PrimalIteration
 
 ROUNDS = 100
+"""Once attention is saturated, heads are coupled so weakly that a few rounds are enough."""
 
 
 def block_diagonal(weights: Matrices, heads: int) -> Float[np.ndarray, "N Hk He"]:

@@ -19,6 +19,7 @@ from attsvm.regularization.gaps import Gaps, GapSlopes
 from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 200
+"""More than the central path takes; beside a saddle, the search starts again every :data:`CAUTIOUS` steps."""
 CAUTIOUS = 40
 """From this step on, every second one uses the curvature that is positive semidefinite."""
 AGAIN = 0.9
@@ -28,7 +29,9 @@ CLOSED = 1e-3
 INSIDE = 0.9
 """A step goes at most this part of the way to the sphere."""
 HALVINGS = 40
+"""A step of 2⁻⁴⁰ of its length is rounding."""
 NEAR, CLOSE = 0.98, 0.9
+"""The chord is followed this part of its way, and the length of a step is known well enough to this part."""
 
 FIRST = 0.02, 0.2
 """Bounds of the relative gap on the central path at the first μ."""

@@ -19,7 +19,9 @@ from attsvm.regularization.trust_region import minimise
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""
 _RANK = 1e-9
+"""Singular values and costs below this part of the largest are rounding of differences of tokens."""
 _MOST_STEPS = 100
+"""The kept tokens balance at a finite point; where Newton steps do not reach it, there is no tail."""
 
 
 class Tail(NamedTuple):

@@ -112,6 +112,7 @@ def function_of(head: Head, parameters: Mapping[str, np.ndarray]) -> HeadFunctio
 # a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _SHORT = 2.0
+"""Over a longer interval the difference of two values has no cancellation to speak of."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def _log_logistic(margins: np.ndarray) -> np.ndarray:
 
 DECAY = Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like)
 """exp(−m)."""
+# losses with functions in closed form
 _EXACT: dict[OutputLoss, Scalar] = {
     LOGISTIC: Scalar(
         lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))

@@ -32,9 +32,13 @@ from attsvm.regularization.setting import PathSetting, along_path, over_batch, p
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""
 _FIRST_SPAN = 64.0
+"""The first grid ends at this many times its first radius, where logits are about 6."""
 _LARGEST_SPAN = 1e14
+"""Beyond it logits have no digits after the point."""
 _TIE = 1e-12
+"""Values that differ by less, as parts of their size, are equal up to rounding."""
 _STEEP = 1e5
+"""Bound of the logarithm of a ratio of slopes, so that infinite ones do not stop the search for a root."""
 
 
 @dataclass(frozen=True)

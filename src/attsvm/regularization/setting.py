@@ -26,7 +26,9 @@ from attsvm.training.attention import Attention, Combined, Factored, Prompt, par
 from attsvm.training.setup import make_objective
 
 MOST_LOGITS = 6_000
+"""The Hessian between logits is a matrix of this size: 288 MB."""
 MOST_NUMBERS = 50_000_000
+"""Numbers of one array: 400 MB."""
 FACTORED = (Lp(2.0), Nuclear())
 """Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
 _FILL = {"f": np.nan, "i": -1, "b": False}

@@ -105,10 +105,10 @@ class CircularCone:
 
 # where |w|^(p−2) vanishes (p > 2), the metric of the trust region is at least this part of its mean
 _LEAST_METRIC = 1e-3
-_ON_SPHERE = 1e-12
-_ROUNDING = 1e-13
-_VERTEX = 1e-6
-_SHORTEST = 1e-12
+_ON_SPHERE = 1e-12  # part of the radius within which x is on the sphere, and slack within which it is on the cone
+_ROUNDING = 1e-13  # a difference of values below this part of them is rounding
+_VERTEX = 1e-6  # part of the start's length below which the vertex of the cone is tried
+_SHORTEST = 1e-12  # a smaller trust region moves nothing beyond rounding
 # relative damping, so that rounding does not move x along directions in which the function is constant
 _GAUGE = 1e-11
 

@@ -22,6 +22,7 @@ from attsvm.theory.cones import best_cone
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training import Run
 
+# the papers, as sources of theorems
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
 MIRROR_DESCENT = "Julistiono, Tarzanagh and Azizan (2025), Optimizing Attention with Mirror Descent"
@@ -33,6 +34,7 @@ NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak (2024), Mechanics of Next Token 
 BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross_entropy", "token"})
 """The losses that are known to decrease, and whose slopes are bounded exactly."""
 
+# statements that are not checked where another hypothesis fails
 RATE_OF_LOSS = "the learning rate is at most 1/L"
 RATE_OF_CONE = "the learning rate is at most that of the cone"
 IN_CONE = "the weights are in a cone that gradient descent does not leave"

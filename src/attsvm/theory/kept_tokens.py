@@ -33,8 +33,8 @@ KEPT = 1e-3
 """Where no minimum is known, the tokens whose probability exceeds this are kept; and what a dropped one may have."""
 CERTIFIED = 1e-6
 """The Frank-Wolfe gap of a minimum, over the largest |(v_c − v_y)'x_t|; and the error of logits of the finite part."""
-_CONVERGED = 1e-12
-_MOST_STEPS = 100
+_CONVERGED = 1e-12  # the Frank-Wolfe gap below which rounding is left
+_MOST_STEPS = 100  # far more than an interior-point method takes; the gap shows where they are not enough
 _MOST_NUMBERS = 1 << 22  # of the matrices of queries that are solved together
 
 

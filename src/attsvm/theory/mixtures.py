@@ -16,11 +16,11 @@ from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feas
 from attsvm.training.attention import parse_attention
 from attsvm.training.setup import make_objective
 
-_SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])
-_DRAWS = 64
-_REFINED = 3
-_NEAR = 1e-6
-_LEAST_REST = 1e-12
+_SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])  # of the other tokens in the mixtures that are tried first
+_DRAWS = 64  # random mixtures of the other tokens
+_REFINED = 3  # the best mixtures, from which descent starts
+_NEAR = 1e-6  # nearer the optimal token, the limit there is more exact than the ratio
+_LEAST_REST = 1e-12  # keeps the ratio finite at the optimal token itself
 
 
 def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditions:

@@ -15,6 +15,7 @@ from attsvm.theory.hypotheses import IN_CONE, Theorem, of_problem
 from attsvm.theory.local_conditions import Cones
 from attsvm.training import Run
 
+# the source of the theorem, and the statement on all later steps
 SOURCE = "docs/notes/normalised_descent.md: normalised gradient descent in the cone of local_convergence_conditions"
 SHORT_STEPS = "this and all later steps are at most the longest one of the cone"
 

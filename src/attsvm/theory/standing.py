@@ -41,6 +41,7 @@ class Standing(StrEnum):
 
 
 EUCLIDEAN = Lp(2.0)
+"""The norm of gradient descent."""
 
 
 TrialLimits = Mapping[Limit, np.ndarray]
