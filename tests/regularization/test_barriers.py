@@ -21,8 +21,8 @@ def test_derivatives_and_inverse_agree_with_finite_differences(name, shape):
     rng = np.random.default_rng(0)
     weights, along = rng.standard_normal((2, 2, *shape))
     weights *= 0.8 / barrier.norm.values(weights)[:, None, None]
-    ahead, behind = barrier.at(weights + STEP * along), barrier.at(weights - STEP * along)
-    metric = barrier.at(weights)
+    ahead, behind = barrier.metric(weights + STEP * along), barrier.metric(weights - STEP * along)
+    metric = barrier.metric(weights)
     slope = (metric.gradient * along).sum(axis=(1, 2))
     # central differences of step 1e-5: third derivatives are below 1e4, and values about 100
     np.testing.assert_allclose((ahead.value - behind.value) / (2 * STEP), slope, rtol=1e-5, atol=1e-5)
@@ -36,7 +36,7 @@ def test_gram_is_the_product_with_the_inverse_hessian(name):
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((2, 4, 3))
     barrier = barrier_of(parse_norm(name))
-    metric = barrier.at(0.9 * weights / barrier.norm.values(weights)[:, None, None])
+    metric = barrier.metric(0.9 * weights / barrier.norm.values(weights)[:, None, None])
     left, right = rng.standard_normal((2, 3, 2, 4)), rng.standard_normal((2, 3, 3))
     rows = (left[..., None] * right[:, :, None, None]).reshape(2, 6, 4, 3)
     expected = np.einsum("nike,njke->nij", rows, metric.solve(rows))

@@ -145,12 +145,12 @@ def test_derivatives_are_those_of_finite_differences(scale):
     problem = attsvm.datasets.random_problem(4, 5, 3, 0)
     generator = np.random.default_rng(1)
     excess = FlatExcess.of(problem, LinearFunction(problem.head * 5), scalar_of(LOSSES.find("logistic")))
-    mixed = replace(excess, stack=excess.stack.over((excess.stack.optimal + 1) % 5))
+    mixed = replace(excess, stack=excess.stack.with_reference((excess.stack.optimal + 1) % 5))
     weights = scale * attsvm.solve_svm(problem, excess.optimal).direction.reshape(-1) + generator.standard_normal(9)
     objectives = [
         excess,
-        LogSum.of_rows(-excess.rows, generator.standard_normal(len(excess.rows))),
-        LogSum.of_rows(generator.standard_normal((4, 9)), -np.log(4), scalar_of(LOSSES.find("logistic"))),
+        LogSum.from_rows(-excess.rows, generator.standard_normal(len(excess.rows))),
+        LogSum.from_rows(generator.standard_normal((4, 9)), -np.log(4), scalar_of(LOSSES.find("logistic"))),
     ]
     if np.isfinite(mixed.value(weights)):
         objectives.append(mixed)

@@ -50,7 +50,7 @@ def adam_points(excess: Excess, radii: Values, epsilon: float, start: Matrices, 
     """
     whole, scale, factor = block_diagonal(start, heads), radii[:, None, None], 1 / (radii * epsilon)
     excess = excess.joined(heads).scaled(radii)
-    excess = excess.over(excess.optimal)
+    excess = excess.with_reference(excess.optimal)
     u = _best_along(excess, start_inside(BARRIER.norm, whole, radii) / scale, factor)
     found = _AdamWPoints(excess, u, factor).run(u, RESIDUAL, MAX_STEPS)
     return Minima(diagonal_blocks(found.weights * scale, heads), found.gap, found.steps)
@@ -75,7 +75,8 @@ class _AdamWPoints(PrimalIteration):
     def advance(self) -> None:
         """Make a Newton step with a line search."""
         excess, u, factor, flat = self.excess, self.u, self.factor, self.q.reshape(len(self.q), -1)
-        metric, slopes = BARRIER.at(u), excess.slopes(u)
+        # ∇E + ∇φ = 0 for E = (λ/ε) L, the objective over ε/λ
+        metric, slopes = BARRIER.metric(u), excess.slopes(u)
         target = self.gradient + metric.gradient
         # ∇²E = E (∇² log E + q q'), and without the softmax's own curvature E diag(q)
         curvature = self.pull[:, None, None] * (slopes.curvature + flat[:, :, None] * flat[:, None])

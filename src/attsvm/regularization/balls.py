@@ -248,6 +248,7 @@ class NuclearBall(WeightBall):
             best = found
             if found.residual <= ROUNDING:
                 return best
+            # a column along the steepest direction, which leaves the nuclear sphere's face of the present rank
             gradient = found.objective.expand(found.weights).gradient
             start = (1 - NEW_COLUMN) * found.weights + NEW_COLUMN * radius * self.steepest(gradient)
         assert best is not None
@@ -283,6 +284,7 @@ class _FactorChart:
     def lift(self, weights: np.ndarray) -> np.ndarray:
         left, singular, right = np.linalg.svd(weights.reshape(self.shape), full_matrices=False)
         left, singular, right = left[:, : self.rank], singular[: self.rank], right[: self.rank]
+        # balanced: K = U √S, Q = V √S
         root = np.sqrt(singular)
         return np.concatenate([(left * root).reshape(-1), (right.T * root).reshape(-1)])
 
@@ -309,6 +311,7 @@ class _FactorChart:
         rows = curvature.rows.reshape(-1, *self.shape)
         count = len(rows)
         pulled = np.concatenate([(rows @ Q).reshape(count, -1), (rows.mT @ K).reshape(count, -1)], axis=1)
+        # J' C J, and ⟨G, dK dQ'⟩ between K and Q
         hessian = pulled.T @ curvature.core @ pulled
         cross = np.einsum("ke,jl->kjel", gradient.reshape(self.shape), np.eye(self.rank)).reshape(K.size, Q.size)
         hessian[: K.size, K.size :] += cross

@@ -71,15 +71,17 @@ def minimise_in_balls(excess: Gaps, norm: Norm, radii: Values, start: Matrices) 
         left = np.flatnonzero(~(found.gap <= tolerance(norm))) if round_ball else np.empty(0, dtype=int)
         if len(left):
             # in a curved valley beside the sphere, straight steps inside the ball are short
-            other = _by_trust_region(excess[left], Lp(2.0), radii[left], found.weights[left])
+            other = _minimise_one_by_one(excess[left], Lp(2.0), radii[left], found.weights[left])
             better = other.gap < found.gap[left]
             found.weights[left[better]], found.gap[left[better]] = other.weights[better], other.gap[better]
         return _not_left(found, excess, start, radii, norm)
     if isinstance(norm, Lp):
-        return _by_trust_region(excess, norm, radii, begin)
+        return _minimise_one_by_one(excess, norm, radii, begin)
     if type(norm).steepest is Norm.steepest:
         norm.steepest(None)  # raises the error that names the missing piece
-    parts = [_over_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]]
+    parts = [
+        _minimise_in_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]
+    ]
     weights, gap, steps = (np.concatenate([getattr(part, name) for part in parts]) for name in Minima._fields)
     return Minima(weights * radii[:, None, None], gap, steps)
 
@@ -93,8 +95,8 @@ def _not_left(found: Minima, excess: Gaps, start: Matrices, radii: Values, norm:
     return Minima(weights, np.where(left, gap, found.gap), found.steps)
 
 
-def _by_trust_region(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> Minima:
-    ball, excess = LpBall(start.shape[1:], norm), excess.on_either_side()
+def _minimise_one_by_one(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> Minima:
+    ball, excess = LpBall(start.shape[1:], norm), excess.two_sided()
     weights, gap = np.empty_like(start), np.empty(len(start))
     for k, radius in enumerate(radii):
         one, begin = Flat(excess[[k]]), start[k].reshape(-1)
@@ -105,7 +107,7 @@ def _by_trust_region(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> 
     return Minima(weights, gap, np.zeros(len(start), dtype=int))
 
 
-def _over_hull(excess: Gaps, start: Matrices, norm: Norm) -> Minima:
+def _minimise_in_hull(excess: Gaps, start: Matrices, norm: Norm) -> Minima:
     """A local minimum over the unit ball; ``excess`` holds one problem."""
     found = _Hull(excess, start, norm).run(start, HULL_GAP, 10 * MOST_POINTS)
     return Minima(found.weights, found.gap, found.steps)
@@ -132,6 +134,7 @@ class _Hull(PrimalIteration):
         points = np.concatenate([self.points, self.farthest])
         begin = np.append(self.alpha * START / max(np.abs(self.alpha).sum(), START), 0.0)
         found = minimise_stack(self.excess.spanned(points), begin[None, :, None], HULL, HULL_GAP / 10)
+        # only points with a coefficient stay in the hull
         alpha = found.weights[0, :, 0]
         used = np.abs(alpha) > UNUSED
         self.points, self.alpha = points[used], alpha[used]

@@ -174,7 +174,7 @@ class EntryMetric(BarrierMetric):
         # Σ_a left_ita between_ija left_jsa
         blocks = (left[:, :, None] * between[:, :, :, None]) @ left.mT[:, None]
         along = (left @ (right @ self.along.mT)[..., None])[..., 0]
-        return _without(blocks, along, self.factor)
+        return _subtract_outer(blocks, along, self.factor)
 
 
 class SingularMetric(BarrierMetric):
@@ -230,10 +230,12 @@ class SingularMetric(BarrierMetric):
         mixed[..., :rank] += first * short[:, :, None, None]
         blocks = mixed @ left.mT[:, None]
         along = (square * (short * self.along[:, None])[:, :, None]).sum(axis=-1)
-        return _without(blocks, along, self.factor)
+        return _subtract_outer(blocks, along, self.factor)
 
 
-def _without(blocks: Float[np.ndarray, "N n n T T"], along: Float[np.ndarray, "N n T"], factor: Values) -> np.ndarray:
+def _subtract_outer(
+    blocks: Float[np.ndarray, "N n n T T"], along: Float[np.ndarray, "N n T"], factor: Values
+) -> np.ndarray:
     """Return the blocks as one matrix, less factor · along along'."""
     flat = along.reshape(len(along), -1)
     matrix = blocks.transpose(0, 1, 3, 2, 4).reshape(*flat.shape, -1)
@@ -250,7 +252,7 @@ class Barrier:
     of_singular_values: bool
     norm: Norm
 
-    def at(self, matrices: Matrices) -> BarrierMetric:
+    def metric(self, matrices: Matrices) -> BarrierMetric:
         """The barrier at matrices inside the ball."""
         return (SingularMetric if self.of_singular_values else EntryMetric)(matrices, self.gauge)
 

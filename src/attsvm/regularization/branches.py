@@ -187,7 +187,7 @@ class FixedHead(Branches[BallMinimum]):
     grid: list[float]
 
     @classmethod
-    def through(cls, problem: Problem, excess: FlatExcess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
+    def from_radii(cls, problem: Problem, excess: FlatExcess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
         """Along the radii, and others between and before them.
 
         Raises ProblemError if the loss does not depend on the attention.
@@ -254,7 +254,7 @@ class FixedHead(Branches[BallMinimum]):
             at = place_of_logits(grid, first, logit)
             for _ in range(max(ball.random_starts, excess.random_starts)):
                 yield from self._both_ways(generator.standard_normal(np.prod(ball.shape)), at)
-        for weights, at in self._at_optimal():
+        for weights, at in self._separating_starts():
             yield from self._both_ways(weights, at, passes)
 
     def _both_ways(self, weights: np.ndarray, at: int, passes: bool = False) -> Iterator[Branch]:
@@ -264,7 +264,7 @@ class FixedHead(Branches[BallMinimum]):
     def _ends_optimal(self) -> bool:
         return self.excess.selects_optimal(self.best[len(self.grid) - 1].weights)
 
-    def _at_optimal(self) -> Iterator[tuple[np.ndarray, int]]:
+    def _separating_starts(self) -> Iterator[tuple[np.ndarray, int]]:
         """Weights that separate the optimal tokens, and the first place with a minimum there.
 
         The branch may leave the optimal tokens again at larger radii. Another one then starts at the last radius.

@@ -80,7 +80,7 @@ class HeadOutputs:
 
 
 class _Parts(NamedTuple):
-    """What value and derivatives share, for a largest attention exp(c) of the tokens that count."""
+    """Hold what value and derivatives share, for a largest attention exp(c) of the tokens that count."""
 
     log_attention: Float[np.ndarray, "N n T"]
     shift: Float[np.ndarray, "N 1 1"]  # c
@@ -95,7 +95,7 @@ class _Parts(NamedTuple):
 class Excess(Gaps):
     """log(L(W) − L_α), L_α the loss of the tokens α alone.
 
-    Several attention heads are functions of their own, each ``beside`` the others, or ``joined`` to one of all weights.
+    Several attention heads are functions of their own, each beside fixed others, or ``joined`` to one of all weights.
 
     Attributes
     ----------
@@ -166,17 +166,17 @@ class Excess(Gaps):
         ``heads``: H. The functions of one model follow each other.
         """
 
-        def of_models(array: np.ndarray) -> np.ndarray:
+        def join(array: np.ndarray) -> np.ndarray:
             return array.reshape(len(array) // heads, -1, *array.shape[2:])
 
         if heads == 1:
             return self
         own = ("allowed", "offsets", "scores", "share", "reference", "others")
-        joined: dict[str, Any] = {name: of_models(getattr(self, name)) for name in own}
-        joined |= {name: of_models(_in_own_block(getattr(self, name), heads)) for name in ("keys", "queries")}
+        joined: dict[str, Any] = {name: join(getattr(self, name)) for name in own}
+        joined |= {name: join(_block_vectors(getattr(self, name), heads)) for name in ("keys", "queries")}
         return replace(self, **joined, heads=heads)
 
-    def beside(self, weights: np.ndarray, heads: int) -> Self:
+    def fix_other_heads(self, weights: np.ndarray, heads: int) -> Self:
         """The functions of each of H heads beside the others with these weights.
 
         ``heads``: H. The functions of one model follow each other.
@@ -190,13 +190,13 @@ class Excess(Gaps):
         own = ("keys", "queries", "allowed", "offsets", "scores", "share", "reference", "others")
         return replace(self, **{name: getattr(self, name)[index] for name in own})
 
-    def over(self, reference: np.ndarray, above: bool = True) -> Self:
+    def with_reference(self, reference: np.ndarray, above: bool = True) -> Self:
         """The excess over the loss of other tokens."""
         return replace(self, reference=reference, above=above)
 
-    def on_either_side(self) -> Self:
+    def two_sided(self) -> Self:
         """The excess over the optimal tokens where rebasing may end on the other side of L_α."""
-        return replace(self.over(self.optimal), either_side=True)
+        return replace(self.with_reference(self.optimal), either_side=True)
 
     @property
     def is_alone(self) -> bool:
@@ -220,9 +220,9 @@ class Excess(Gaps):
     @cached_property
     def margins(self) -> np.ndarray:
         """The margins of α, shape (N, n); those of joined heads are the same in each of them."""
-        return np.asarray(self._over_heads(self.scores_of(self.reference)) + self.others)
+        return np.asarray(self._sum_heads(self.scores_of(self.reference)) + self.others)
 
-    def _over_heads(self, x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+    def _sum_heads(self, x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
         """The sum over joined heads, in each of them."""
         if self.heads == 1:
             return x
@@ -241,20 +241,20 @@ class Excess(Gaps):
         return np.asarray(self.outputs.tokens[np.arange(self.reference.shape[1]), self.reference[0]])
 
     @cached_property
-    def away(self) -> np.ndarray:
+    def differences(self) -> np.ndarray:
         """x_α − x_t, shape (n, T, d); 0 where not allowed."""
         assert self.outputs is not None
         return np.where(self.allowed[0, :, :, None], self.own_tokens[:, None] - self.outputs.tokens, 0.0)
 
     @cached_property
-    def in_use(self) -> np.ndarray:
+    def used(self) -> np.ndarray:
         """The tokens that are in the sum, shape (N, n, T)."""
         return np.asarray(self.allowed & (self.share > 0)[..., None])
 
     @cached_property
     def differs(self) -> np.ndarray:
         """The tokens that change the loss where they share the attention with α, shape (N, n, T)."""
-        return np.asarray(self.in_use & (self.worse != 0 if self.is_linear else self.away.any(axis=2)[None]))
+        return np.asarray(self.used & (self.worse != 0 if self.is_linear else self.differences.any(axis=2)[None]))
 
     @cached_property
     def but_own(self) -> np.ndarray:
@@ -300,10 +300,10 @@ class Excess(Gaps):
         stays = self._is_clear(log_attention, *KEEP)
         if stays.all():
             return self
-        moves = self.over(selected)._is_clear(log_attention, *CHANGE)
+        moves = self.with_reference(selected)._is_clear(log_attention, *CHANGE)
         reference = np.where(moves[:, None], selected, self.optimal)
         reference = np.where(stays[:, None], self.reference, reference)
-        return self if (reference == self.reference).all() else self.over(reference)
+        return self if (reference == self.reference).all() else self.with_reference(reference)
 
     def _rebased_on_either_side(self, weights: np.ndarray, log_attention: np.ndarray, selected: np.ndarray) -> Self:
         least = np.where(self.share > 0, log_attention.max(axis=-1), 0.0).min()
@@ -312,10 +312,10 @@ class Excess(Gaps):
         same = bool((selected == self.reference).all())
         first = self.above if same else True
         for above in (first, not first):
-            other = self if same and above == self.above else self.over(selected, above)
+            other = self if same and above == self.above else self.with_reference(selected, above)
             if np.isfinite(other.value(weights)).all():
                 return other
-        return self.over(self.optimal)
+        return self.with_reference(self.optimal)
 
     def _is_clear(self, log_attention: np.ndarray, probability: float, dominance: float) -> np.ndarray:
         """Whether α has such a probability everywhere, and tokens of lower scores dominate in the excess."""
@@ -353,7 +353,7 @@ class Excess(Gaps):
         else:
             assert self.outputs is not None
             drop = self.outputs.drop(self.own_tokens, self._move(small), float(np.exp(shift[0, 0, 0])))[None]
-        drops = np.exp(shift[..., 0]) * self._over_heads(drop)
+        drops = np.exp(shift[..., 0]) * self._sum_heads(drop)
         # ℓ(m − Δ) − ℓ(m) is Δ times the mean of |ℓ'| between both
         flat = self.loss.log_mean_slope(self.margins.ravel(), drops.ravel()).reshape(drop.shape)
         scale = np.max(np.where(self.share > 0, flat, -np.inf), axis=-1, keepdims=True)
@@ -362,7 +362,7 @@ class Excess(Gaps):
 
     def _move(self, small: np.ndarray) -> np.ndarray:
         """(x_α − o) exp(−c) = Σ small_t (x_α − x_t), shape (n, d), of a nonlinear head."""
-        return np.asarray((small[0][:, None] @ self.away)[:, 0])
+        return np.asarray((small[0][:, None] @ self.differences)[:, 0])
 
     def value_and_weight(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The value, and q = −dF/dy, shape (N, n, T)."""
@@ -375,7 +375,7 @@ class Excess(Gaps):
         if not self.is_linear:  # to first order around o
             assert self.outputs is not None
             slope = self.outputs.slopes(self.own_tokens - np.exp(parts.shift[0, 0]) * self._move(parts.small))
-            worse = (self.away @ slope[:, :, None])[None, ..., 0]
+            worse = (self.differences @ slope[:, :, None])[None, ..., 0]
             drop = (parts.small * worse).sum(axis=-1)
         # v_t = a_t (w_t − Δ) exp(−c), with w_t − Δ = Σ a_s (w_t − w_s), in which nothing cancels
         centred = (attention[..., None, :] @ (worse[..., :, None] - worse[..., None, :]).mT)[..., 0, :]
@@ -412,12 +412,14 @@ class Excess(Gaps):
         """The part of the second derivatives of h, shape (1, n, T, T)."""
         assert self.outputs is not None
         move, largest = self._move(parts.small), np.exp(parts.shift[0, 0, 0])
-        moved = parts.small[0, :, :, None] * self.away - np.exp(parts.log_attention[0, :, :, None]) * move[:, None]
+        moved = (
+            parts.small[0, :, :, None] * self.differences - np.exp(parts.log_attention[0, :, :, None]) * move[:, None]
+        )
         curved = self.outputs.labels[:, None, None] * self.outputs.head.hessians(self.own_tokens - largest * move)
         return np.asarray((size[0] * largest)[:, None, None] * (moved @ curved @ moved.mT))[None]
 
 
-def _in_own_block(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.ndarray, "NH *more Hk"]:
+def _block_vectors(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.ndarray, "NH *more Hk"]:
     """Vectors of H heads, filled up with zeros for the other heads."""
     whole = np.zeros((len(x) // heads, heads, *x.shape[1:-1], heads, x.shape[-1]))
     for h in range(heads):

@@ -34,7 +34,7 @@ class FlatExcess(Flat[Excess]):
         labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
         outputs = HeadOutputs(problem.copies.mean(tokens, axes=1)[active], labels[active], head)
         stack = Excess.of(problem, loss, np.zeros(tokens.shape[:-1]))[:, active.ravel()]
-        return cls(replace(stack, outputs=outputs, either_side=True)).under(head)
+        return cls(replace(stack, outputs=outputs, either_side=True)).with_head(head)
 
     @property
     def outputs(self) -> HeadOutputs:
@@ -42,21 +42,21 @@ class FlatExcess(Flat[Excess]):
         assert self.stack.outputs is not None
         return self.stack.outputs
 
-    def under(self, head: HeadFunction | LinearFunction) -> Self:
-        """The same under another prediction head, over the loss of its optimal tokens.
+    def with_head(self, head: HeadFunction | LinearFunction) -> Self:
+        """Exchange the prediction head, over the loss of its optimal tokens.
 
         Raises ProblemError if the head is not a number at some token.
         """
         outputs = replace(self.outputs, head=head)
         scores = outputs.scores(self.stack.allowed[0])[None]
-        return self._over_optimal(replace(self.stack, outputs=outputs, scores=scores))
+        return self._with_best_reference(replace(self.stack, outputs=outputs, scores=scores))
 
     def restricted(self, allowed: np.ndarray) -> Self:
         """The excess if each query attends to these tokens only, over the best of them."""
-        return self._over_optimal(replace(self.stack, allowed=allowed[None]))
+        return self._with_best_reference(replace(self.stack, allowed=allowed[None]))
 
-    def _over_optimal(self, stack: Excess) -> Self:
-        return replace(self, stack=stack.over(stack.optimal))
+    def _with_best_reference(self, stack: Excess) -> Self:
+        return replace(self, stack=stack.with_reference(stack.optimal))
 
     @property
     def is_linear(self) -> bool:

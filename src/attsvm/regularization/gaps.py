@@ -37,15 +37,15 @@ class Gaps(ABC):
 
     @property
     @abstractmethod
-    def in_use(self) -> Bool[np.ndarray, "N n T"]:
+    def used(self) -> Bool[np.ndarray, "N n T"]:
         """The gaps that F depends on."""
 
     def rebased(self, weights: Matrices) -> Self:
-        """The same functions up to monotone transformations, with the most accurate digits around the weights."""
+        """Transform the functions monotonically, for the most accurate digits around the weights."""
         return self
 
-    def on_either_side(self) -> Self:
-        """The same functions where rebasing may turn them over, for methods that follow one function at a time."""
+    def two_sided(self) -> Self:
+        """Let rebasing turn the functions over, for methods that follow one function at a time."""
         return self
 
     @property
@@ -72,6 +72,7 @@ class Gaps(ABC):
     def safe_curvature(self, weights: Matrices) -> Float[np.ndarray, "N nT nT"]:
         """A positive semidefinite curvature near that of the slopes: diag(|q|) − qq'/Σ|q|."""
         q = self.value_and_weight(weights)[1].reshape(len(weights), -1)
+        # by Cauchy and Schwarz, (Σ q x)² ≤ Σ|q| Σ|q| x²
         size = np.abs(q).sum(axis=-1)[:, None, None]
         safe = -q[:, :, None] * q[:, None] / np.where(size > 0, size, 1.0)
         diagonal_of(safe)[:] += np.abs(q)
@@ -85,7 +86,7 @@ class Gaps(ABC):
     @cached_property
     def moving(self) -> Bool[np.ndarray, "N n T"]:
         """The gaps in use that the weights can change."""
-        return np.asarray(self.in_use & self.left.any(axis=-1))
+        return np.asarray(self.used & self.left.any(axis=-1))
 
     def gaps(self, weights: Matrices) -> Float[np.ndarray, "N n T"]:
         """y_t = (k_α − k_t)'W z: A of the weights."""
@@ -102,14 +103,15 @@ class Gaps(ABC):
     def largest_gaps(self, norm: Norm) -> Values:
         """The largest gap of weights with N(W) = 1: N* of (k_α − k_t) z', a product of rank one."""
         left, right = norm.dual.values(self.left, 1), norm.dual.values(self.queries, 1)
-        return np.asarray((left * right[..., None] * self.in_use).max(axis=(-2, -1)))
+        return np.asarray((left * right[..., None] * self.used).max(axis=(-2, -1)))
 
     def scaled(self, radii: Values) -> Self:
-        """The same as functions of W / radius."""
+        """Substitute W = radius · U: the functions of U."""
         return replace(self, keys=self.keys * radii[:, None, None, None])
 
     def spanned(self, points: Float[np.ndarray, "K k e"]) -> Self:
-        """The same as functions of x, shape (N, K, 1), for W = Σ x_j D_j."""
+        """Substitute W = Σ x_j D_j: the functions of x, shape (N, K, 1)."""
+        # (k_α − k_t)'D_j z is the product of k_α − k_t with the image of z
         images = (points @ self.queries[:, :, None, :, None])[..., 0]  # D_j z
         ones = np.ones((*self.queries.shape[:2], 1))
         return replace(self, keys=self.keys @ images.mT, queries=ones)
@@ -123,7 +125,7 @@ class LogSum(Gaps):
     loss: Scalar = DECAY
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls, rows: Float[np.ndarray, "m d"], log_weight: np.ndarray | float = 0.0, loss: Scalar = DECAY
     ) -> "Flat[LogSum]":
         """Log Σ c ℓ(⟨row, x⟩) as a function of d numbers."""
@@ -136,7 +138,7 @@ class LogSum(Gaps):
         return replace(self, **{name: getattr(self, name)[index] for name in own})
 
     @property
-    def in_use(self) -> np.ndarray:
+    def used(self) -> np.ndarray:
         return self.log_weight > -np.inf
 
     def value(self, weights: np.ndarray) -> np.ndarray:
@@ -198,6 +200,6 @@ class Flat(Generic[G]):
         return Expansion(float(value[0]), gradient.reshape(-1), Curvature(self.rows, core))
 
     def rebased(self, x: np.ndarray) -> Self:
-        """The same function up to a monotone transformation, with the most accurate digits around x."""
+        """Transform the function monotonically, for the most accurate digits around x."""
         stack = self.stack.rebased(self.matrix(x))
         return self if stack is self.stack else replace(self, stack=stack)

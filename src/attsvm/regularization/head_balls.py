@@ -87,7 +87,8 @@ class _HeadRounds(PrimalIteration):
         for h in range(self.heads):
             own = np.flatnonzero((head == h) & (self.gap > tolerance(norm)))
             if len(own):
-                beside = self.excess.beside(self.weights, self.heads)[own]
+                beside = self.excess.fix_other_heads(self.weights, self.heads)[own]
                 self.weights[own] = minimise_in_balls(beside, norm, self.radius[own], self.weights[own]).weights
-        beside = self.excess.beside(self.weights, self.heads).rebased(self.weights)
+        # the gap of each head beside the others, as they are now
+        beside = self.excess.fix_other_heads(self.weights, self.heads).rebased(self.weights)
         self.gap = relative_gap(norm, self.weights / self.radius[:, None, None], beside.gradient(self.weights))

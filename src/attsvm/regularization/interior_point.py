@@ -23,7 +23,7 @@ MAX_STEPS = 200
 CAUTIOUS = 40
 """From this step on, every second one uses the curvature that is positive semidefinite."""
 AGAIN = 0.9
-"""What does not improve in so many steps starts again at this part of the weights."""
+"""A problem that does not improve in so many steps starts again at this part of the weights."""
 CLOSED = 1e-3
 """Below this gap, the point on the sphere along the weights is tried, too."""
 INSIDE = 0.9
@@ -139,7 +139,7 @@ def _step(
 ) -> tuple[Matrices, Values]:
     """The next weights and μ; NaN for the first μ."""
     weights, slopes = now.weights, now.slopes
-    gradient, metric = slopes.gradient, barrier.at(weights)
+    gradient, metric = slopes.gradient, barrier.metric(weights)
     # in the metric of the barrier, ‖∇F + μ∇φ‖/μ is the distance from the central path
     pulled, pushed = metric.solve(gradient), metric.solve(metric.gradient)
     a, b, c = (

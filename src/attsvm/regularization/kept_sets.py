@@ -81,7 +81,7 @@ def _dropped_tokens(
     offsets = offsets + stack.offsets[0, query, token] + rows @ fixed - np.log(len(margins))
     rows = rows - (rows @ along) @ along.T
     across = _basis(rows)
-    return Tail(LogSum.of_rows(-rows @ across, offsets), fixed, across, max(residual, neglected))
+    return Tail(LogSum.from_rows(-rows @ across, offsets), fixed, across, max(residual, neglected))
 
 
 def _basis(rows: np.ndarray) -> np.ndarray:

@@ -49,15 +49,15 @@ class HeadFunction:
 
     def values(self, pooled: np.ndarray) -> np.ndarray:
         """h(o), shape (M,), for pooled tokens (M, d)."""
-        return self._evaluated(_of_head(self.head).values, pooled)
+        return self._evaluated(_compile_head(self.head).values, pooled)
 
     def gradients(self, pooled: np.ndarray) -> np.ndarray:
         """∇h(o), shape (M, d)."""
-        return self._evaluated(_of_head(self.head).gradients, pooled)
+        return self._evaluated(_compile_head(self.head).gradients, pooled)
 
     def hessians(self, pooled: np.ndarray) -> np.ndarray:
         """∇²h(o), shape (M, d, d)."""
-        return self._evaluated(_of_head(self.head).hessians, pooled)
+        return self._evaluated(_compile_head(self.head).hessians, pooled)
 
     def _evaluated(self, function: Callable[..., jax.Array], pooled: np.ndarray) -> np.ndarray:
         check_process()
@@ -74,11 +74,11 @@ class _Compiled:
 
 
 @cache
-def _of_head(head: Head) -> _Compiled:
+def _compile_head(head: Head) -> _Compiled:
     def one(parameters: dict[str, Any], pooled: jax.Array) -> jax.Array:
         return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
 
-    def over(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def vectorise(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         return jax.jit(jax.vmap(function, (None, 0)))
 
     def all_at_once(parameters: dict[str, Any], pooled: jax.Array) -> jax.Array:
@@ -88,7 +88,9 @@ def _of_head(head: Head) -> _Compiled:
         (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
         return jnp.asarray(pulled)
 
-    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
+    return _Compiled(
+        jax.jit(all_at_once), jax.jit(gradients), vectorise(jax.jacrev(jax.grad(one, argnums=1), argnums=1))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,11 +164,11 @@ _EXACT: dict[OutputLoss, Scalar] = {
 
 def scalar_of(loss: OutputLoss) -> Scalar:
     """A loss of the margin in NumPy: in closed form for the built-in ones, otherwise through its JAX functions."""
-    return _EXACT[loss] if loss in _EXACT else _through_jax(loss)
+    return _EXACT[loss] if loss in _EXACT else _scalar_from_jax(loss)
 
 
-def _through_jax(loss: OutputLoss) -> Scalar:
-    def of_margins(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
+def _scalar_from_jax(loss: OutputLoss) -> Scalar:
+    def on_numpy(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
         def numpy_function(margins: np.ndarray) -> np.ndarray:
             with jax.enable_x64(True):
                 outputs = jnp.asarray(margins.reshape(-1, 1, 1))
@@ -174,9 +176,9 @@ def _through_jax(loss: OutputLoss) -> Scalar:
 
         return numpy_function
 
-    log_slope = of_margins(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
+    log_slope = on_numpy(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
 
     def bend(margins: np.ndarray) -> np.ndarray:
         return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
 
-    return Scalar(of_margins(loss.values), None, log_slope, bend)
+    return Scalar(on_numpy(loss.values), None, log_slope, bend)

@@ -37,10 +37,10 @@ from attsvm.regularization.margin_losses import LinearFunction, Scalar
 from attsvm.regularization.result import CONVERGED, RegularizationPath
 from attsvm.regularization.setting import (
     PathSetting,
-    along_path,
-    over_batch,
+    follow_batch,
     parse_head_radii,
     parse_radii,
+    path_fields,
     selected_tokens,
 )
 from attsvm.results import Status
@@ -144,20 +144,20 @@ def regularization_path(
     lengths = parse_head_radii(head_radii, radii, setting.scalar, head)
     excess_of = None if lengths is not None else setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> RegularizationPath:
+    def follow_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> RegularizationPath:
         ball = setting.ball(index)
         if excess_of is None:
             pairs = np.stack([radii, lengths], axis=1)
-            joint = JointBranches.through(one, ball, setting.scalar, pairs)
+            joint = JointBranches.from_pairs(one, ball, setting.scalar, pairs)
             jointly = joint.follow([joint.grid.index(tuple(pair)) for pair in pairs.tolist()], watch)
-            return _with_head(setting, one, jointly, radii, lengths, watch.stopped)
+            return _joint_path(setting, one, jointly, radii, lengths, watch.stopped)
         excess = excess_of(one, index)
-        fixed = FixedHead.through(one, excess, ball, radii)
+        fixed = FixedHead.from_radii(one, excess, ball, radii)
         found = fixed.follow([fixed.grid.index(radius) for radius in radii.tolist()], watch)
         points = [PathPoint(minimum.weights, excess, minimum.residual) for minimum in found]
-        return RegularizationPath(**along_path(setting, one, points, watch.stopped), radii=radii[: len(points)])
+        return RegularizationPath(**path_fields(setting, one, points, watch.stopped), radii=radii[: len(points)])
 
-    return over_batch(setting, len(radii), callback, of_one)
+    return follow_batch(setting, len(radii), callback, follow_one)
 
 
 MOST_ALTERNATIONS = 60
@@ -189,7 +189,7 @@ class JointBranches(Branches[JointPoint]):
     grid: list[tuple[float, ...]]
 
     @classmethod
-    def through(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "JointBranches":
+    def from_pairs(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "JointBranches":
         """Along the pairs of radii, shape (L, 2), and others between and before them.
 
         Raises ProblemError if the loss depends on neither attention nor head.
@@ -199,7 +199,7 @@ class JointBranches(Branches[JointPoint]):
             raise ProblemError(
                 "problem: the loss does not depend on attention and head: equal keys, or tokens of zeros"
             )
-        # before the first pair the radii keep its proportion
+        # before the first pair the radii keep its proportion, down to where the loss is nearly linear
         scale = min(1.0, first_radius(excess, ball) / pairs[0, 0], FIRST_LOGIT / pairs[0, 1])
         of_head = ball_of(ball.norm.of_vectors, (problem.dim, 1))
         return cls(problem, excess, ball, of_head, grid_through(pairs, scale * pairs[0]))
@@ -222,7 +222,7 @@ class JointBranches(Branches[JointPoint]):
     def minima(self, start: tuple[np.ndarray, np.ndarray], places: range) -> Iterator[JointPoint]:
         weights, head = start
         for place in places:
-            point = self._by_turns(weights, head, *self.grid[place])
+            point = self._alternate(weights, head, *self.grid[place])
             weights, head = point.weights, point.head
             yield point
 
@@ -242,7 +242,7 @@ class JointBranches(Branches[JointPoint]):
         slope = _head_loss(self.excess, weights).expand(np.zeros(problem.dim)).gradient
         return -slope if slope.any() else np.ones(problem.dim)
 
-    def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
+    def _alternate(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
         """Minimise alternately in the head and in the attention weights until both are stationary."""
         turns = _Alternation(self, weights, head, radius, head_radius)
         turns.run(turns.weights[None], 1e-15, MOST_ALTERNATIONS)
@@ -267,10 +267,12 @@ class _Alternation(PrimalIteration):
 
     def advance(self) -> None:
         excess, ball, of_head = self.path.excess, self.path.ball, self.path.of_head
+        # first over the head, which sees the attention through y_i o_i alone
         found = of_head.minimise(_head_loss(excess, self.weights), self.head, self.head_radius)
         self.head = found.weights
-        under = excess.under(LinearFunction(self.head))
+        under = excess.with_head(LinearFunction(self.head))
         start = self.weights if self.weights.any() else direction_from_zero(ball, under) * self.radius
+        # then over the weights, under the new head
         of_weights = ball.minimise(under, start, self.radius)
         self.weights = of_weights.weights
         # the residual of the head under the new attention
@@ -287,10 +289,10 @@ def _log_loss(point: JointPoint) -> float:
 def _head_loss(excess: FlatExcess, weights: np.ndarray) -> Flat[LogSum]:
     """Log L as a function of the head v, for the attention of these weights: the gaps are the margins y_i v'o_i."""
     pooled = excess.pooled(weights)
-    return LogSum.of_rows(pooled, -np.log(len(pooled)), excess.stack.loss)
+    return LogSum.from_rows(pooled, -np.log(len(pooled)), excess.stack.loss)
 
 
-def _with_head(
+def _joint_path(
     setting: PathSetting,
     problem: Problem,
     points: list[JointPoint],
@@ -305,7 +307,7 @@ def _with_head(
     relax = head_radii[last] > radii[last] and of_head.status != Status.INFEASIBLE
     head_residual = np.array([point.head_residual for point in points])
     return RegularizationPath(
-        **along_path(setting, problem, points, stopped, head_residual, ~of_head.support if relax else None),
+        **path_fields(setting, problem, points, stopped, head_residual, ~of_head.support if relax else None),
         radii=radii[: len(points)],
         head_radii=head_radii[: len(points)],
         head_weights=np.stack([point.head for point in points]),

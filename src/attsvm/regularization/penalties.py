@@ -27,7 +27,7 @@ from attsvm.regularization.branches import (
 )
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.result import PenaltyPath
-from attsvm.regularization.setting import PathSetting, along_path, over_batch, parse_log_penalties
+from attsvm.regularization.setting import PathSetting, follow_batch, parse_log_penalties, path_fields
 
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""
@@ -85,10 +85,11 @@ def _minima(
     first, span = first_radius(excess, ball), _FIRST_SPAN
     while True:
         radii = np.geomspace(first, first * span, int(np.ceil(np.log(span) / np.log(GROWTH))) + 1)
-        branches = FixedHead.through(problem, excess, ball, radii)
+        branches = FixedHead.from_radii(problem, excess, ball, radii)
         for _ in branches.search():
             pass
         grid, best = branches.grid, branches.best
+        # the grid is long enough if at its end the least penalty grows faster than the loss falls
         slope = log_slope(ball, best[len(grid) - 1])
         target = least + penalty.log_slope(grid[-1])
         if slope < target or span >= _LARGEST_SPAN:
@@ -137,12 +138,13 @@ class _PenaltySearch:
         if high == len(self.radii):
             return PathPoint(self.minima[k].weights, self.excess, 1.0)
         if low < 0:
-            return self._before_first(log_penalty)
-        return self._between(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
+            return self._smallest_minimum(log_penalty)
+        return self._balance(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
 
     def _value(self, k: int, log_penalty: float) -> tuple[int, float]:
         """Loss plus penalty, relative to the loss of the optimal tokens, in a form that sorts like it."""
         side, value = self.excess.order(self.minima[k].weights)
+        # log(exp(value) + λ s R^r) above the loss of the optimal tokens, and the difference below it
         added = log_penalty + self.penalty.log_value(self.radii[k])
         if side > 0:
             return 1, float(np.logaddexp(value, added))
@@ -156,22 +158,23 @@ class _PenaltySearch:
         ratio = log_slope(self.ball, found) - log_penalty - self.penalty.log_slope(radius)
         return float(np.clip(ratio, -_STEEP, _STEEP))
 
-    def _before_first(self, log_penalty: float) -> PathPoint:
+    def _smallest_minimum(self, log_penalty: float) -> PathPoint:
         """The minimum in the smallest ball, where the loss is nearly linear; zero if the penalty outweighs it."""
         zero = np.zeros_like(self.minima[0].weights)
         radius, found = self.radii[0], self.minima[0]
         while radius > 0:
+            # the slope of a power above 1 vanishes at zero, so that some radius is small enough
             smaller = radius / 16
             start = direction_from_zero(self.ball, self.excess) * smaller
             before = minimum_from(self.ball, self.excess, start, smaller)
             if self._falls(before, smaller, log_penalty) > 0:
-                return self._between(smaller, radius, before, found, log_penalty)
+                return self._balance(smaller, radius, before, found, log_penalty)
             if self.penalty.power == 1 and smaller < 1e-9 * self.radii[0]:
                 break
             radius, found = smaller, before
         return PathPoint(zero, self.excess, 0.0)
 
-    def _between(
+    def _balance(
         self, low: float, high: float, lower: BallMinimum, upper: BallMinimum, log_penalty: float
     ) -> PathPoint:
         """The minimum between two radii: where both slopes are equal."""
@@ -270,16 +273,16 @@ def penalty_path(
     log_penalties = parse_log_penalties(log_penalties)
     excess_of = setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> PenaltyPath:
+    def follow_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> PenaltyPath:
         ball = setting.ball(index)
         penalty = Penalty(ball.power, setting.penalty_scale)
         points = follow_penalties(one, excess_of(one, index), log_penalties, ball, penalty, watch)
         return PenaltyPath(
-            **along_path(setting, one, points, watch.stopped),
+            **path_fields(setting, one, points, watch.stopped),
             size=np.array([ball.size(point.weights) for point in points]),
             log_penalties=log_penalties[: len(points)],
             power=penalty.power,
             scale=penalty.scale,
         )
 
-    return over_batch(setting, len(log_penalties), callback, of_one)
+    return follow_batch(setting, len(log_penalties), callback, follow_one)

@@ -1,4 +1,4 @@
-"""What both kinds of path share: their arguments checked, the problems of a batch, and the points made one result."""
+"""Check the arguments of both kinds of path, follow the problems of a batch, and make one result of the points."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,14 +32,14 @@ MOST_NUMBERS = 50_000_000
 FACTORED = (Lp(2.0), Nuclear())
 """Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
 _FILL = {"f": np.nan, "i": -1, "b": False}
-"""What points and problems that were not reached hold, by the kind of the array."""
+"""Fills points and problems that were not reached, by the kind of the array."""
 
 P = TypeVar("P", bound=PathResult)
 
 
 @dataclass(frozen=True)
 class PathSetting:
-    """What a path of a batch of problems minimises, and over which weights."""
+    """Hold what a path of a batch of problems minimises, and over which weights."""
 
     problem: Problem
     attention: Attention
@@ -80,7 +80,7 @@ class PathSetting:
 
     @property
     def penalty_scale(self) -> float:
-        """What the norm's power is multiplied by in a penalty: the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*."""
+        """The factor of the norm's power in a penalty: the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*."""
         return 2.0 if isinstance(self.attention, Factored) else 1.0
 
     def ball(self, index: tuple[int, ...]) -> WeightBall:
@@ -211,7 +211,7 @@ def parse_head_radii(
     return array
 
 
-def along_path(
+def path_fields(
     setting: PathSetting,
     problem: Problem,
     points: Sequence[PathPoint],
@@ -232,6 +232,7 @@ def along_path(
     kept = problem.copies.largest(kept)
     if not problem.has_query_axis:
         kept = kept[:, :, 0]
+    # the limit is the Att-SVM of the tokens, or of the sets of tokens, that are kept last
     solution = solve_svm(
         problem,
         selected[-1] if single else kept[-1],
@@ -268,18 +269,18 @@ def selected_tokens(problem: Problem, points: Sequence[PathPoint]) -> np.ndarray
     return selected if problem.has_query_axis else selected[..., 0]
 
 
-def over_batch(
+def follow_batch(
     setting: PathSetting,
     num_points: int,
     callback: Callback | None,
-    of_one: Callable[[Problem, tuple[int, ...], PathWatch], P],
+    follow_one: Callable[[Problem, tuple[int, ...], PathWatch], P],
 ) -> P:
     """The paths of all problems of the batch as one, up to the point where the callback stops the work."""
     batch = setting.problem.batch_shape
     watch = PathWatch(callback, num_points * int(np.prod(batch)))
     paths: list[P] = []
     for index, one in setting.problems():
-        paths.append(of_one(one, index, watch))
+        paths.append(follow_one(one, index, watch))
         watch.before += num_points
         if watch.stopped:
             break
@@ -296,6 +297,7 @@ def _stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
         if first is None or role not in ("record", "trial"):
             continue
         values = [np.asarray(getattr(path, entry.name)) for path in paths]
+        # records have their own axis before those of the batch
         if role == "record":
             whole = np.full((len(first), number, *first.shape[1:]), _FILL[first.dtype.kind], dtype=first.dtype)
             for i, value in enumerate(values):

@@ -46,7 +46,7 @@ class SmoothFunction(Protocol):
         """Value and derivatives, where the value is finite."""
 
     def rebased(self, x: np.ndarray) -> Self:
-        """The same function up to a monotone transformation, with the most accurate digits around x."""
+        """Transform the function monotonically, for the most accurate digits around x."""
 
 
 class SmoothCone(Protocol):
@@ -244,6 +244,7 @@ class _Lagrangian:
             if pull > 0:
                 gradient = gradient + pull * cone.gradient(x)
                 curvature = Curvature(np.eye(len(x)), curvature.dense() + pull * cone.hessian(x))
+        # ∇F + pull ∇k + pressure · normal = 0, the normal of the sphere of length 1 in the dual norm
         pressure = float(-gradient @ x) / radius
         dual = float(norm.dual.values(gradient, 1))
         size = float(norm.values(x, 1))
@@ -339,6 +340,7 @@ class _SphereModel:
         def length(damping: float) -> float:
             return float(np.linalg.norm(slope / (self.values + damping)))
 
+        # (H + damping) s = −g with ‖s‖ = trust, by bisection in the logarithm of the damping
         damping = floor if self.values[0] > 0 else low
         if length(damping) > trust:
             left, right = np.log(damping), np.log(low + np.linalg.norm(slope) / trust + floor)

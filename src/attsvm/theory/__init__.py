@@ -1,4 +1,4 @@
-"""What theory says about a run: the direction it converges to, the kind of its limit, and when the limit is global.
+"""Predict the limit of a run: the direction it converges to, the kind of its limit, and when the limit is global.
 
 ``prediction`` returns the Att-SVM of a run; ``trained`` is its part in the parameters that it trained, and ``limits``
 has the limits that are not the Att-SVM of the selected tokens. ``hypotheses`` checks the theorems on a run, and

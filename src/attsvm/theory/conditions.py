@@ -75,7 +75,7 @@ class Hypothesis:
         return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
 
 
-def at_worst(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
+def worst_case(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
     """A hypothesis for all trials together, with the least (or largest) number among those that decide."""
     holds, number = np.broadcast_arrays(np.asarray(holds, np.float64), np.asarray(number, np.float64))
     deciding = number if holds.all() else number[holds == 0]  # NaN is true

@@ -247,11 +247,11 @@ def _result(setting: DecaySetting, found: Minima) -> ConstrainedLimit:
     problem, batch, norm = setting.problem, setting.batch, setting.norm
     of_heads, weights = (*batch, *problem.heads_shape), found.weights
     queries = problem.query_shape[len(problem.batch_shape) :]
-    excess = setting.excess.over(setting.excess.selected(weights))
-    joined, whole = setting.of_models(excess, weights)
+    excess = setting.excess.with_reference(setting.excess.selected(weights))
+    joined, whole = setting.join_heads(excess, weights)
     selected = np.where(excess.share > 0, excess.reference, -1).reshape(*of_heads, *queries)
     svm = _AttSVM.of(selected, setting)
-    over_optimal = joined.over(joined.optimal)
+    over_optimal = joined.with_reference(joined.optimal)
     log_loss, infimum = over_optimal.value(whole), over_optimal.infimum
     log_bound = _log_bound(setting, weights, log_loss)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -344,8 +344,8 @@ def _log_bound(setting: DecaySetting, weights: np.ndarray, log_loss: np.ndarray)
 
     ``log_loss``: log(L − L*) at the weights.
     """
-    joined, whole = setting.of_models(setting.excess, weights)
-    joined = joined.over(joined.optimal)
+    joined, whole = setting.join_heads(setting.excess, weights)
+    joined = joined.with_reference(joined.optimal)
     costs = _log_costs(joined)
     others = joined.allowed & (np.arange(costs.shape[-1]) != joined.reference[..., None])
     others &= (joined.share > 0)[..., None]
@@ -363,7 +363,7 @@ def _log_bound(setting: DecaySetting, weights: np.ndarray, log_loss: np.ndarray)
     costs = costs + joined.offsets_from_own + np.log1p(-shares)
     # H is a sum over the balls, each with its own weights
     if setting.balls > 1:
-        joined, whole = setting.excess.over(setting.excess.optimal), weights
+        joined, whole = setting.excess.with_reference(setting.excess.optimal), weights
         costs = costs.reshape(joined.scores.shape)
     own = np.repeat(~tied, setting.balls) & np.isfinite(costs).any(axis=(-2, -1))
     radii = np.repeat(setting.radii, setting.balls)[:, None, None]

@@ -1,4 +1,4 @@
-"""What a constrained limit is computed from: the loss of each head, the balls, and the weights to start at."""
+"""Set up a constrained limit: the loss of each head, the balls, and the weights to start at."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ class DecaySetting:
             return self.svm[1]
         return solve_svm(self.problem, selected, norm=self.norm)
 
-    def of_models(self, excess: Excess, weights: np.ndarray) -> tuple[Excess, np.ndarray]:
+    def join_heads(self, excess: Excess, weights: np.ndarray) -> tuple[Excess, np.ndarray]:
         """One function for each model, and its weights."""
         return excess.joined(self.heads), block_diagonal(weights, self.heads)
 
@@ -77,7 +77,7 @@ class DecaySetting:
         """Points near the start where AdamW with this ε ends."""
         return adam_points(self.excess, self.radii, epsilon, self.start, heads=self.heads)
 
-    def along_path(self) -> np.ndarray:
+    def follow_path(self) -> np.ndarray:
         """Weights at the radius, from minima at smaller ones."""
         longest = self.excess.largest_gaps(self.norm).reshape(len(self.radii), -1).max(axis=1)
         first = np.minimum(FIRST_LOGIT / np.where(longest > 0, longest, 1.0), self.radii)
@@ -85,14 +85,14 @@ class DecaySetting:
         weights = self.start
         for step in range(growths):
             radii = first * (self.radii / first) ** (step / growths)
-            weights = self._minimise(self._on_sphere(weights, radii), radii).weights
-        return self._on_sphere(weights, self.radii)
+            weights = self._minimise(self._scale_to_sphere(weights, radii), radii).weights
+        return self._scale_to_sphere(weights, self.radii)
 
     def _minimise(self, start: np.ndarray, radii: np.ndarray) -> Minima:
         balls = radii if self.together else np.repeat(radii, self.heads)
         return minimise_in_ball(self.excess, self.norm, balls, start, heads=self.heads, together=self.together)
 
-    def _on_sphere(self, weights: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    def _scale_to_sphere(self, weights: np.ndarray, radii: np.ndarray) -> np.ndarray:
         size = self.norm.values(block_diagonal(weights, self.heads) if self.together else weights)
         factor = np.repeat(radii, self.balls) / np.where(size > 0, size, 1.0)
         return np.asarray(weights * np.repeat(factor, self.heads // self.balls)[:, None, None])
@@ -144,7 +144,7 @@ def setting_of(
     shape = (len(places), problem.key_dim, problem.query_dim)
     setting = DecaySetting(problem, batch, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
     if begin is None:
-        return replace(setting, start=setting.along_path())
+        return replace(setting, start=setting.follow_path())
     core = problem.key_dim, *((problem.query_dim,) if problem.has_queries else ())
     begin = np.broadcast_to(begin, (*batch, *problem.heads_shape, *core)).reshape(shape).copy()
     # of optimal tokens that cannot be separated
@@ -152,7 +152,7 @@ def setting_of(
     if lost.any():
         each = np.repeat(lost, heads)
         part = replace(setting, excess=excess[each], radii=radii[lost], start=setting.start[each])
-        begin[each] = part.along_path()
+        begin[each] = part.follow_path()
     return replace(setting, start=begin)
 
 

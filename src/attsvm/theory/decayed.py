@@ -13,9 +13,9 @@ from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import GradientLength
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, worst_case
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
-from attsvm.theory.hypotheses import of_arrival, of_problem
+from attsvm.theory.hypotheses import arrived, same_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
@@ -39,7 +39,7 @@ class Decayed(NamedTuple):
 
 
 class _DecayedSteps(NamedTuple):
-    """What is known of the steps of a run with decay."""
+    """Describe the steps of a run with decay, as far as they are known."""
 
     norm: Norm  # of each head
     decay: float
@@ -83,9 +83,9 @@ def _fits(problem: Problem, run: Run, trained: TrainedPart) -> bool:
     """Whether the loss is that of fixed linear heads alone."""
     fixed_heads = run.head == "linear" and problem.head is not None and problem.num_classes is None
     fixed_heads = fixed_heads and not trained.trains_head and not run.fixed
-    of_loss = run.loss_name not in ("custom", NOT_RECORDED) and run.keeps is not Keeps.LABEL_COMPONENT
+    decreasing_loss = run.loss_name not in ("custom", NOT_RECORDED) and run.keeps is not Keeps.LABEL_COMPONENT
     known = run.attention in ("combined", "prompt", "factored")
-    return fixed_heads and of_loss and known and run.penalty == 0
+    return fixed_heads and decreasing_loss and known and run.penalty == 0
 
 
 def _judged(
@@ -101,13 +101,13 @@ def _judged(
     measured = row is not None and row.radius[0] <= radius <= row.radius[-1]
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),
-        of_problem(problem, run),
+        same_problem(problem, run),
         Hypothesis(
             "unit_steps", "steps have length one in the norm, exactly or by an iteration that converges", steps.unit
         ),
         Hypothesis("measured_radius", "such steps were measured with a ball of this radius", measured, float(radius)),
         Hypothesis("no_momentum", "steps follow the gradient, as measured", None if beta is None else beta == 0, beta),
-        at_worst(
+        worst_case(
             "reach",
             "the rates times the decay add up to at least 10",
             steps.total * steps.decay >= ENOUGH,
@@ -119,7 +119,7 @@ def _judged(
             steps.last * steps.decay <= SETTLED,
             steps.last * steps.decay,
         ),
-        at_worst(
+        worst_case(
             "stationary",
             "the point is stationary",
             np.asarray(limit.status) == Status.CONVERGED,
@@ -127,7 +127,7 @@ def _judged(
             "relative Frank-Wolfe gap",
             least=False,
         ),
-        of_arrival(part),
+        arrived(part),
     ]
     failing = {one.name for one in hypotheses if one.holds is False}
     unknown = any(one.holds is None for one in hypotheses)
@@ -141,7 +141,7 @@ def _judged(
 
 
 def more_steps(problem: Problem, run: Run, trained: TrainedPart) -> str:
-    """What a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
+    """Say which steps a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
     steps = _steps_of(problem, run, trained)
     if steps is None or not steps.unit or not steps.total.min() > 0:
         return ""

@@ -23,7 +23,7 @@ from attsvm.measures import attention_of, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.svm import Solution, finite_part, solve_svm
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, worst_case
 from attsvm.theory.hypotheses import separable
 from attsvm.theory.standing import EUCLIDEAN, rank_for
 from attsvm.theory.trained import TrainedPart
@@ -59,7 +59,7 @@ class LeastAttention(NamedTuple):
 
 def as_margins(problem: Problem, run: Run) -> tuple[Problem, Run]:
     """A problem of two classes and its run with the cross-entropy as those of labels ±1; others as they are."""
-    if problem.num_classes != 2 or run.head != "linear" or not _of_cross_entropy(run):
+    if problem.num_classes != 2 or run.head != "linear" or not _has_cross_entropy(run):
         return problem, run
 
     def difference(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -77,7 +77,7 @@ def as_margins(problem: Problem, run: Run) -> tuple[Problem, Run]:
     )
 
 
-def _of_cross_entropy(run: Run) -> bool:
+def _has_cross_entropy(run: Run) -> bool:
     return run.loss_name == "cross_entropy" or isinstance(run.live_loss, CrossEntropy)
 
 
@@ -90,7 +90,7 @@ def several_tokens(problem: Problem, run: Run, part: TrainedPart, used: Norm, de
     linear = run.head == "linear"
     if linear and problem.num_classes is None and decreasing.holds is not False:
         return None
-    convex = linear and problem.num_classes is not None and problem.num_classes > 2 and _of_cross_entropy(run)
+    convex = linear and problem.num_classes is not None and problem.num_classes > 2 and _has_cross_entropy(run)
     if convex and not part.trains_head and problem.num_heads is None:
         return kept_by_classes(problem, run, part, used)
     kept = problem.canonical.allowed & (problem.copies.total(attention_of(problem, run.weights)) > KEPT)
@@ -115,11 +115,11 @@ def _drops(problem: Problem, selected: np.ndarray) -> Hypothesis:
     allowed = problem.canonical.allowed if problem.has_query_axis else problem.canonical.allowed[..., 0, :]
     axes = tuple(range(len(problem.batch_shape) - allowed.ndim, 0))
     dropped = np.sum(allowed & ~selected, axis=axes)
-    return at_worst("drops", "attention drops some tokens", dropped > 0, dropped, "tokens")
+    return worst_case("drops", "attention drops some tokens", dropped > 0, dropped, "tokens")
 
 
 def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> Kept:
-    """What a run with the cross-entropy keeps under a fixed linear head, in its trained parameters ``part``.
+    """Find what a run with the cross-entropy keeps under a fixed linear head, in its trained parameters ``part``.
 
     Candidates are the supports of the minima over the tokens of largest logits of each query, from all tokens down to
     one. Far along a run the kept tokens have the ratios of the minimum, and all others vanish. So the candidate is
@@ -167,7 +167,7 @@ def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
     hypotheses = [
         separable(solution),
         _drops(problem, selected),
-        at_worst(
+        worst_case(
             "minimum",
             "the attention of least loss was found for each query",
             gap <= CERTIFIED,
@@ -175,7 +175,7 @@ def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
             "relative Frank-Wolfe gap",
             least=False,
         ),
-        at_worst(
+        worst_case(
             "attainable",
             "weights exist that give the kept tokens this attention",
             np.asarray(finite.residual) <= CERTIFIED,
@@ -183,8 +183,8 @@ def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
             "logits",
             least=False,
         ),
-        at_worst("kept_apart", "the logits of kept tokens are larger than those of the others", apart > 0, apart),
-        at_worst(
+        worst_case("kept_apart", "the logits of kept tokens are larger than those of the others", apart > 0, apart),
+        worst_case(
             "locally_optimal",
             "the selection is locally optimal",
             ~better.any(axis=axes),

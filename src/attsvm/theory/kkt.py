@@ -66,7 +66,7 @@ def kkt_ratio(
     >>> round(attsvm.theory.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope).at_unit_size()
+    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope).normalised()
     problem, heads = own.problem, own.sets if own.problem.num_heads is not None else own.sets[..., None, :, :, :]
     tokens, asked, may = (
         np.broadcast_to(array, own.sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])

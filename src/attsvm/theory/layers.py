@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, at_worst
-from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
-from attsvm.theory.nearness import Place, of_start
+from attsvm.theory.conditions import Hypothesis, worst_case
+from attsvm.theory.hypotheses import BUILT_IN, separable, training_hypotheses
+from attsvm.theory.nearness import Place, short_start
 from attsvm.theory.standing import Judgement, TrainedModel, judge, known_limits
 
 SELECTED = 0.99
@@ -31,9 +31,9 @@ def judge_layers(
     """
     known, used = known_limits(run, queries), solutions[0].norm
     rows = [
-        *of_training(run, known, used),
+        *training_hypotheses(run, known, used),
         Hypothesis("decreasing_loss", "the loss decreases", True if run.loss_name in BUILT_IN else None),
-        at_worst(
+        worst_case(
             "saturated",
             f"each softmax on the selected path has a probability above {SELECTED:g}",
             np.asarray(saturation) > SELECTED,
@@ -44,5 +44,5 @@ def judge_layers(
         one = separable(solution)
         rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))
     weights = tuple(run.history[name] for name in run.weights)
-    place = Place("margin ratio", np.min(ratios, axis=0), (of_start("", run.history, weights),))
+    place = Place("margin ratio", np.min(ratios, axis=0), (short_start("", run.history, weights),))
     return judge(run, known, used, model, rows, None, place)

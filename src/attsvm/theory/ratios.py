@@ -132,10 +132,11 @@ def factor_ratio(
     own = FactorsOfRatio.of(problem, parameters, selected, norm, scope)
     problem, selected = own.problem, selection_of(selected, parameters)
     induced = induced_norm(own.norm, own.keys.shape[-1], own.scope, problem.num_heads)
-    own = own.at_unit_size()
+    own = own.normalised()
     weights = own.keys @ own.queries.mT
     weights = weights if problem.num_heads is not None else weights[..., 0, :, :]
     length: Norm = Lp(2.0) if problem.num_heads is None else MaxOfHeads(Lp(2.0))
+    # min_it A(W)_it of factors of size 1, over 1/V of the induced norm
     smallest = np.asarray(margin(problem, weights, selected, length)) * length.values(weights)
     solution = solve_svm(problem, selected, induced)
     if not is_feasible(solution).all():
@@ -144,7 +145,7 @@ def factor_ratio(
     return ratio
 
 
-def _at_unit_scale(problem: Problem) -> Problem:
+def _scale_to_unit(problem: Problem) -> Problem:
     """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
     if problem.queries is None:
         raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
@@ -217,11 +218,11 @@ class FactorsOfRatio(NamedTuple):
     def of(cls, problem: Problem, parameters: Any, selected: Any, norm: str | float | Norm, scope: str) -> Self:
         """Check the arguments of :func:`factor_ratio`."""
         check_is_problem(problem)
-        norm, checked, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
+        norm, checked, problem = parse_norm(norm), read_matrix_scope(scope), _scale_to_unit(problem)
         sets = token_of_each_query(problem, selection_of(selected, parameters))
         return cls(problem, sets, norm, checked, *read_factors(problem, parameters))
 
-    def at_unit_size(self) -> Self:
+    def normalised(self) -> Self:
         """Scale the factors of each model to a size of 1; zeros where the size is 0.
 
         The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix.
@@ -233,6 +234,7 @@ class FactorsOfRatio(NamedTuple):
             numbers = flat[index]
             logarithms = np.array([_normalise(self.norm, group, numbers) for group in groups])
             most = logarithms.max()
+            # both matrices of a pair get the root of its size over the largest one
             roots = np.exp(0.5 * (logarithms - most)) if most > -np.inf else np.zeros(len(groups))
             for root, group in zip(roots, groups, strict=True):
                 for part in group:

@@ -140,7 +140,7 @@ class Judgement(NamedTuple):
 
 
 class TrainedModel(NamedTuple):
-    """What a run trained, by the names of the table: its parametrization, model and heads; and n."""
+    """Name what a run trained, as the table does: its parametrization, model and heads; and n."""
 
     attention: str
     name: str
@@ -163,7 +163,8 @@ def judge(
     rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay. ``place``: where the trials
     are. Far from its limit, a run is not called proved or measured.
     """
-    near, of_theorem = place.near(), theorem.hypotheses if theorem else ()
+    # a theorem, if all of its hypotheses hold
+    near, of_theorem = place.nearness(), theorem.hypotheses if theorem else ()
     hypotheses = (*rows, *of_theorem, near)
     if theorem and all(one.holds for one in (*rows, *of_theorem)):
         if near.holds:
@@ -186,8 +187,8 @@ def _measured(
     of_theorem: tuple[Hypothesis, ...],
     place: Place,
 ) -> Judgement:
-    """What was measured of the trials with this limit."""
-    hypotheses = (*rows, *of_theorem, place.near(trials))
+    """Judge the trials with this limit by what was measured."""
+    hypotheses = (*rows, *of_theorem, place.nearness(trials))
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
     found = _row(run, known, used, model)
     if found is None:
@@ -197,7 +198,8 @@ def _measured(
     if found.found is Found.NONE:
         source = f"such steps were measured to stay below {enough():g}: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
-    within, near = [*_within(run, trials, found), *place.compared], place.near(trials, found)
+    # the row may have been measured with batches or decay, which then are no obstacle
+    within, near = [*_range_hypotheses(run, trials, found), *place.compared], place.nearness(trials, found)
     replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
     kept = [one for one in rows if not replaced.get(one.name)]
     hypotheses = (*kept, *within, *of_theorem, near)
@@ -251,7 +253,7 @@ def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     return None
 
 
-def _within(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
+def _range_hypotheses(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
     """That these trials of the run are within the range of a row."""
     (fewest, most), (least, largest) = row.num_steps, row.logit_change
     made, changes = np.ravel(run.step)[trials], longest_changes(run)[trials]
