@@ -85,6 +85,11 @@ def worst_case(name: str, statement: str, holds: Any, number: Any, unit: str = "
     return Hypothesis(name, statement, three_valued(every), shown, unit)
 
 
+def at_most(name: str, statement: str, number: Any, most: float, unit: str = "") -> Hypothesis:
+    """A hypothesis that a number is at most a bound in all trials, with the largest number."""
+    return worst_case(name, statement, np.asarray(number) <= most, number, unit, least=False)
+
+
 def three_valued(holds: Any) -> bool | np.ndarray | None:
     """A bool, or None for NaN; of several trials bools, or numbers if some are NaN."""
     holds = np.asarray(holds, np.float64)

@@ -17,7 +17,7 @@ from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, is_feasible, worst_case
+from attsvm.theory.conditions import Hypothesis, at_most, is_feasible, worst_case
 from attsvm.theory.cones import best_cone
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training import Run
@@ -128,7 +128,7 @@ def selection_hypotheses(problem: Problem, selected: np.ndarray, solution: Solut
     if problem.num_classes is not None or problem.head is None:
         return [*rows, Hypothesis(key, statement, None)]
     worse = better_support_tokens(problem, selected, solution.support).sum(axis=-1)
-    return [*rows, worst_case(key, statement, worse == 0, worse, "better support tokens", least=False)]
+    return [*rows, at_most(key, statement, worse, 0, "better support tokens")]
 
 
 def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | None = None) -> list[Hypothesis]:
@@ -154,14 +154,8 @@ def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | Non
 
 def arrived(part: np.ndarray) -> Hypothesis:
     """That a run is near the point to which it converges. ``part``: its distance over the length of the point."""
-    return worst_case(
-        "arrived",
-        f"the weights are within {NEAR_POINT:g} of the length of the point",
-        part <= NEAR_POINT,
-        part,
-        "is the distance to the point over its length",
-        least=False,
-    )
+    statement = f"the weights are within {NEAR_POINT:g} of the length of the point"
+    return at_most("arrived", statement, part, NEAR_POINT, "is the distance to the point over its length")
 
 
 def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:
@@ -186,8 +180,8 @@ def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Th
         (
             plain,
             same,
-            worst_case("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False),
-            worst_case("rate_of_cone", RATE_OF_CONE, found.step <= 1, found.step, "rate over the largest", least=False),
+            at_most("rate_of_loss", RATE_OF_LOSS, smooth, 1, "rate · L"),
+            at_most("rate_of_cone", RATE_OF_CONE, found.step, 1, "rate over the largest"),
             worst_case("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
         ),
     )
@@ -236,7 +230,7 @@ def next_tokens(problem: Problem, run: Run, so_far: list[Hypothesis], *, cyclic:
     smooth = (run.limit.steps.constant or 0.0) * np.linalg.eigvalsh(matrix)[..., -1]
     return Theorem(
         f"{NEXT_TOKEN}: global convergence",
-        (*rows, worst_case("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False)),
+        (*rows, at_most("rate_of_loss", RATE_OF_LOSS, smooth, 1, "rate · L")),
     )
 
 

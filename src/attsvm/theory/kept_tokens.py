@@ -23,7 +23,7 @@ from attsvm.measures import attention_of, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.svm import Solution, finite_part, solve_svm
-from attsvm.theory.conditions import Hypothesis, worst_case
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.hypotheses import separable
 from attsvm.theory.standing import EUCLIDEAN, rank_for
 from attsvm.theory.trained import TrainedPart
@@ -164,33 +164,15 @@ def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
     gap = np.zeros(active.shape)
     gap[active] = least.gap
     axes = tuple(range(len(batch), selected.ndim))
+    minimum, residual = "the attention of least loss was found for each query", finite.residual
     hypotheses = [
         separable(solution),
         _drops(problem, selected),
-        worst_case(
-            "minimum",
-            "the attention of least loss was found for each query",
-            gap <= CERTIFIED,
-            gap,
-            "relative Frank-Wolfe gap",
-            least=False,
-        ),
-        worst_case(
-            "attainable",
-            "weights exist that give the kept tokens this attention",
-            np.asarray(finite.residual) <= CERTIFIED,
-            finite.residual,
-            "logits",
-            least=False,
-        ),
+        at_most("minimum", minimum, gap, CERTIFIED, "relative Frank-Wolfe gap"),
+        at_most("attainable", "weights exist that give the kept tokens this attention", residual, CERTIFIED, "logits"),
         worst_case("kept_apart", "the logits of kept tokens are larger than those of the others", apart > 0, apart),
-        worst_case(
-            "locally_optimal",
-            "the selection is locally optimal",
-            ~better.any(axis=axes),
-            better.sum(axis=axes),
-            "better support tokens",
-            least=False,
+        at_most(
+            "locally_optimal", "the selection is locally optimal", better.sum(axis=axes), 0, "better support tokens"
         ),
     ]
     return Kept(selected, solution, _finite(part, finite.weights, used), "classes", hypotheses)

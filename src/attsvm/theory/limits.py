@@ -18,7 +18,7 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.conditions import Hypothesis, is_feasible, worst_case
+from attsvm.theory.conditions import Hypothesis, at_most, is_feasible, worst_case
 from attsvm.theory.hypotheses import BUILT_IN, arithmetic_hypotheses, arrived, constant_rate, same_problem
 from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
@@ -168,9 +168,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     core = tuple(range(len(batch), point.ndim))
     away = scaled(run.weights, np.asarray(run.log_scale)) - point
     rows = [
-        worst_case(
-            "stationary", "the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False
-        ),
+        at_most("stationary", "the point is stationary", residual, STATIONARY, "of 2λ(1 + ‖θ‖)"),
         same_problem(problem, run),
     ]
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:

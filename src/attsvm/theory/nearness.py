@@ -13,7 +13,7 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.selection import scores
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, worst_case
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.hypotheses import BUILT_IN
 from attsvm.theory.measured import Row, contents
 from attsvm.theory.smoothness import derivatives
@@ -91,7 +91,7 @@ def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.nd
     scale = np.ravel(history["log_scale"][0] - history["log_scale"][-1])
     first, last = (np.sqrt(sum(np.sum(x[k].reshape(len(scale), -1) ** 2, axis=-1) for x in weights)) for k in (0, -1))
     part = np.exp(scale) * np.divide(first, last, out=np.full(len(scale), np.inf), where=last > 0)
-    return worst_case(key, statement, part <= most, part, least=False)
+    return at_most(key, statement, part, most)
 
 
 def even_slopes(problem: Problem, run: Run) -> Hypothesis:
@@ -111,4 +111,4 @@ def even_slopes(problem: Problem, run: Run) -> Hypothesis:
     slopes = slopes.reshape(np.size(run.step), -1)
     least, largest = np.nanmin(slopes, axis=-1), np.nanmax(slopes, axis=-1)
     factor = np.divide(largest, least, out=np.full(len(least), np.inf), where=least > 0)
-    return worst_case(key, statement, factor <= most, factor, least=False)
+    return at_most(key, statement, factor, most)

@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm.optimizers import Steps
 from attsvm.problem import Problem
-from attsvm.theory.conditions import Hypothesis, worst_case
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.cones import Numbers, best_cone
 from attsvm.theory.hypotheses import IN_CONE, Theorem, same_problem
 from attsvm.theory.local_conditions import Cones
@@ -36,7 +36,7 @@ def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> 
         SOURCE + bound,
         (
             *rows,
-            worst_case("short_steps", SHORT_STEPS, found.step <= 1, found.step, "step over the longest", least=False),
+            at_most("short_steps", SHORT_STEPS, found.step, 1, "step over the longest"),
             worst_case("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
         ),
     )
