@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from attsvm._fit.texts.text import read_texts
+from attsvm._fit import read_texts
 from attsvm.errors import ProblemError
 from attsvm.pages.words import number_of_words
 from oracles.pages import loads, opened

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm._fit.texts.corpus import OTHER, read_corpus, split_words
-from attsvm._fit.texts.next_words import NextWordOptions, fit_next_words
+from attsvm._fit import NextWordOptions, fit_next_words, read_corpus
+from attsvm._fit.texts.corpus import OTHER, split_words
 from oracles.pages import loads
 
 WORDS = ["the", "cat", "dog", "sat", "mat", "red"]

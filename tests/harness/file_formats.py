@@ -186,7 +186,7 @@ def _read_piece(folder: Path) -> None:
 
 def _texts(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
-        from attsvm._fit.texts.text import read_texts
+        from attsvm._fit import read_texts
 
         return read_texts(folder / name).classes
 

@@ -18,7 +18,7 @@ from attsvm.errors import ProblemError
 from attsvm.profiles.catalogue import NOT_RUN, Catalogue
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
-from attsvm.theory.measured import Found, table
+from attsvm.theory import Found, table
 from attsvm.theory.standing import limit_at
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import attsvm
 from attsvm.datasets import Sequences
 from attsvm.norms import parse_norm
 from attsvm.profiles.trained_by import trained_by
-from attsvm.theory.standing import norm_for
+from attsvm.theory import norm_for
 
 
 def planted(kind, n=40, T=5, d=8, seed=0):

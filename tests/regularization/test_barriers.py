@@ -6,10 +6,8 @@ import pytest
 
 import attsvm
 from attsvm.norms import Lp, OnRows, parse_norm
-from attsvm.regularization.barrier_balls import minimise_in_balls
-from attsvm.regularization.barriers import barrier_of
+from attsvm.regularization import Excess, LogSum, barrier_of, minimise_in_ball, scalar_of
 from attsvm.regularization.interior_point import minimise_stack
-from attsvm.regularization.stacked_excess import StackedExcess, StackedLogSum
 from oracles.att_svm import convex_norm
 
 NORMS = ["l1", "frobenius", "linf", "spectral", "nuclear"]
@@ -23,8 +21,8 @@ def test_derivatives_and_inverse_agree_with_finite_differences(name, shape):
     rng = np.random.default_rng(0)
     weights, along = rng.standard_normal((2, 2, *shape))
     weights *= 0.8 / barrier.norm.values(weights)[:, None, None]
-    ahead, behind = barrier.at(weights + STEP * along), barrier.at(weights - STEP * along)
-    metric = barrier.at(weights)
+    ahead, behind = barrier.metric(weights + STEP * along), barrier.metric(weights - STEP * along)
+    metric = barrier.metric(weights)
     slope = (metric.gradient * along).sum(axis=(1, 2))
     # central differences of step 1e-5: third derivatives are below 1e4, and values about 100
     np.testing.assert_allclose((ahead.value - behind.value) / (2 * STEP), slope, rtol=1e-5, atol=1e-5)
@@ -38,7 +36,7 @@ def test_gram_is_the_product_with_the_inverse_hessian(name):
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((2, 4, 3))
     barrier = barrier_of(parse_norm(name))
-    metric = barrier.at(0.9 * weights / barrier.norm.values(weights)[:, None, None])
+    metric = barrier.metric(0.9 * weights / barrier.norm.values(weights)[:, None, None])
     left, right = rng.standard_normal((2, 3, 2, 4)), rng.standard_normal((2, 3, 3))
     rows = (left[..., None] * right[:, :, None, None]).reshape(2, 6, 4, 3)
     expected = np.einsum("nike,njke->nij", rows, metric.solve(rows))
@@ -62,7 +60,7 @@ def test_the_convex_minimum_is_that_of_cvxpy(name):
     radius = 6 * attsvm.solve_svm(problem, selected, norm=norm).value
     rng = np.random.default_rng(0)
     costs = np.where(np.arange(4) == selected[:, None], -np.inf, rng.standard_normal((3, 4)))
-    stack = StackedLogSum(radius * problem.tokens[None], problem.queries[None], selected[None], costs[None])
+    stack = LogSum(radius * problem.tokens[None], problem.queries[None], selected[None], costs[None])
     found = minimise_stack(stack, np.zeros((1, 5, 5)), barrier_of(norm), 1e-7)
     W = cvxpy.Variable((5, 5))
     terms = [
@@ -80,9 +78,8 @@ def test_the_convex_minimum_is_that_of_cvxpy(name):
 def test_excess_and_its_derivatives_agree_with_differences_of_the_loss():
     problem = attsvm.datasets.random_problem(4, 5, 6, batch=(3,), seed=0)
     from attsvm.losses import parse_loss
-    from attsvm.regularization.margin_losses import scalar_of
 
-    excess = StackedExcess.of(problem, scalar_of(parse_loss("logistic", None)))
+    excess = Excess.of(problem, scalar_of(parse_loss("logistic", None)))
     rng = np.random.default_rng(3)
     weights, along = rng.standard_normal((2, 3, 6, 6))
 
@@ -107,12 +104,11 @@ def test_excess_and_its_derivatives_agree_with_differences_of_the_loss():
 def test_norms_without_a_barrier_are_minimised_too(norm):
     problem = attsvm.datasets.random_problem(2, 3, 3, seed=0)
     from attsvm.losses import parse_loss
-    from attsvm.regularization.margin_losses import scalar_of
 
-    excess = StackedExcess.of(problem, scalar_of(parse_loss("logistic", None)))
+    excess = Excess.of(problem, scalar_of(parse_loss("logistic", None)))
     svm = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=norm)
     radius = 4.0 * np.array([svm.value])
-    found = minimise_in_balls(problem, excess, svm.direction[None], radius, norm, np.zeros(1, dtype=int))
+    found = minimise_in_ball(excess, norm, radius, svm.direction[None])
     gradient = excess.rebased(found.weights).gradient(found.weights)
     assert float(norm.value(found.weights[0])) <= radius[0] * (1 + 1e-12)
     gap = 1 + (gradient * found.weights).sum() / (radius[0] * norm.dual.value(gradient[0]))

@@ -8,7 +8,7 @@ import pytest
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import LOSSES
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import function_of, scalar_of
 from oracles.attention import mean_loss
 from oracles.minimise import lowest_in_ball, on_sphere
@@ -28,7 +28,7 @@ def problem_of(seed, n=4, T=5):
 
 
 def excess(problem, head):
-    return Excess.of(problem, function_of(head, head.initial(problem)), LOGISTIC)
+    return FlatExcess.of(problem, function_of(head, head.initial(problem)), LOGISTIC)
 
 
 @pytest.mark.parametrize("head", [Quadratic(0.7), GELU, RELU, TANH])

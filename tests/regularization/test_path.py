@@ -1,6 +1,6 @@
 """Regularisation paths: to the Att-SVM of each norm, inside a cone, jointly with the head, against plain optimisers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +12,9 @@ from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
 from attsvm.papers.examples import one_sequence
 from attsvm.regularization import WeightBall, ball_of
-from attsvm.regularization.excess import Excess
-from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, LogSumExp, scalar_of
+from attsvm.regularization.flat_excess import FlatExcess
+from attsvm.regularization.gaps import LogSum
+from attsvm.regularization.margin_losses import LinearFunction, scalar_of
 from oracles.attention import mean_loss
 from oracles.minimise import lowest_in_ball, on_sphere
 from oracles.norms import norm_and_dual
@@ -143,13 +144,13 @@ def test_the_gradient_is_the_engines_exact_one_and_points_along_the_weights():
 def test_derivatives_are_those_of_finite_differences(scale):
     problem = attsvm.datasets.random_problem(4, 5, 3, 0)
     generator = np.random.default_rng(1)
-    excess = Excess.of(problem, LinearFunction(problem.head * 5), scalar_of(LOSSES.find("logistic")))
-    mixed = excess.over((excess.optimal + 1) % 5)
+    excess = FlatExcess.of(problem, LinearFunction(problem.head * 5), scalar_of(LOSSES.find("logistic")))
+    mixed = replace(excess, stack=excess.stack.with_reference((excess.stack.optimal + 1) % 5))
     weights = scale * attsvm.solve_svm(problem, excess.optimal).direction.reshape(-1) + generator.standard_normal(9)
     objectives = [
         excess,
-        LogSumExp(excess.rows, generator.standard_normal(len(excess.rows))),
-        HeadLoss(generator.standard_normal((4, 9)), scalar_of(LOSSES.find("logistic"))),
+        LogSum.from_rows(-excess.rows, generator.standard_normal(len(excess.rows))),
+        LogSum.from_rows(generator.standard_normal((4, 9)), -np.log(4), scalar_of(LOSSES.find("logistic"))),
     ]
     if np.isfinite(mixed.value(weights)):
         objectives.append(mixed)
@@ -364,7 +365,7 @@ def test_a_norm_of_another_type_is_refused_by_name_or_brings_its_ball():
             return float(np.linalg.norm(x)) / 2
 
     problem = small(0)
-    excess = Excess.of(problem, LinearFunction(problem.head), scalar_of(LOSSES.find("logistic")))
+    excess = FlatExcess.of(problem, LinearFunction(problem.head), scalar_of(LOSSES.find("logistic")))
     with pytest.raises(attsvm.ProblemError, match=r"norm: expected a norm with regularization paths .*, got doubled"):
         attsvm.regularization_path(problem, [1.0], norm=Doubled())
 

@@ -17,7 +17,7 @@ from attsvm.norms import Nuclear
 from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
 from attsvm.stack.prediction import model_of
-from attsvm.theory.measured import table
+from attsvm.theory import table
 from attsvm.theory.standing import known_limits
 
 N, T, D = 2, 4, 5

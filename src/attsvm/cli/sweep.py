@@ -75,7 +75,8 @@ def sweep(
         _list()
         return
     from attsvm.pages import make_page
-    from attsvm.sweeps.sweep import define, sweep
+    from attsvm.sweeps import sweep
+    from attsvm.sweeps.sweep import define
 
     definition = _definition(
         define,

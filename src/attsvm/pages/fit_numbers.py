@@ -16,8 +16,7 @@ from attsvm.pages.schemas.fit import (
 from attsvm.pages.words import SOFT_BELOW, mean_interval, saturation_numbers, share_interval
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis
-from attsvm.theory.local_conditions import local_convergence_conditions
+from attsvm.theory import Hypothesis, local_convergence_conditions
 
 if TYPE_CHECKING:
     from attsvm._fit import ClassifierComparison, Fit

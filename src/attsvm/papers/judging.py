@@ -12,8 +12,7 @@ from attsvm.papers.figure import Arrays
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import solve_svm
-from attsvm.theory.kinds import SATURATED
-from attsvm.theory.ratios import margin_ratio
+from attsvm.theory import SATURATED, margin_ratio
 from attsvm.training import Run
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from attsvm.norms import Lp, Norm
 from attsvm.norms.factors import Gamma2
 from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
-from attsvm.theory.measured import Found, Row, table
+from attsvm.theory import Found, Row, table
 from attsvm.training.attention import ATTENTIONS
 
 

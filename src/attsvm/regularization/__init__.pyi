@@ -1,13 +1,15 @@
+from .adam_points import adam_points as adam_points
 from .balls import WeightBall as WeightBall
 from .barrier_balls import ball_of as ball_of
-from .barrier_balls import start_inside as start_inside
 from .barrier_balls import tolerance as tolerance
-from .barriers import Barrier as Barrier
 from .barriers import barrier_of as barrier_of
 from .barriers import order_of as order_of
-from .head_balls import minimise_over_heads as minimise_over_heads
+from .excess import Excess as Excess
+from .gaps import LogSum as LogSum
+from .head_balls import block_diagonal as block_diagonal
+from .head_balls import check_balls as check_balls
+from .head_balls import minimise_in_ball as minimise_in_ball
 from .interior_point import Minima as Minima
-from .interior_point import minimise_stack as minimise_stack
 from .interior_point import relative_gap as relative_gap
 from .margin_losses import HeadFunction as HeadFunction
 from .margin_losses import scalar_of as scalar_of
@@ -15,5 +17,3 @@ from .path import regularization_path as regularization_path
 from .penalties import penalty_path as penalty_path
 from .result import PenaltyPath as PenaltyPath
 from .result import RegularizationPath as RegularizationPath
-from .stacked_excess import StackedExcess as StackedExcess
-from .stacked_excess import StackedLogSum as StackedLogSum

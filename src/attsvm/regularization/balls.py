@@ -15,17 +15,18 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem
 from attsvm.regularization.kept_sets import Tail
-from attsvm.regularization.trust_region import CircularCone, Cone, Curvature, Expansion, Objective, minimise
+from attsvm.regularization.trust_region import CircularCone, Curvature, Expansion, SmoothCone, SmoothFunction, minimise
 from attsvm.svm import solve_svm
 
 MAX_STEPS = 300
+"""More than the default, since steps on factors and on flat spheres (p far from 2) may be short."""
 
 
-class Found(NamedTuple):
+class BallMinimum(NamedTuple):
     """A minimum in a ball."""
 
     weights: np.ndarray  # shape (d_k d_q,)
-    objective: Objective  # the objective, rebased at the weights
+    objective: SmoothFunction  # the objective, rebased at the weights
     residual: float  # how far the weights are from stationary
     tail: Tail | None = None  # where the objective is the dropped tokens' part alone, in coordinates
 
@@ -60,10 +61,10 @@ class WeightBall(ABC):
         return np.asarray(-self.norm.steepest(gradient.reshape(self.shape)).reshape(-1))
 
     @abstractmethod
-    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+    def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
         """A local minimum over the ball of this radius, from ``start``, which is first moved into it."""
 
-    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> Found | None:
+    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> BallMinimum | None:
         """The minimum of the dropped tokens' part of the loss; None if this ball does not split into both parts."""
         return None
 
@@ -90,7 +91,7 @@ class WeightBall(ABC):
         """N(W) of flat weights."""
         return float(self.norm.values(weights.reshape(self.shape)))
 
-    def residual(self, objective: Objective, weights: np.ndarray, radius: float, pull: float = 0.0) -> float:
+    def residual(self, objective: SmoothFunction, weights: np.ndarray, radius: float, pull: float = 0.0) -> float:
         """How far the weights are from stationary; 0 where stationary.
 
         On the sphere it is 1 − ⟨−G, W⟩/(N*(G) N(W)), inside the ball N*(G) N(W), where G is the gradient of the log
@@ -108,9 +109,9 @@ class WeightBall(ABC):
             return max(1 + inward / (steepest * size), 0.0)
         return steepest * size
 
-    def _found(self, objective: Objective, weights: np.ndarray, radius: float, pull: float) -> Found:
+    def _found(self, objective: SmoothFunction, weights: np.ndarray, radius: float, pull: float) -> BallMinimum:
         objective = objective.rebased(weights)
-        return Found(weights, objective, self.residual(objective, weights, radius, pull))
+        return BallMinimum(weights, objective, self.residual(objective, weights, radius, pull))
 
 
 @singledispatch
@@ -174,26 +175,31 @@ class LpBall(WeightBall):
         """Return p: ‖W‖_p^p is a sum over the entries."""
         return self.norm.p
 
-    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+    def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
         """A local minimum, on the weights themselves."""
         minimum = minimise(objective, start, radius, self.norm.p, cone=self.cone, max_steps=MAX_STEPS)
         return self._found(objective, minimum.x, radius, minimum.pull)
 
-    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> Found | None:
+    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> BallMinimum | None:
         """The minimum, for the round ball (p = 2): across the fixed part it is a ball again."""
         left = radius**2 - float(tail.fixed @ tail.fixed)
         if self.norm.p != 2 or self.cone is not None or left <= 0:
             return None
         minimum = minimise(tail.dropped, tail.across.T @ start, float(np.sqrt(left)), max_steps=MAX_STEPS)
         residual = max(minimum.residual, tail.residual)
-        return Found(tail.fixed + tail.across @ minimum.x, tail.dropped, residual, tail)
+        return BallMinimum(tail.fixed + tail.across @ minimum.x, tail.dropped, residual, tail)
 
 
 MOST_COLUMNS = 12
+"""Minimisations at one radius, each with one column more; a path that starts near its minimum needs few."""
 NEW_COLUMN = 1e-3
+"""The part of the radius that a new column gets, so that it starts near the minimum without it."""
 RANDOM_STARTS = 4
+"""Starts at each size of the logits, where the rank is restricted."""
 ROUNDING = 1e-12
+"""A residual below it is rounding, so that no column is added."""
 NEGLIGIBLE = 1e-7
+"""A singular value below this part of the largest one needs no column, and a rotation below it moves nothing."""
 
 
 @dataclass(frozen=True)
@@ -214,16 +220,16 @@ class NuclearBall(WeightBall):
         solution = solve_svm(problem, selected, self.norm, rank=self.rank)
         return [solution.direction.reshape(-1)] if solution.margin > 0 else []
 
-    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+    def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
         """A local minimum through factors.
 
         The factors have as many columns as W has singular values; a column is added as long as the minimum decreases
         and the rank allows it.
         """
-        best: Found | None = None
+        best: BallMinimum | None = None
         most = min(self.shape) if self.rank is None else self.rank
         for _ in range(MOST_COLUMNS):
-            chart = _Factors.of(self.shape, start, most)
+            chart = _FactorChart.of(self.shape, start, most)
             minimum = minimise(
                 _OfFactors(objective, chart),
                 chart.lift(start),
@@ -242,6 +248,7 @@ class NuclearBall(WeightBall):
             best = found
             if found.residual <= ROUNDING:
                 return best
+            # a column along the steepest direction, which leaves the nuclear sphere's face of the present rank
             gradient = found.objective.expand(found.weights).gradient
             start = (1 - NEW_COLUMN) * found.weights + NEW_COLUMN * radius * self.steepest(gradient)
         assert best is not None
@@ -254,14 +261,14 @@ def _(norm: Nuclear, shape: tuple[int, int], cone: CircularCone | None = None) -
 
 
 @dataclass(frozen=True)
-class _Factors:
+class _FactorChart:
     """W = K Q' with factors of ``rank`` columns; ‖K‖² + ‖Q‖² = 2 N(W) where they are balanced."""
 
     shape: tuple[int, int]
     rank: int
 
     @classmethod
-    def of(cls, shape: tuple[int, int], weights: np.ndarray, most: int) -> "_Factors":
+    def of(cls, shape: tuple[int, int], weights: np.ndarray, most: int) -> "_FactorChart":
         """Factors with as many columns as the weights have singular values above 1e-7 of the largest, or ``most``."""
         singular = np.linalg.svd(weights.reshape(shape), compute_uv=False)
         return cls(shape, min(max(1, int(np.sum(singular > NEGLIGIBLE * singular[0]))), most))
@@ -277,6 +284,7 @@ class _Factors:
     def lift(self, weights: np.ndarray) -> np.ndarray:
         left, singular, right = np.linalg.svd(weights.reshape(self.shape), full_matrices=False)
         left, singular, right = left[:, : self.rank], singular[: self.rank], right[: self.rank]
+        # balanced: K = U √S, Q = V √S
         root = np.sqrt(singular)
         return np.concatenate([(left * root).reshape(-1), (right.T * root).reshape(-1)])
 
@@ -303,6 +311,7 @@ class _Factors:
         rows = curvature.rows.reshape(-1, *self.shape)
         count = len(rows)
         pulled = np.concatenate([(rows @ Q).reshape(count, -1), (rows.mT @ K).reshape(count, -1)], axis=1)
+        # J' C J, and ⟨G, dK dQ'⟩ between K and Q
         hessian = pulled.T @ curvature.core @ pulled
         cross = np.einsum("ke,jl->kjel", gradient.reshape(self.shape), np.eye(self.rank)).reshape(K.size, Q.size)
         hessian[: K.size, K.size :] += cross
@@ -314,8 +323,8 @@ class _Factors:
 class _OfFactors:
     """A function of W, as a function of the factors."""
 
-    base: Objective
-    chart: _Factors
+    base: SmoothFunction
+    chart: _FactorChart
 
     def value(self, x: np.ndarray) -> float:
         return self.base.value(self.chart.product(x))
@@ -335,8 +344,8 @@ class _OfFactors:
 class _ConeOfFactors:
     """A cone of W, as a cone of the factors."""
 
-    base: Cone
-    chart: _Factors
+    base: SmoothCone
+    chart: _FactorChart
 
     def slack(self, x: np.ndarray) -> float:
         return self.base.slack(self.chart.product(x))

@@ -8,31 +8,35 @@ Entrywise ℓ1, ℓ2 and ℓ∞, the spectral and the nuclear norm have a barrie
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Scaled, Spectral
-from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, LpBall, WeightBall, no_ball
+from attsvm.regularization.balls import BallMinimum, LpBall, WeightBall, no_ball
 from attsvm.regularization.balls import ball_of as ball_of  # with the balls of this module registered
-from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values, barrier_of
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.barriers import Barrier, Matrices, Total, Values, barrier_of
+from attsvm.regularization.gaps import Flat, Gaps
 from attsvm.regularization.interior_point import MAX_STEPS, Minima, minimise_stack, relative_gap
-from attsvm.regularization.margin_losses import LinearFunction
-from attsvm.regularization.stacked_excess import Slopes, StackedExcess
-from attsvm.regularization.trust_region import CircularCone, Objective
+from attsvm.regularization.trust_region import CircularCone, SmoothFunction
+from attsvm.svm import PrimalIteration
 
 START = 0.97
 """Starts are moved into the ball of this part of the radius."""
 ON_SPHERE = 1e-9
+"""A start is in the ball up to this part of the radius: the rounding of a norm by singular values."""
 ANOTHER = 0.05
 """Two points are different if they are farther apart than this part of the radius."""
 PATH_GAP = 1e-9
+"""The relative gap of the points of a path, an order below :data:`attsvm.regularization.result.CONVERGED`."""
 HULL_GAP = 1e-6
+"""The relative gap over hulls: new points approximate a curved ball slowly."""
 MOST_POINTS = 100
+"""Points of a hull, whose number is that of the unknowns."""
 INSIDE_STEPS = 40
 """Steps of the interior-point method in the round ball, before those on the sphere."""
 UNUSED = 1e-9
+"""A point with a smaller coefficient is dropped."""
+HULL = Barrier(Total(), False, Lp(1.0))
+"""The barrier of Σ |α_j| < 1."""
 
 
 def tolerance(norm: Norm) -> float:
@@ -50,38 +54,39 @@ def start_inside(norm: Norm, weights: Matrices, radii: Values) -> Matrices:
     return weights * np.minimum(1.0, START * radii / np.where(size > 0, size, 1.0))[:, None, None]
 
 
-def minimise_in_balls(
-    problem: Problem, excess: StackedExcess, start: Matrices, radii: Values, norm: Norm, index: np.ndarray
-) -> Minima:
-    """Local minima of a stack of excesses over N(W) ≤ radius.
+def minimise_in_balls(excess: Gaps, norm: Norm, radii: Values, start: Matrices) -> Minima:
+    """Local minima of a stack of functions over N(W) ≤ radius.
 
-    ``start``: moved into the ball first. ``index``: of which problem of the flattened batch each excess is.
+    ``start``: moved into the ball first.
     """
     if isinstance(norm, Scaled):
-        return minimise_in_balls(problem, excess, start, radii / norm.factor, norm.of, index)
+        return minimise_in_balls(excess, norm.of, radii / norm.factor, start)
     begin, barrier = start_inside(norm, start, radii), barrier_of(norm)
     if barrier is not None:
-        scale, round_ball = radii[:, None, None], norm == Lp(2.0) and problem.num_heads is None
+        scale = radii[:, None, None]
+        round_ball = norm == Lp(2.0) and excess.is_alone
         most = INSIDE_STEPS if round_ball else MAX_STEPS
         found = minimise_stack(excess.scaled(radii), begin / scale, barrier, tolerance(norm), most)
         found = found._replace(weights=found.weights * scale)
         left = np.flatnonzero(~(found.gap <= tolerance(norm))) if round_ball else np.empty(0, dtype=int)
         if len(left):
             # in a curved valley beside the sphere, straight steps inside the ball are short
-            other = _by_trust_region(problem, excess[left], found.weights[left], radii[left], Lp(2.0), index[left])
+            other = _minimise_one_by_one(excess[left], Lp(2.0), radii[left], found.weights[left])
             better = other.gap < found.gap[left]
             found.weights[left[better]], found.gap[left[better]] = other.weights[better], other.gap[better]
         return _not_left(found, excess, start, radii, norm)
     if isinstance(norm, Lp):
-        return _by_trust_region(problem, excess, begin, radii, norm, index)
+        return _minimise_one_by_one(excess, norm, radii, begin)
     if type(norm).steepest is Norm.steepest:
         norm.steepest(None)  # raises the error that names the missing piece
-    parts = [_over_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]]
+    parts = [
+        _minimise_in_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]
+    ]
     weights, gap, steps = (np.concatenate([getattr(part, name) for part in parts]) for name in Minima._fields)
     return Minima(weights * radii[:, None, None], gap, steps)
 
 
-def _not_left(found: Minima, excess: StackedExcess, start: Matrices, radii: Values, norm: Norm) -> Minima:
+def _not_left(found: Minima, excess: Gaps, start: Matrices, radii: Values, norm: Norm) -> Minima:
     """The starts where they are stationary, as the end of a run is, and the search from inside led to another point."""
     inside = norm.values(start) <= radii * (1 + ON_SPHERE)
     gap = relative_gap(norm, start / radii[:, None, None], excess.rebased(start).gradient(start))
@@ -90,153 +95,63 @@ def _not_left(found: Minima, excess: StackedExcess, start: Matrices, radii: Valu
     return Minima(weights, np.where(left, gap, found.gap), found.steps)
 
 
-def _by_trust_region(
-    problem: Problem, stacked: StackedExcess, start: Matrices, radii: Values, norm: Lp, index: np.ndarray
-) -> Minima:
-    ball = LpBall(start.shape[1:], norm)
+def _minimise_one_by_one(excess: Gaps, norm: Lp, radii: Values, start: Matrices) -> Minima:
+    ball, excess = LpBall(start.shape[1:], norm), excess.two_sided()
     weights, gap = np.empty_like(start), np.empty(len(start))
-    places = list(np.ndindex(*problem.batch_shape))
     for k, radius in enumerate(radii):
-        one = problem[places[index[k]]] if problem.batch_shape else problem
-        assert one.head is not None
-        excess = Excess.of(one, LinearFunction(one.head), stacked.loss)
-        begin = start[k].reshape(-1)
+        one, begin = Flat(excess[[k]]), start[k].reshape(-1)
         if not begin.any():
-            begin = radius * START * ball.steepest(excess.expand(begin).gradient)
-        found = ball.minimise(excess, begin, radius)
+            begin = radius * START * ball.steepest(one.expand(begin).gradient)
+        found = ball.minimise(one, begin, radius)
         weights[k], gap[k] = found.weights.reshape(ball.shape), found.residual
     return Minima(weights, gap, np.zeros(len(start), dtype=int))
 
 
-@dataclass(frozen=True, eq=False)
-class _InHull:
-    """A function of W = Σ α_j D_j, as a function of α, shape (1, K, 1)."""
-
-    base: StackedExcess
-    points: Float[np.ndarray, "K k e"]
-
-    def whole(self, alpha: np.ndarray) -> Matrices:
-        return np.asarray(np.einsum("nj,jke->nke", alpha[..., 0], self.points))
-
-    def __getitem__(self, index: np.ndarray) -> "_InHull":
-        return _InHull(self.base[index], self.points)
-
-    def rebased(self, alpha: np.ndarray) -> "_InHull":
-        return _InHull(self.base.rebased(self.whole(alpha)), self.points)
-
-    def value(self, alpha: np.ndarray) -> Values:
-        return self.base.value(self.whole(alpha))
-
-    def gradient(self, alpha: np.ndarray) -> np.ndarray:
-        return self._pulled(self.base.gradient(self.whole(alpha)))
-
-    def slopes(self, alpha: np.ndarray) -> Slopes:
-        slopes = self.base.slopes(self.whole(alpha))
-        return slopes._replace(gradient=self._pulled(slopes.gradient))
-
-    def safe_curvature(self, alpha: np.ndarray) -> np.ndarray:
-        return self.base.safe_curvature(self.whole(alpha))
-
-    def gaps(self, alpha: np.ndarray) -> np.ndarray:
-        return self.base.gaps(self.whole(alpha))
-
-    def adjoint(self, x: np.ndarray) -> np.ndarray:
-        return self._pulled(self.base.adjoint(x))
-
-    def gram(self, metric: Metric) -> np.ndarray:
-        rows = np.stack([self.base.gaps(point[None])[0].reshape(-1) for point in self.points], axis=-1)
-        return metric.gram(rows[None, None], np.ones((1, 1, 1)))
-
-    def _pulled(self, gradient: Matrices) -> np.ndarray:
-        return np.asarray(np.einsum("nke,jke->nj", gradient, self.points)[..., None])
-
-
-def _over_hull(excess: StackedExcess, start: Matrices, norm: Norm) -> Minima:
+def _minimise_in_hull(excess: Gaps, start: Matrices, norm: Norm) -> Minima:
     """A local minimum over the unit ball; ``excess`` holds one problem."""
-    barrier = barrier_of(Lp(1.0))
-    assert barrier is not None
-    points, alpha = [], []
-    if start.any():
-        points, alpha = [start[0] / float(norm.values(start)[0])], [float(norm.values(start)[0])]
-    weights, steps = start, 0
-    best = Minima(start, np.full(1, np.inf), np.zeros(1, dtype=int))
-    while len(points) < MOST_POINTS:
-        gradient = excess.rebased(weights).gradient(weights)
-        farthest = -np.asarray(norm.steepest(gradient[0]), dtype=np.float64)
-        dual = -float((gradient[0] * farthest).sum())
-        gap = max(1 + float((gradient * weights).sum()) / dual, 0.0) if dual > 0 else 0.0
-        if gap < best.gap[0]:
-            best = Minima(weights, np.array([gap]), np.array([steps]))
-        if gap <= HULL_GAP:
-            break
-        points.append(farthest)
-        begin = np.append(np.array(alpha) * START / max(np.abs(alpha).sum(), START) if alpha else [], 0.0)
-        found = minimise_stack(_InHull(excess, np.stack(points)), begin[None, :, None], barrier, HULL_GAP / 10)
-        alpha, steps = list(found.weights[0, :, 0]), steps + int(found.steps[0])
+    found = _Hull(excess, start, norm).run(start, HULL_GAP, 10 * MOST_POINTS)
+    return Minima(found.weights, found.gap, found.steps)
+
+
+class _Hull(PrimalIteration):
+    """The minimum over a convex hull of points ±D of the unit sphere, and α with W = Σ α_j D_j."""
+
+    def __init__(self, excess: Gaps, weights: Matrices, norm: Norm) -> None:
+        self.excess, self.weights, self.norm = excess, weights, norm
+        size = norm.values(weights)
+        self.alpha = size[size > 0]
+        self.points = weights[size > 0] / self.alpha[:, None, None]
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        gradient = self.excess.rebased(self.weights).gradient(self.weights)
+        # the next point is that at which the linear function of the gradient is least
+        self.farthest = -np.asarray(self.norm.steepest(gradient[0]), dtype=np.float64)[None]
+        dual = -float((gradient * self.farthest).sum())
+        gap = max(1 + float((gradient * self.weights).sum()) / dual, 0.0) if dual > 0 else 0.0
+        return self.weights, np.array([gap]), len(self.points) < MOST_POINTS
+
+    def advance(self) -> None:
+        points = np.concatenate([self.points, self.farthest])
+        begin = np.append(self.alpha * START / max(np.abs(self.alpha).sum(), START), 0.0)
+        found = minimise_stack(self.excess.spanned(points), begin[None, :, None], HULL, HULL_GAP / 10)
+        # only points with a coefficient stay in the hull
+        alpha = found.weights[0, :, 0]
         used = np.abs(alpha) > UNUSED
-        points, alpha = [p for p, u in zip(points, used, strict=True) if u], list(np.array(alpha)[used])
-        weights = np.einsum("j,jke->ke", alpha, np.stack(points))[None]
-    return best
-
-
-@dataclass(frozen=True, eq=False)
-class _Single:
-    """One function for :func:`minimise_stack`, in weights over the radius; A are the rows of its curvature."""
-
-    base: Objective
-    shape: tuple[int, int]
-    radius: float
-    rows: np.ndarray  # shape (m, k, e)
-
-    def flat(self, weights: Matrices) -> np.ndarray:
-        return np.asarray(weights[0].reshape(-1) * self.radius)
-
-    def __getitem__(self, index: np.ndarray) -> "_Single":
-        return self
-
-    def rebased(self, weights: Matrices) -> "_Single":
-        base = self.base.rebased(self.flat(weights))
-        rows = base.expand(self.flat(weights)).curvature.rows * self.radius
-        return _Single(base, self.shape, self.radius, rows.reshape(-1, *self.shape))
-
-    def value(self, weights: Matrices) -> Values:
-        return np.array([self.base.value(self.flat(weights))])
-
-    def gradient(self, weights: Matrices) -> Matrices:
-        return self.slopes(weights).gradient
-
-    def slopes(self, weights: Matrices) -> Slopes:
-        value, gradient, curvature = self.base.expand(self.flat(weights))
-        return Slopes(np.array([value]), gradient.reshape(1, *self.shape) * self.radius, curvature.core[None])
-
-    def safe_curvature(self, weights: Matrices) -> np.ndarray:
-        values, vectors = np.linalg.eigh(self.base.expand(self.flat(weights)).curvature.core)
-        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)[None]
-
-    def gaps(self, weights: Matrices) -> np.ndarray:
-        return np.asarray(np.einsum("mke,nke->nm", self.rows, weights))
-
-    def adjoint(self, x: np.ndarray) -> Matrices:
-        return np.asarray(np.einsum("nm,mke->nke", x, self.rows))
-
-    def gram(self, metric: Metric) -> np.ndarray:
-        solved = metric.solve(self.rows[None])[0]
-        count = len(self.rows)
-        return np.asarray(self.rows.reshape(count, -1) @ solved.reshape(count, -1).T)[None]
+        self.points, self.alpha = points[used], alpha[used]
+        self.weights = np.einsum("j,jke->ke", self.alpha, self.points)[None]
 
 
 @dataclass(frozen=True)
 class BarrierBall(WeightBall):
     """The ball of a norm with a barrier."""
 
-    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+    def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
         """A local minimum, by the interior-point method."""
         barrier = barrier_of(self.norm)
         assert isinstance(barrier, Barrier)
+        assert isinstance(objective, Flat)
         begin = start_inside(self.norm, start.reshape(1, *self.shape) / radius, np.ones(1))
-        found = minimise_stack(
-            _Single(objective, self.shape, radius, np.empty((0, *self.shape))), begin, barrier, PATH_GAP
-        )
+        found = minimise_stack(objective.stack.scaled(np.array([radius])), begin, barrier, PATH_GAP)
         return self._found(objective, found.weights.reshape(-1) * radius, radius, 0.0)
 
 

@@ -18,9 +18,10 @@ Matrices = Float[np.ndarray, "N k e"]
 Values = Float[np.ndarray, " N"]
 
 VANISHING = 1e-12
+"""A singular value below it is zero, where h'(s)/s is h''(0)."""
 
 
-class Slopes(NamedTuple):
+class GaugeSlopes(NamedTuple):
     """A gauge's barrier at sizes s, shape (N, m): h with gradient h' and Hessian diag(h'') + weight b b'."""
 
     value: Values
@@ -40,7 +41,7 @@ class Gauge(ABC):
         """Return the number of the self-concordant barrier: on the central path the gap is about μ times this."""
 
     @abstractmethod
-    def slopes(self, s: Float[np.ndarray, "N m"]) -> Slopes:
+    def slopes(self, s: Float[np.ndarray, "N m"]) -> GaugeSlopes:
         """Return the barrier and its derivatives inside the ball."""
 
     def quotients(self, s: Float[np.ndarray, "N m"]) -> tuple[np.ndarray, np.ndarray]:
@@ -56,10 +57,12 @@ class Largest(Gauge):
     def complexity(self, number: int) -> float:
         return 2.0 * number
 
-    def slopes(self, s: np.ndarray) -> Slopes:
+    def slopes(self, s: np.ndarray) -> GaugeSlopes:
         slack = (1 - s) * (1 + s)
         none = np.zeros(len(s))
-        return Slopes(-np.log(slack).sum(axis=-1), 2 * s / slack, 2 * (1 + s * s) / slack**2, np.zeros_like(s), none)
+        return GaugeSlopes(
+            -np.log(slack).sum(axis=-1), 2 * s / slack, 2 * (1 + s * s) / slack**2, np.zeros_like(s), none
+        )
 
     def quotients(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         slack, product = (1 - s) * (1 + s), s[:, :, None] * s[:, None]
@@ -75,11 +78,11 @@ class Euclidean(Gauge):
     def complexity(self, number: int) -> float:
         return 2.0
 
-    def slopes(self, s: np.ndarray) -> Slopes:
+    def slopes(self, s: np.ndarray) -> GaugeSlopes:
         length = np.sqrt(np.sum(s * s, axis=-1))
         slack = (1 - length) * (1 + length)
         flat = np.broadcast_to((2 / slack)[:, None], s.shape)
-        return Slopes(-np.log(slack), flat * s, flat, s, 4 / slack**2)
+        return GaugeSlopes(-np.log(slack), flat * s, flat, s, 4 / slack**2)
 
 
 class Total(Gauge):
@@ -93,14 +96,14 @@ class Total(Gauge):
     def complexity(self, number: int) -> float:
         return 2.0 * number
 
-    def slopes(self, s: np.ndarray) -> Slopes:
+    def slopes(self, s: np.ndarray) -> GaugeSlopes:
         nu = self._multiplier(s)
         t = np.sqrt(1 + (nu[:, None] * s) ** 2)
         # x² − s² = 2(1 + t)/ν²
         value = -np.log(2 * (1 + t)).sum(axis=-1) + 2 * s.shape[-1] * np.log(nu)
         square = nu[:, None] ** 2
         weight = nu**4 / ((1 + t) / t).sum(axis=-1)
-        return Slopes(value, square * s / (1 + t), square / (t * (1 + t)), s / t, weight)
+        return GaugeSlopes(value, square * s / (1 + t), square / (t * (1 + t)), s / t, weight)
 
     def quotients(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nu = self._multiplier(s)[:, None]
@@ -130,7 +133,7 @@ class Total(Gauge):
         return np.asarray(nu)
 
 
-class Metric(ABC):
+class BarrierMetric(ABC):
     """The barrier at one stack of matrices: value, gradient, and the inverse of its Hessian."""
 
     value: Values
@@ -145,7 +148,7 @@ class Metric(ABC):
         """Return A H⁻¹ A* for the rows left_it right_i', shape (N, nT, nT)."""
 
 
-class EntryMetric(Metric):
+class EntryMetric(BarrierMetric):
     """For a gauge of the entries."""
 
     def __init__(self, matrices: Matrices, gauge: Gauge) -> None:
@@ -171,10 +174,10 @@ class EntryMetric(Metric):
         # Σ_a left_ita between_ija left_jsa
         blocks = (left[:, :, None] * between[:, :, :, None]) @ left.mT[:, None]
         along = (left @ (right @ self.along.mT)[..., None])[..., 0]
-        return _without(blocks, along, self.factor)
+        return _subtract_outer(blocks, along, self.factor)
 
 
-class SingularMetric(Metric):
+class SingularMetric(BarrierMetric):
     """For a gauge of the singular values, in the coordinates of the singular vectors.
 
     There the Hessian couples X_ij with X_ji alone: it multiplies their sum by (h'_i − h'_j)/(s_i − s_j) and their
@@ -227,10 +230,12 @@ class SingularMetric(Metric):
         mixed[..., :rank] += first * short[:, :, None, None]
         blocks = mixed @ left.mT[:, None]
         along = (square * (short * self.along[:, None])[:, :, None]).sum(axis=-1)
-        return _without(blocks, along, self.factor)
+        return _subtract_outer(blocks, along, self.factor)
 
 
-def _without(blocks: Float[np.ndarray, "N n n T T"], along: Float[np.ndarray, "N n T"], factor: Values) -> np.ndarray:
+def _subtract_outer(
+    blocks: Float[np.ndarray, "N n n T T"], along: Float[np.ndarray, "N n T"], factor: Values
+) -> np.ndarray:
     """Return the blocks as one matrix, less factor · along along'."""
     flat = along.reshape(len(along), -1)
     matrix = blocks.transpose(0, 1, 3, 2, 4).reshape(*flat.shape, -1)
@@ -247,7 +252,7 @@ class Barrier:
     of_singular_values: bool
     norm: Norm
 
-    def at(self, matrices: Matrices) -> Metric:
+    def metric(self, matrices: Matrices) -> BarrierMetric:
         """The barrier at matrices inside the ball."""
         return (SingularMetric if self.of_singular_values else EntryMetric)(matrices, self.gauge)
 

@@ -1,7 +1,7 @@
 """The lowest of several branches of local minima at each place of a grid: the mechanism of all paths.
 
 A place is a radius of the attention weights under a fixed prediction head (:class:`FixedHead`), or a pair of radii of
-attention and prediction head (``Joint`` in ``path``).
+attention and prediction head (``JointBranches`` in ``path``).
 """
 
 import time
@@ -16,23 +16,24 @@ import numpy as np
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.balls import BallMinimum, WeightBall
+from attsvm.regularization.flat_excess import FlatExcess
+from attsvm.regularization.gaps import Flat, LogSum
 from attsvm.regularization.kept_sets import tail_of
-from attsvm.regularization.margin_losses import LogSumExp
 
 P = TypeVar("P")
 """A local minimum."""
 
 _SAME = 1e-6
+"""Minima that are nearer than this part of their length are the same: more than their residuals leave open."""
 
 
 @dataclass(frozen=True)
-class Point:
+class PathPoint:
     """A minimum of the loss on a path."""
 
     weights: np.ndarray  # shape (d_k d_q,)
-    excess: Excess  # over the loss of the head's optimal tokens
+    excess: FlatExcess  # over the loss of the head's optimal tokens
     residual: float
 
 
@@ -47,12 +48,9 @@ FIRST_LOGIT = 0.1
 """Size of the logits at the first radius, where the loss is nearly linear and has one minimum."""
 
 
-def first_radius(excess: Excess, ball: WeightBall) -> float:
+def first_radius(excess: FlatExcess, ball: WeightBall) -> float:
     """The radius up to which all differences of logits are small."""
-    dual = ball.norm.dual
-    # N* of (k_α − k_t) z', a product of rank one
-    longest = np.max(dual.values(excess.keys, 1) * dual.values(excess.queries, 1)[:, None] * excess.allowed)
-    return FIRST_LOGIT / float(longest)
+    return FIRST_LOGIT / float(excess.stack.largest_gaps(ball.norm)[0])
 
 
 def place_of_logits(radii: Sequence[float], first: float, logit: float) -> int:
@@ -74,7 +72,7 @@ def grid_through(targets: np.ndarray, first: np.ndarray) -> list[tuple[float, ..
     return sorted(set(grid))
 
 
-def direction_from_zero(ball: WeightBall, excess: Excess) -> np.ndarray:
+def direction_from_zero(ball: WeightBall, excess: FlatExcess) -> np.ndarray:
     """The direction in which the path leaves W = 0."""
     if ball.cone is not None:
         return ball.cone.axis
@@ -85,7 +83,7 @@ def direction_from_zero(ball: WeightBall, excess: Excess) -> np.ndarray:
 
 
 @dataclass
-class Watch:
+class PathWatch:
     """Calls the callback after each minimisation, and remembers whether it stopped the work."""
 
     callback: Callback | None
@@ -151,7 +149,7 @@ class Branches(ABC, Generic[P]):
                 if met and not branch.passes:
                     break
 
-    def follow(self, wanted: Sequence[int], watch: Watch) -> list[P]:
+    def follow(self, wanted: Sequence[int], watch: PathWatch) -> list[P]:
         """The minima at these places; at those reached so far if the callback stops the search."""
         for place in self.search():
             if place in wanted:
@@ -165,7 +163,7 @@ START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""
 
 
-def minimum_from(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: float) -> Found:
+def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius: float) -> BallMinimum:
     """A local minimum; one whose gradient is rounding has the residual 1."""
     tail = tail_of(excess, begin)
     far = None if tail is None else ball.minimise_tail(tail, begin, radius)
@@ -180,16 +178,16 @@ def minimum_from(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: fl
 
 
 @dataclass
-class FixedHead(Branches[Found]):
+class FixedHead(Branches[BallMinimum]):
     """The minima in the balls of the radii of ``grid``."""
 
     problem: Problem
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     grid: list[float]
 
     @classmethod
-    def through(cls, problem: Problem, excess: Excess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
+    def from_radii(cls, problem: Problem, excess: FlatExcess, ball: WeightBall, radii: np.ndarray) -> "FixedHead":
         """Along the radii, and others between and before them.
 
         Raises ProblemError if the loss does not depend on the attention.
@@ -201,19 +199,19 @@ class FixedHead(Branches[Found]):
         first = np.minimum(first_radius(excess, ball), radii[:1])
         return cls(problem, excess, ball, [radius for (radius,) in grid_through(radii[:, None], first)])
 
-    def loss(self, point: Found) -> float:
+    def loss(self, point: BallMinimum) -> float:
         return self.excess.loss_at(point.weights)
 
-    def is_same(self, one: Found, other: Found) -> bool:
+    def is_same(self, one: BallMinimum, other: BallMinimum) -> bool:
         return is_close(one.weights, other.weights)
 
-    def is_lower(self, one: Found, other: Found) -> bool:
+    def is_lower(self, one: BallMinimum, other: BallMinimum) -> bool:
         base = one.objective
-        if isinstance(base, Excess) and base.same_as(other.objective):
+        if isinstance(base, FlatExcess) and base.same_as(other.objective):
             return base.value(one.weights) < base.value(other.weights)
         return self.excess.order(one.weights) < self.excess.order(other.weights)
 
-    def minima(self, start: np.ndarray, places: range) -> Iterator[Found]:
+    def minima(self, start: np.ndarray, places: range) -> Iterator[BallMinimum]:
         """Local minima at radii; each search starts at the extrapolation of the last two."""
         ball, excess = self.ball, self.excess
         previous: tuple[float, np.ndarray] | None = None
@@ -256,7 +254,7 @@ class FixedHead(Branches[Found]):
             at = place_of_logits(grid, first, logit)
             for _ in range(max(ball.random_starts, excess.random_starts)):
                 yield from self._both_ways(generator.standard_normal(np.prod(ball.shape)), at)
-        for weights, at in self._at_optimal():
+        for weights, at in self._separating_starts():
             yield from self._both_ways(weights, at, passes)
 
     def _both_ways(self, weights: np.ndarray, at: int, passes: bool = False) -> Iterator[Branch]:
@@ -266,13 +264,15 @@ class FixedHead(Branches[Found]):
     def _ends_optimal(self) -> bool:
         return self.excess.selects_optimal(self.best[len(self.grid) - 1].weights)
 
-    def _at_optimal(self) -> Iterator[tuple[np.ndarray, int]]:
+    def _separating_starts(self) -> Iterator[tuple[np.ndarray, int]]:
         """Weights that separate the optimal tokens, and the first place with a minimum there.
 
         The branch may leave the optimal tokens again at larger radii. Another one then starts at the last radius.
         """
         # log Σ exp(s_t − s_α) over the dropped tokens is small where the optimal tokens α are selected
-        ball, separation = self.ball, LogSumExp(self.excess.rows)
+        ball, stack = self.ball, self.excess.stack
+        dropped = np.where(stack.moving, 0.0, -np.inf)
+        separation = Flat(LogSum(stack.keys, stack.queries, stack.reference, dropped))
         if not len(separation.rows):
             return
         weights = ball.steepest(separation.expand(np.zeros(np.prod(ball.shape))).gradient)

@@ -2,337 +2,426 @@
 
 At ‖W‖ = 1e4 times the value of the Att-SVM, the loss equals its infimum in every digit. The logarithm of its excess
 over the loss of the selected tokens alone is a sum of terms without cancellation, and stays exact.
+
+:class:`Excess` is a stack of such functions. Its derivatives are those of the gaps of logits, y_t = s_α − s_t, so that
+the rows (k_α − k_t) z' are formed where a method needs them only.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.regularization.gaps import Gaps, GapSlopes
 from attsvm.regularization.margin_losses import NODE_WEIGHTS, NODES, HeadFunction, LinearFunction, Scalar
-from attsvm.regularization.trust_region import Curvature, Expansion
+from attsvm.selection import scores
 
-# smallest attention of the selected tokens for which the loss is compared to theirs alone
+CHANGE = 0.9, 10.0
+"""From the optimal to the selected tokens: their least probability, and how many times what tokens of higher scores
+decrease the loss tokens of lower scores increase it."""
+KEEP = 0.7, 2.0
+"""Less than :data:`CHANGE`, to stay with the selected tokens: both have different central paths."""
 SATURATED = 0.999
-KEPT = 1e-3
-"""Smallest attention of a token that counts as kept."""
-LOST = 1e-12
-"""Largest attention of dropped tokens beside which several kept ones leave only rounding in the gradient."""
+"""Smallest attention of the selected tokens for which a function on either side of α is compared to them."""
 
-_HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])
-_WHOLE = (NODES + 1) / 2
+_HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])  # of [0, 1/2] and [1/2, 1]
+_WHOLE = (NODES + 1) / 2  # of [0, 1]
 # where one rule and two halves differ by more, the head has a kink between the two points
 _SMOOTH = 1e-12
 
 
-class _Parts(NamedTuple):
-    """What value and derivatives share; c is the largest shortfall of a logit that counts."""
+@dataclass(frozen=True, eq=False)
+class HeadOutputs:
+    """The outputs y h(o) of one problem."""
 
-    value: float  # excess · exp(−log_scale)
-    log_scale: float
-    attention: np.ndarray  # (N, T)
-    small: np.ndarray  # (N,): exp(c)
-    shares: np.ndarray  # (N, T): attention · exp(−c) of the tokens other than the reference
-    drop: np.ndarray  # (N,): (y h(x_α) − y h(o)) exp(−c)
-    size: np.ndarray  # (N,): |ℓ'| exp(c − log_scale) / N
-
-
-@dataclass(frozen=True, kw_only=True)
-class Excess:
-    """log(L(W) − L_α) of one problem under a fixed prediction head h, L_α the loss of the tokens α alone.
-
-    The margins are m = y h(o). The margin that a query loses against its reference token is a function of D = x_α − o,
-    a sum of small terms. It keeps its digits where h(x_α) and h(o) are equal to rounding.
-    """
-
-    # shape (N, T, d_k), keys for each of the N active queries, relative to the key of the reference token
-    keys: np.ndarray
-    queries: np.ndarray  # shape (N, d_q)
-    allowed: np.ndarray  # shape (N, T); of tokens with equal keys the first one, with their mean
-    offsets: np.ndarray  # shape (N, T), log m for m tokens with equal keys
-    tokens: np.ndarray  # shape (N, T, d)
-    labels: np.ndarray  # shape (N,)
+    tokens: Float[np.ndarray, "n T d"]  # of tokens with equal keys their mean
+    labels: Float[np.ndarray, " n"]
     head: HeadFunction | LinearFunction = field(repr=False)
-    scores: np.ndarray  # shape (N, T), y h(x_t) of each token; −inf where masked
-    loss: Scalar
-    reference: np.ndarray  # shape (N,), α
-    above: bool = True  # whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
-
-    @classmethod
-    def of(cls, problem: Problem, head: HeadFunction | LinearFunction, loss: Scalar) -> "Excess":
-        """For a problem without batch axes, over the loss of the tokens of largest y h(x).
-
-        Raises ProblemError if the head is not a number at some token.
-        """
-        assert problem.labels is not None
-        keys, queries, _, active = problem.canonical
-        tokens = np.broadcast_to(problem.tokens[:, None], (*active.shape, *problem.tokens.shape[1:]))
-        labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
-        sequence, _ = np.nonzero(active)
-        # scores and reference follow from the head
-        excess = cls(
-            keys=keys[sequence],
-            queries=queries[active],
-            allowed=problem.copies.distinct[active],
-            offsets=np.log(np.broadcast_to(problem.copies.number, tokens.shape[:-1]))[active],
-            tokens=problem.copies.mean(tokens, axes=1)[active],
-            labels=labels[active],
-            head=head,
-            scores=np.zeros((len(sequence), problem.num_tokens)),
-            loss=loss,
-            reference=np.zeros(len(sequence), dtype=int),
-        )
-        return excess.under(head)
-
-    def under(self, head: HeadFunction | LinearFunction) -> Self:
-        """The same under another prediction head, over the loss of its optimal tokens.
-
-        Raises ProblemError if the head is not a number at some token.
-        """
-        values = head.values(self.tokens.reshape(-1, self.tokens.shape[2])).reshape(self.allowed.shape)
-        if not np.isfinite(values[self.allowed]).all():
-            raise ProblemError(
-                f"head: expected finite outputs at the tokens, got {values[self.allowed & ~np.isfinite(values)][0]}"
-            )
-        scores = np.where(self.allowed, self.labels[:, None] * values, -np.inf)
-        return replace(self, head=head, scores=scores).over(np.argmax(scores, axis=1))
-
-    def restricted(self, allowed: np.ndarray) -> Self:
-        """The excess if each query attends to these tokens only, over the best of them."""
-        scores = np.where(allowed, self.scores, -np.inf)
-        return replace(self, allowed=allowed, scores=scores).over(np.argmax(scores, axis=1))
 
     @property
     def is_linear(self) -> bool:
-        """Whether the prediction head is linear, so that the best mixture of tokens is a single one."""
+        """Whether the best mixture of tokens is a single one."""
         return isinstance(self.head, LinearFunction)
 
-    @property
-    def random_starts(self) -> int:
-        """Branches from random weights of each size, besides those that start at zero and at the optimal tokens."""
-        return 0 if self.is_linear else 1
+    def scores(self, allowed: Bool[np.ndarray, "n T"]) -> Float[np.ndarray, "n T"]:
+        """Y h(x_t) of the allowed tokens, and 0 of others; ProblemError if one is not a number."""
+        values = self.head.values(self.tokens.reshape(-1, self.tokens.shape[2])).reshape(allowed.shape)
+        if not np.isfinite(values[allowed]).all():
+            raise ProblemError(
+                f"head: expected finite outputs at the tokens, got {values[allowed & ~np.isfinite(values)][0]}"
+            )
+        return np.where(allowed, self.labels[:, None] * values, 0.0)
 
-    @cached_property
-    def optimal(self) -> np.ndarray:
-        """The tokens of least loss, shape (N,)."""
-        return np.asarray(np.argmax(self.scores, axis=1))
+    def slopes(self, pooled: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Y ∇h(o)."""
+        return np.asarray(self.labels[:, None] * self.head.gradients(pooled))
 
-    @cached_property
-    def margins(self) -> np.ndarray:
-        """The margins y h(x_α) of the reference tokens, shape (N,)."""
-        return np.asarray(self.scores[np.arange(len(self.reference)), self.reference])
+    def drop(self, end: Float[np.ndarray, "n d"], move: Float[np.ndarray, "n d"], scale: float) -> np.ndarray:
+        """(y h(e) − y h(o))/scale, shape (n,): the integral of ∇h from o = e − scale · move to e.
 
-    @cached_property
-    def away(self) -> np.ndarray:
-        """x_α − x_t, shape (N, T, d); 0 where masked."""
-        kept = self.tokens[np.arange(len(self.reference)), self.reference][:, None]
-        return np.where(self.allowed[:, :, None], kept - self.tokens, 0.0)
-
-    @cached_property
-    def worse(self) -> np.ndarray:
-        """Y ⟨∇h(x_α), x_α − x_t⟩, shape (N, T): under a linear head, how much lower the score of a token is."""
-        slope = self.head.gradients(self.tokens[np.arange(len(self.reference)), self.reference])
-        return np.asarray(self.labels[:, None] * (self.away @ slope[:, :, None])[..., 0])
-
-    @cached_property
-    def differs(self) -> np.ndarray:
-        """The tokens that change the loss where they share the attention with the reference, shape (N, T)."""
-        return np.asarray(self.worse != 0 if self.is_linear else self.away.any(axis=2))
-
-    def kept(self, weights: np.ndarray) -> np.ndarray:
-        """The tokens that are kept in the limit if these weights are far along the path; bool, shape (N, T).
-
-        Under a linear head the token of largest logit alone, otherwise those with an attention above 1e-3.
+        It keeps its digits where h(e) and h(o) are equal to rounding.
         """
-        logits = self.logits(weights)
-        if self.is_linear:
-            return np.asarray(np.argmax(logits, axis=1)[:, None] == np.arange(self.allowed.shape[1]))
-        return np.asarray(softmax(logits) > KEPT)
-
-    def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two selections have the same margins."""
-        index = np.arange(len(one))
-        return bool((self.scores[index, one] == self.scores[index, other]).all())
-
-    def is_rounding(self, weights: np.ndarray) -> bool:
-        """Whether the gradient is rounding: several tokens balance while the attention of the others vanishes."""
-        if self.is_linear:
-            return False
-        attention = softmax(self.logits(weights))
-        kept = attention > KEPT
-        dropped = attention[self.allowed & ~kept]
-        return bool((kept.sum(axis=1) > 1).any() and dropped.size and dropped.max() < LOST)
-
-    def pooled(self, weights: np.ndarray) -> np.ndarray:
-        """y_i o_i, shape (N, d)."""
-        attention = softmax(self.logits(weights))
-        return np.asarray(self.labels[:, None] * (attention[:, None] @ self.tokens)[:, 0])
-
-    def _parts(self, logits: np.ndarray) -> _Parts:
-        attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
-        counted = self.allowed & self.differs
-        # the largest term of each query is factored out; queries that do not change the loss have none
-        moves = counted.any(axis=1)
-        c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
-        small = np.exp(c)
-        shares = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * attention.max(axis=1)[:, None]
-        drop = np.sum(shares * self.worse, axis=1) if self.is_linear else self._drop(shares, small)
-        drops = small * drop
-        log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
-        log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
-        log_scale = float(max(np.max(log_mean), np.max(log_slope)))
-        value = float(np.mean(np.exp(log_mean - log_scale) * drop))
-        size = np.exp(log_slope - log_scale) / len(drop)
-        return _Parts(value, log_scale, attention, small, shares, drop, size)
-
-    def _shift(self, shares: np.ndarray) -> np.ndarray:
-        """(x_α − o) exp(−c) = Σ shares_t (x_α − x_t), shape (N, d)."""
-        return np.asarray((shares[:, None] @ self.away)[:, 0])
-
-    def _drop(self, shares: np.ndarray, small: np.ndarray) -> np.ndarray:
-        """(y h(x_α) − y h(o)) exp(−c), shape (N,): the integral of ∇h from o = x_α − exp(c)·shift to x_α."""
-        shift, start = self._shift(shares), self.tokens[np.arange(len(self.reference)), self.reference]
-        step = small[:, None] * shift
-        nodes = np.concatenate([_WHOLE, _HALVES])
-        points = start[:, None] - nodes[:, None] * step[:, None]
+        step = scale * move
+        points = end[:, None] - np.concatenate([_WHOLE, _HALVES])[:, None] * step[:, None]
         slopes = self.head.gradients(points.reshape(-1, points.shape[2])).reshape(points.shape)
-        along = self.labels[:, None] * (slopes @ shift[:, :, None])[..., 0]
+        along = self.labels[:, None] * (slopes @ move[:, :, None])[..., 0]
         whole = along[:, : len(_WHOLE)] @ NODE_WEIGHTS / 2
         halves = along[:, len(_WHOLE) :] @ np.tile(NODE_WEIGHTS, 2) / 4
         kinked = ~(np.abs(whole - halves) <= _SMOOTH * np.max(np.abs(along), axis=1))
         if kinked.any():
-            values = self.labels[kinked] * self.head.values(start - step)[kinked]
-            halves[kinked] = (self.margins[kinked] - values) / small[kinked]
+            values = self.head.values(end) - self.head.values(end - step)
+            halves[kinked] = (self.labels * values)[kinked] / scale
         return np.asarray(halves)
 
-    def _derivatives(self, parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
-        """The gradient in the logits, (N, T), and the part of the Hessian that does not come from the softmax.
 
-        Both are times exp(−log_scale).
+class _Parts(NamedTuple):
+    """Hold what value and derivatives share, for a largest attention exp(c) of the tokens that count."""
+
+    log_attention: Float[np.ndarray, "N n T"]
+    shift: Float[np.ndarray, "N 1 1"]  # c
+    small: Float[np.ndarray, "N n T"]  # attention · exp(−c) of the tokens that count
+    drop: Float[np.ndarray, "N n"]  # Δ exp(−c), Δ = y h(x_α) − y h(o) of each head
+    drops: Float[np.ndarray, "N n"]  # Δ, the sum over joined heads
+    scale: Float[np.ndarray, "N 1"]
+    rise: Float[np.ndarray, " N"]  # (L − L_α) exp(−c − scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Excess(Gaps):
+    """log(L(W) − L_α), L_α the loss of the tokens α alone.
+
+    Several attention heads are functions of their own, each beside fixed others, or ``joined`` to one of all weights.
+
+    Attributes
+    ----------
+    keys : ndarray, shape (N, n, T, k)
+    queries : ndarray, shape (N, n, e)
+    reference : ndarray, shape (N, n)
+        α.
+    allowed : bool ndarray, shape (N, n, T)
+        Of tokens with equal keys the first one, with their mean.
+    offsets : ndarray, shape (N, n, T)
+        Log m for m tokens with equal keys.
+    scores : ndarray, shape (N, n, T)
+        y h(x), 0 where not allowed.
+    share : ndarray, shape (N, n)
+        Of each query in the mean: 1/n, and 0 for a query that is left out.
+    others : ndarray, shape (N, n)
+        What other heads add to the margins.
+    loss : Scalar
+    heads : int
+        H for a function of H joined heads, whose queries are one behind the other.
+    outputs : HeadOutputs, optional
+        Of a nonlinear prediction head, or where it changes; then N = 1.
+    either_side : bool
+        Whether rebasing may end on the other side of L_α; only for N = 1.
+    above : bool
+        Whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
+    """
+
+    allowed: Bool[np.ndarray, "N n T"]
+    offsets: Float[np.ndarray, "N n T"]
+    scores: Float[np.ndarray, "N n T"]
+    share: Float[np.ndarray, "N n"]
+    others: Float[np.ndarray, "N n"]
+    loss: Scalar
+    heads: int = 1
+    outputs: HeadOutputs | None = None
+    either_side: bool = False
+    above: bool = True
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Scalar, gamma: np.ndarray | None = None) -> Self:
+        """For a problem with labels ±1, its batch axes as one; over the optimal tokens.
+
+        Of several attention heads, each one is alone. ``gamma``: the scores; by default those of the problem's head.
         """
-        attention, shares, size = parts.attention, parts.shares, parts.size
-        bend = self.loss.bend(self.margins - parts.small * parts.drop) * parts.small
-        # derivatives of the drop in the logits: a_t ⟨∇, (x_α − x_t) − (x_α − o)⟩ with ∇ = y ∇h(o)
-        if not isinstance(self.head, HeadFunction):
-            of_drop = shares * self.worse - attention * parts.drop[:, None]
-            gradient = size[:, None] * of_drop
-            return gradient, bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None])
-        shift = self._shift(shares)
-        pooled = self.tokens[np.arange(len(shift)), self.reference] - parts.small[:, None] * shift
-        slope = self.labels[:, None] * self.head.gradients(pooled)
-        moved = shares[:, :, None] * self.away - attention[:, :, None] * shift[:, None]
-        of_drop = (moved @ slope[:, :, None])[..., 0]
-        gradient = size[:, None] * of_drop
-        # and the second derivative of h between two tokens
-        curved = self.labels[:, None, None] * self.head.hessians(pooled)
-        of_head = (size * parts.small)[:, None, None] * (moved @ curved @ moved.mT)
-        return gradient, bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None]) - of_head
+        keys, queries, _, active = problem.canonical
+        offsets = np.log(np.broadcast_to(problem.copies.number, (*active.shape, problem.num_tokens)))
+        if gamma is None:
+            gamma = scores(problem)
+            gamma = gamma if problem.has_query_axis else gamma[..., None, :]
+        keys = np.broadcast_to(keys[..., None, :, :], (*active.shape, *keys.shape[-2:]))
+        share = active / active.sum(axis=(-2, -1), keepdims=True)
 
-    def over(self, reference: np.ndarray, above: bool = True) -> Self:
+        def flat(array: np.ndarray) -> np.ndarray:
+            own = array.shape[active.ndim :]
+            array = np.broadcast_to(array, (*problem.batch_shape, *array.shape[-2 - len(own) :]))
+            return np.ascontiguousarray(array.reshape(math.prod(problem.batch_shape), -1, *own))
+
+        allowed = flat(problem.copies.distinct)
+        gamma = np.where(allowed, flat(gamma), 0.0)
+        best = np.argmax(np.where(allowed, gamma, -np.inf), axis=-1)
+        arrays = flat(keys), flat(queries), best, allowed, flat(offsets), gamma, flat(share), np.zeros(best.shape)
+        return cls(*arrays, loss)
+
+    def joined(self, heads: int) -> Self:
+        """One function of the weights of H heads, the blocks of a block-diagonal matrix.
+
+        ``heads``: H. The functions of one model follow each other.
+        """
+
+        def join(array: np.ndarray) -> np.ndarray:
+            return array.reshape(len(array) // heads, -1, *array.shape[2:])
+
+        if heads == 1:
+            return self
+        own = ("allowed", "offsets", "scores", "share", "reference", "others")
+        joined: dict[str, Any] = {name: join(getattr(self, name)) for name in own}
+        joined |= {name: join(_block_vectors(getattr(self, name), heads)) for name in ("keys", "queries")}
+        return replace(self, **joined, heads=heads)
+
+    def fix_other_heads(self, weights: np.ndarray, heads: int) -> Self:
+        """The functions of each of H heads beside the others with these weights.
+
+        ``heads``: H. The functions of one model follow each other.
+        """
+        own = (np.exp(self.log_attention(weights)) * self.scores).sum(axis=-1).reshape(-1, heads, self.scores.shape[1])
+        others = own.sum(axis=1, keepdims=True) - own
+        return replace(self, others=others.reshape(self.others.shape))
+
+    def __getitem__(self, index: Any) -> Self:
+        """The functions at these places, or those of some queries for an index of both axes."""
+        own = ("keys", "queries", "allowed", "offsets", "scores", "share", "reference", "others")
+        return replace(self, **{name: getattr(self, name)[index] for name in own})
+
+    def with_reference(self, reference: np.ndarray, above: bool = True) -> Self:
         """The excess over the loss of other tokens."""
-        own = self.keys - self.keys[np.arange(len(reference)), reference][:, None]
-        return replace(self, keys=own, reference=reference, above=above)
+        return replace(self, reference=reference, above=above)
+
+    def two_sided(self) -> Self:
+        """The excess over the optimal tokens where rebasing may end on the other side of L_α."""
+        return replace(self.with_reference(self.optimal), either_side=True)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape (d_k, d_q) of W."""
-        return self.keys.shape[-1], self.queries.shape[-1]
+    def is_alone(self) -> bool:
+        """Whether no other attention head adds to the margins."""
+        return self.heads == 1 and not self.others.any()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the prediction head is linear."""
+        return self.outputs is None or self.outputs.is_linear
 
     @cached_property
-    def moving(self) -> np.ndarray:
-        """The tokens whose logits can change relative to the reference, shape (N, T)."""
-        return np.asarray(self.allowed & np.any(self.keys != 0, axis=2))
+    def optimal(self) -> np.ndarray:
+        """The tokens of least loss, shape (N, n)."""
+        return np.asarray(np.argmax(np.where(self.allowed, self.scores, -np.inf), axis=-1))
+
+    def scores_of(self, selected: np.ndarray) -> np.ndarray:
+        """The scores of these tokens, shape (N, n)."""
+        return np.take_along_axis(self.scores, selected[..., None], axis=-1)[..., 0]
 
     @cached_property
-    def rows(self) -> np.ndarray:
-        """(k_t − k_α) z' of these tokens, flattened, shape (m, d_k d_q)."""
-        query, token = np.nonzero(self.moving)
-        return np.asarray((self.keys[query, token][:, :, None] * self.queries[query][:, None]).reshape(len(query), -1))
+    def margins(self) -> np.ndarray:
+        """The margins of α, shape (N, n); those of joined heads are the same in each of them."""
+        return np.asarray(self._sum_heads(self.scores_of(self.reference)) + self.others)
+
+    def _sum_heads(self, x: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+        """The sum over joined heads, in each of them."""
+        if self.heads == 1:
+            return x
+        apart = x.reshape(len(x), self.heads, -1)
+        return np.asarray(np.broadcast_to(apart.sum(axis=1, keepdims=True), apart.shape).reshape(x.shape))
+
+    @cached_property
+    def worse(self) -> np.ndarray:
+        """How much lower the score of each token is than that of α, shape (N, n, T); 0 where not allowed."""
+        return np.where(self.allowed, self.scores_of(self.reference)[..., None] - self.scores, 0.0)
+
+    @cached_property
+    def own_tokens(self) -> np.ndarray:
+        """x_α, shape (n, d)."""
+        assert self.outputs is not None
+        return np.asarray(self.outputs.tokens[np.arange(self.reference.shape[1]), self.reference[0]])
+
+    @cached_property
+    def differences(self) -> np.ndarray:
+        """x_α − x_t, shape (n, T, d); 0 where not allowed."""
+        assert self.outputs is not None
+        return np.where(self.allowed[0, :, :, None], self.own_tokens[:, None] - self.outputs.tokens, 0.0)
+
+    @cached_property
+    def used(self) -> np.ndarray:
+        """The tokens that are in the sum, shape (N, n, T)."""
+        return np.asarray(self.allowed & (self.share > 0)[..., None])
+
+    @cached_property
+    def differs(self) -> np.ndarray:
+        """The tokens that change the loss where they share the attention with α, shape (N, n, T)."""
+        return np.asarray(self.used & (self.worse != 0 if self.is_linear else self.differences.any(axis=2)[None]))
+
+    @cached_property
+    def but_own(self) -> np.ndarray:
+        """All tokens but α, shape (N, n, T)."""
+        return np.asarray(np.arange(self.scores.shape[-1]) != self.reference[..., None])
 
     @property
-    def depends_on_attention(self) -> bool:
-        """Whether the loss depends on W: some token with another score than the optimal one has another key."""
-        differ = np.any(self.keys != 0, axis=2) & self.differs & np.any(self.queries != 0, axis=1)[:, None]
-        return bool(differ.any())
+    def offsets_from_own(self) -> np.ndarray:
+        """How much larger the logarithm of each a_t is than that of a_α at W = 0, shape (N, n, T)."""
+        return np.asarray(self.offsets - np.take_along_axis(self.offsets, self.reference[..., None], axis=-1))
 
     @property
-    def infimum(self) -> float:
-        """The loss L_α of the reference tokens."""
-        return float(np.mean(self.loss.value(self.margins)))
-
-    def order(self, weights: np.ndarray) -> tuple[int, float]:
-        """(1, log(L − L_α)) or (−1, −log(L_α − L)), which sort like L."""
-        value = replace(self, above=True).value(weights)
-        return (1, value) if value > -np.inf else (-1, replace(self, above=False).value(weights))
-
-    def loss_at(self, weights: np.ndarray) -> float:
-        """Compute the loss L(W)."""
-        side, value = self.order(weights)
-        return self.infimum + side * float(np.exp(side * value))
+    def infimum(self) -> np.ndarray:
+        """L_α, shape (N,)."""
+        return np.asarray((self.loss.value(self.margins) * self.share).sum(axis=-1) / self.heads)
 
     def logits(self, weights: np.ndarray) -> np.ndarray:
-        """s_t − s_α + log m, shape (N, T); −inf where masked."""
-        logits = (self.keys @ (self.queries @ weights.reshape(self.shape).T)[..., None])[..., 0]
-        return np.where(self.allowed, logits + self.offsets, -np.inf)
+        """s_t − s_α + log m, shape (N, n, T); −inf where not allowed."""
+        return np.where(self.allowed, self.offsets - self.gaps(weights), -np.inf)
+
+    def log_attention(self, weights: np.ndarray) -> np.ndarray:
+        """Log a_t, shape (N, n, T); −inf where not allowed."""
+        logits = self.logits(weights)
+        largest = logits.max(axis=-1, keepdims=True)
+        logits = logits - np.where(np.isfinite(largest), largest, 0.0)
+        total = np.exp(logits).sum(axis=-1, keepdims=True)
+        return np.asarray(logits - np.log(np.where(total > 0, total, 1.0)))
+
+    def selected(self, weights: np.ndarray) -> np.ndarray:
+        """The token of largest logit, shape (N, n)."""
+        return np.asarray(np.argmax(self.log_attention(weights), axis=-1))
 
     def rebased(self, weights: np.ndarray) -> Self:
-        """The excess over the selected tokens if the softmax is nearly saturated, else over the optimal ones.
+        """The excess over the selected tokens where the softmax is nearly saturated, else over the optimal ones.
 
-        Once the softmax is saturated only the first has an accurate gradient; the second is never singular.
+        Once the softmax is saturated only the first has an accurate gradient; the second is never singular. A function
+        that has to stay above L_α also stays over the tokens that it was over somewhat longer.
         """
-        logits = self.logits(weights)
-        selected = np.argmax(logits, axis=1)
-        if self.same_values(selected, self.optimal) or softmax(logits).max(axis=1).min() < SATURATED:
+        log_attention = self.log_attention(weights)
+        selected = np.argmax(log_attention, axis=-1)
+        if self.either_side:
+            return self._rebased_on_either_side(weights, log_attention, selected)
+        stays = self._is_clear(log_attention, *KEEP)
+        if stays.all():
+            return self
+        moves = self.with_reference(selected)._is_clear(log_attention, *CHANGE)
+        reference = np.where(moves[:, None], selected, self.optimal)
+        reference = np.where(stays[:, None], self.reference, reference)
+        return self if (reference == self.reference).all() else self.with_reference(reference)
+
+    def _rebased_on_either_side(self, weights: np.ndarray, log_attention: np.ndarray, selected: np.ndarray) -> Self:
+        least = np.where(self.share > 0, log_attention.max(axis=-1), 0.0).min()
+        if least < np.log(SATURATED) or (self.scores_of(selected) == self.scores_of(self.optimal)).all():
             selected = self.optimal
-        above = self.above if (selected == self.reference).all() else True
-        for sign in (above, not above):
-            other = self
-            if sign != self.above or (selected != self.reference).any():
-                other = self.over(selected, sign)
-            if np.isfinite(other.value(weights)):
+        same = bool((selected == self.reference).all())
+        first = self.above if same else True
+        for above in (first, not first):
+            other = self if same and above == self.above else self.with_reference(selected, above)
+            if np.isfinite(other.value(weights)).all():
                 return other
-        return self.over(self.optimal)
+        return self.with_reference(self.optimal)
 
-    def same_as(self, other: object) -> bool:
-        """Whether the values of two such functions of one problem can be compared."""
-        return (
-            isinstance(other, Excess) and self.above == other.above and bool((self.reference == other.reference).all())
+    def _is_clear(self, log_attention: np.ndarray, probability: float, dominance: float) -> np.ndarray:
+        """Whether α has such a probability everywhere, and tokens of lower scores dominate in the excess."""
+        of_reference = np.take_along_axis(log_attention, self.reference[..., None], axis=-1)[..., 0]
+        saturated = (np.where(self.share > 0, of_reference, 0.0) > np.log(probability)).all(axis=-1)
+        counted = self.worse != 0
+        shift = np.max(np.where(counted, log_attention, -np.inf), axis=(-2, -1), keepdims=True)
+        shift = np.where(np.isfinite(shift), shift, 0.0)
+        small = np.exp(np.where(counted, log_attention - shift, -np.inf)) * self.share[..., None]
+        small *= np.exp(self.loss.log_slope(self.margins))[..., None]
+        lower = (small * np.maximum(self.worse, 0.0)).sum(axis=(-2, -1))
+        higher = (small * np.maximum(-self.worse, 0.0)).sum(axis=(-2, -1))
+        return np.asarray(saturated & (lower > dominance * higher))
+
+    def value(self, weights: np.ndarray) -> np.ndarray:
+        """log(L − L_α), shape (N,), or −log(L_α − L).
+
+        −∞ or ∞ where L is on the other side of L_α; ∞ where L is not a number.
+        """
+        return self._value(self._parts(weights))
+
+    def _value(self, parts: _Parts) -> np.ndarray:
+        side = 1.0 if self.above else -1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = side * (np.log(side * parts.rise) + parts.shift[:, 0, 0] + parts.scale[:, 0])
+        return np.where(side * parts.rise > 0, value, np.where(np.isnan(parts.rise), np.inf, -side * np.inf))
+
+    def _parts(self, weights: np.ndarray) -> _Parts:
+        log_attention, counted = self.log_attention(weights), self.differs
+        # the largest attention that counts is factored out, so that nothing underflows
+        shift = np.max(np.where(counted, log_attention, -np.inf), axis=(-2, -1), keepdims=True, initial=-1e300)
+        small = np.exp(np.where(counted, log_attention - shift, -np.inf))
+        if self.is_linear:
+            drop = (small * self.worse).sum(axis=-1)
+        else:
+            assert self.outputs is not None
+            drop = self.outputs.drop(self.own_tokens, self._move(small), float(np.exp(shift[0, 0, 0])))[None]
+        drops = np.exp(shift[..., 0]) * self._sum_heads(drop)
+        # ℓ(m − Δ) − ℓ(m) is Δ times the mean of |ℓ'| between both
+        flat = self.loss.log_mean_slope(self.margins.ravel(), drops.ravel()).reshape(drop.shape)
+        scale = np.max(np.where(self.share > 0, flat, -np.inf), axis=-1, keepdims=True)
+        rise = (np.exp(flat - scale) * drop * self.share).sum(axis=-1)
+        return _Parts(log_attention, shift, small, drop, drops, scale, rise)
+
+    def _move(self, small: np.ndarray) -> np.ndarray:
+        """(x_α − o) exp(−c) = Σ small_t (x_α − x_t), shape (n, d), of a nonlinear head."""
+        return np.asarray((small[0][:, None] @ self.differences)[:, 0])
+
+    def value_and_weight(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The value, and q = −dF/dy, shape (N, n, T)."""
+        parts = self._parts(weights)
+        return self._value(parts), self._weights_of_gaps(parts)[0]
+
+    def _weights_of_gaps(self, parts: _Parts) -> tuple[np.ndarray, ...]:
+        """Q, v = −dΔ/dy exp(−c) and a, shape (N, n, T), and dF/dΔ exp(c) of each query."""
+        attention, worse, drop = np.exp(parts.log_attention), self.worse, parts.drop
+        if not self.is_linear:  # to first order around o
+            assert self.outputs is not None
+            slope = self.outputs.slopes(self.own_tokens - np.exp(parts.shift[0, 0]) * self._move(parts.small))
+            worse = (self.differences @ slope[:, :, None])[None, ..., 0]
+            drop = (parts.small * worse).sum(axis=-1)
+        # v_t = a_t (w_t − Δ) exp(−c), with w_t − Δ = Σ a_s (w_t − w_s), in which nothing cancels
+        centred = (attention[..., None, :] @ (worse[..., :, None] - worse[..., None, :]).mT)[..., 0, :]
+        v = np.where(self.differs, parts.small * centred, -attention * drop[..., None]) * self.but_own
+        size = np.exp(self.loss.log_slope(self.margins - parts.drops) - parts.scale) * self.share
+        # where L = L_α the derivatives are those of the excess itself
+        size /= np.where(parts.rise != 0, np.abs(parts.rise), 1.0)[:, None]
+        return v * size[..., None], v, attention * self.but_own, size
+
+    def slopes(self, weights: np.ndarray) -> GapSlopes:
+        """Value and derivatives."""
+        parts = self._parts(weights)
+        q, v, a, size = self._weights_of_gaps(parts)
+        count, T = len(q), q.shape[-1]
+        # of one query: diag(q) − q a' − a q'
+        outer = q[..., :, None] * a[..., None, :]
+        own = -outer - outer.mT
+        np.einsum("naii->nai", own)[:] += q
+        if not self.is_linear:
+            own -= self._bend_of_head(parts, size)
+        # and b q v' between its heads
+        bend = self.loss.bend(self.margins - parts.drops) * np.exp(parts.shift[..., 0])
+        bent, v = ((x.reshape(count, self.heads, -1, T)) for x in (bend[..., None] * q, v))
+        between = bent[:, :, None, :, :, None] * v[:, None, :, :, None, :]
+        np.einsum("nggjab->ngjab", between)[:] += own.reshape(*v.shape, T)
+        # over all queries ∓ q q'
+        flat = q.reshape(count, -1)
+        curvature = (-flat if self.above else flat)[:, :, None] * flat[:, None]
+        blocks = curvature.reshape(count, *v.shape[1:], *v.shape[1:])
+        np.einsum("ngjahjb->nghjab", blocks)[:] += between
+        return GapSlopes(self._value(parts), -self.adjoint(q), curvature)
+
+    def _bend_of_head(self, parts: _Parts, size: np.ndarray) -> np.ndarray:
+        """The part of the second derivatives of h, shape (1, n, T, T)."""
+        assert self.outputs is not None
+        move, largest = self._move(parts.small), np.exp(parts.shift[0, 0, 0])
+        moved = (
+            parts.small[0, :, :, None] * self.differences - np.exp(parts.log_attention[0, :, :, None]) * move[:, None]
         )
+        curved = self.outputs.labels[:, None, None] * self.outputs.head.hessians(self.own_tokens - largest * move)
+        return np.asarray((size[0] * largest)[:, None, None] * (moved @ curved @ moved.mT))[None]
 
-    def selects_optimal(self, weights: np.ndarray) -> bool:
-        """Whether each query selects a token of least loss."""
-        return self.same_values(np.argmax(self.logits(weights), axis=1), self.optimal)
 
-    def value(self, weights: np.ndarray) -> float:
-        """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α, ∞ where L is not a number."""
-        scaled, log_scale = self._parts(self.logits(weights))[:2]
-        if np.isnan(scaled):
-            return np.inf
-        if self.above:
-            return float(log_scale + np.log(scaled)) if scaled > 0 else -np.inf
-        return float(-log_scale - np.log(-scaled)) if scaled < 0 else np.inf
-
-    def expand(self, weights: np.ndarray) -> Expansion:
-        """Value and derivatives in the entries of W. Where L = L_α the derivatives are those of the excess itself."""
-        parts = self._parts(self.logits(weights))
-        attention, log_scale = parts.attention, parts.log_scale
-        gradient, curvature = self._derivatives(parts)
-        scaled = abs(parts.value) or 1.0
-        gradient, curvature = gradient / scaled, curvature / scaled
-        # per query, in its logits: diag(g) − g a' − a g' + the rest
-        outer = gradient[:, :, None] * attention[:, None]
-        blocks = curvature - outer - outer.mT
-        index = np.arange(gradient.shape[1])
-        blocks[:, index, index] += gradient
-        sign = 1.0 if self.above else -1.0
-        moving = self.moving
-        flat = gradient[moving]
-        core = np.zeros((*moving.shape, *moving.shape))
-        query = np.arange(len(gradient))
-        core[query, :, query] = blocks
-        core = core[moving][:, moving] - sign * np.outer(flat, flat)
-        return Expansion(sign * float(log_scale + np.log(scaled)), flat @ self.rows, Curvature(self.rows, core))
+def _block_vectors(x: Float[np.ndarray, "NH *more k"], heads: int) -> Float[np.ndarray, "NH *more Hk"]:
+    """Vectors of H heads, filled up with zeros for the other heads."""
+    whole = np.zeros((len(x) // heads, heads, *x.shape[1:-1], heads, x.shape[-1]))
+    for h in range(heads):
+        whole[:, h, ..., h, :] = x[h::heads]
+    return np.asarray(whole.reshape(*x.shape[:-1], -1))

@@ -11,13 +11,15 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.problem import Problem
 from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance
 from attsvm.regularization.barriers import Matrices, Values, barrier_of
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.gaps import Gaps
 from attsvm.regularization.interior_point import Minima, relative_gap
-from attsvm.regularization.stacked_excess import StackedExcess
+from attsvm.svm import PrimalIteration
 
 ROUNDS = 100
+"""Once attention is saturated, heads are coupled so weakly that a few rounds are enough."""
 
 
 def block_diagonal(weights: Matrices, heads: int) -> Float[np.ndarray, "N Hk He"]:
@@ -45,39 +47,48 @@ def check_balls(norm: Norm, *, together: bool) -> None:
         )
 
 
-def minimise_over_heads(
-    problem: Problem,
-    excess: StackedExcess,
-    start: Matrices,
-    radii: Values,
-    norm: Norm,
-    places: np.ndarray,
-    *,
-    heads: int,
-    together: bool,
+def minimise_in_ball(
+    excess: Gaps, norm: Norm, radius: Values, start: Matrices, *, heads: int = 1, together: bool = False
 ) -> Minima:
-    """Local minima in the balls of H heads, whose functions and weights follow each other.
+    """Local minima over N(W) ≤ radius of a stack of functions, near weights that are first moved into the ball.
 
-    ``radii``: of the ball of each head, or, together, of each model.
+    ``heads``: H; the functions and weights of one model follow each other. ``radius``: of the ball of each head, or,
+    together, of each model.
     """
     if heads == 1:
-        return minimise_in_balls(problem, excess, start, radii, norm, places)
+        return minimise_in_balls(excess, norm, radius, start)
+    assert isinstance(excess, Excess)
     if together:
-        joined, whole = excess.joined(heads), block_diagonal(start, heads)
-        found = minimise_in_balls(problem, joined, whole, radii, norm, places)
+        found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))
-    weights, steps, head = start.copy(), np.zeros(len(start), dtype=int), np.arange(len(start)) % heads
-    gap = np.full(len(start), np.inf)
-    for _ in range(ROUNDS):
-        for h in range(heads):
-            # the first round looks at every head, later ones at those that the others have moved away
-            own = np.flatnonzero((head == h) & (gap > tolerance(norm)))
+    turns = _HeadRounds(excess, norm, radius, start, heads)
+    found = turns.run(start.reshape(-1, heads, *start.shape[1:]), tolerance(norm), ROUNDS)
+    return Minima(found.weights.reshape(start.shape), found.gap, found.steps)
+
+
+class _HeadRounds(PrimalIteration):
+    """Weights of all heads; in each round, those that are not stationary beside the others are minimised over."""
+
+    def __init__(self, excess: Excess, norm: Norm, radius: Values, weights: Matrices, heads: int) -> None:
+        self.excess, self.norm, self.radius, self.weights, self.heads = excess, norm, radius, weights.copy(), heads
+        self.gap = np.full(len(weights), np.inf)  # the first round looks at every head
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        models = (-1, self.heads, *self.weights.shape[1:])
+        return self.weights.reshape(models), self.gap.reshape(-1, self.heads).max(axis=1), True
+
+    def select(self, going: np.ndarray) -> None:
+        each = np.repeat(going, self.heads)
+        self.excess, self.radius = self.excess[each], self.radius[each]
+        self.weights, self.gap = self.weights[each], self.gap[each]
+
+    def advance(self) -> None:
+        norm, head = self.norm, np.arange(len(self.gap)) % self.heads
+        for h in range(self.heads):
+            own = np.flatnonzero((head == h) & (self.gap > tolerance(norm)))
             if len(own):
-                beside = excess.beside(weights, heads)[own]
-                found = minimise_in_balls(problem, beside, weights[own], radii[own], norm, places[own])
-                weights[own], steps[own] = found.weights, steps[own] + found.steps
-        beside = excess.beside(weights, heads).rebased(weights)
-        gap = relative_gap(norm, weights / radii[:, None, None], beside.gradient(weights))
-        if (gap <= tolerance(norm)).all():
-            break
-    return Minima(weights, gap.reshape(-1, heads).max(axis=1), steps)
+                beside = self.excess.fix_other_heads(self.weights, self.heads)[own]
+                self.weights[own] = minimise_in_balls(beside, norm, self.radius[own], self.weights[own]).weights
+        # the gap of each head beside the others, as they are now
+        beside = self.excess.fix_other_heads(self.weights, self.heads).rebased(self.weights)
+        self.gap = relative_gap(norm, self.weights / self.radius[:, None, None], beside.gradient(self.weights))

@@ -7,27 +7,31 @@ many unknowns as there are gaps.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm
-from attsvm.regularization.barriers import Barrier, Matrices, Metric, Values
-from attsvm.regularization.stacked_excess import Slopes
+from attsvm.regularization.barriers import Barrier, BarrierMetric, Matrices, Values
+from attsvm.regularization.gaps import Gaps, GapSlopes
+from attsvm.svm import PrimalIteration
 
 MAX_STEPS = 200
+"""More than the central path takes; beside a saddle, the search starts again every :data:`CAUTIOUS` steps."""
 CAUTIOUS = 40
 """From this step on, every second one uses the curvature that is positive semidefinite."""
 AGAIN = 0.9
-"""What does not improve in so many steps starts again at this part of the weights."""
+"""A problem that does not improve in so many steps starts again at this part of the weights."""
 CLOSED = 1e-3
 """Below this gap, the point on the sphere along the weights is tried, too."""
 INSIDE = 0.9
 """A step goes at most this part of the way to the sphere."""
 HALVINGS = 40
+"""A step of 2⁻⁴⁰ of its length is rounding."""
 NEAR, CLOSE = 0.98, 0.9
+"""The chord is followed this part of its way, and the length of a step is known well enough to this part."""
 
 FIRST = 0.02, 0.2
 """Bounds of the relative gap on the central path at the first μ."""
@@ -35,37 +39,6 @@ LEAST = 0.1
 """Least part of the μ that belongs to the present gap: below it, steps beside the sphere are too short."""
 NEAREST = 0.5, 2.0
 """Bounds of the μ in the Hessian over the present one."""
-
-
-class Objective(Protocol):
-    """A stack of functions of the gaps of logits."""
-
-    def __getitem__(self, index: np.ndarray) -> Self:
-        """Those at these places."""
-
-    def rebased(self, weights: Matrices) -> Self:
-        """The same functions up to monotone transformations, with the most accurate digits around the weights."""
-
-    def value(self, weights: Matrices) -> Values:
-        """The values; −∞ where they can only be computed after rebasing."""
-
-    def gradient(self, weights: Matrices) -> Matrices:
-        """The gradients, where the values are finite."""
-
-    def slopes(self, weights: Matrices) -> Slopes:
-        """Values and derivatives, where the values are finite."""
-
-    def safe_curvature(self, weights: Matrices) -> Float[np.ndarray, "N m m"]:
-        """A positive semidefinite curvature near that of the slopes."""
-
-    def gaps(self, weights: Matrices) -> np.ndarray:
-        """A of the weights; the first axis is that of the stack."""
-
-    def adjoint(self, x: np.ndarray) -> Matrices:
-        """The adjoint A*."""
-
-    def gram(self, metric: Metric) -> Float[np.ndarray, "N m m"]:
-        """A H⁻¹ A* for the Hessian H of a barrier."""
 
 
 class Minima(NamedTuple):
@@ -76,54 +49,68 @@ class Minima(NamedTuple):
     steps: np.ndarray
 
 
-class _Iterate(NamedTuple):
+class _BarrierIterate(NamedTuple):
     """Where each problem is."""
 
     weights: Matrices
-    slopes: Slopes
+    slopes: GapSlopes
     size: Values  # N(W)
     dual: Values  # N*(G)
     gap: Values
 
     @classmethod
-    def at(cls, objective: Objective, weights: Matrices, norm: Norm) -> "_Iterate":
+    def at(cls, objective: Gaps, weights: Matrices, norm: Norm) -> "_BarrierIterate":
         slopes = objective.slopes(weights)
         dual = norm.dual.values(slopes.gradient)
         return cls(weights, slopes, norm.values(weights), dual, _gap(weights, slopes.gradient, dual))
 
-    def only(self, index: np.ndarray) -> "_Iterate":
-        slopes = Slopes(*(part[index] for part in self.slopes))
-        return _Iterate(self.weights[index], slopes, self.size[index], self.dual[index], self.gap[index])
+    def only(self, index: np.ndarray) -> "_BarrierIterate":
+        slopes = GapSlopes(*(part[index] for part in self.slopes))
+        return _BarrierIterate(self.weights[index], slopes, self.size[index], self.dual[index], self.gap[index])
 
 
 def minimise_stack(
-    objective: Objective, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
+    objective: Gaps, start: Matrices, barrier: Barrier, tol: float, max_steps: int = MAX_STEPS
 ) -> Minima:
     """Find local minima, from starts inside the unit ball, to a relative Frank-Wolfe gap of ``tol``."""
-    count = len(start)
-    best, best_gap, steps = start.copy(), np.full(count, np.inf), np.zeros(count, dtype=int)
-    here, weights, mu, known = np.arange(count), start, np.full(count, np.nan), np.full(count, np.inf)
-    for step in range(max_steps):
-        objective = objective.rebased(weights)
-        now = _Iterate.at(objective, weights, barrier.norm)
-        point, gap = _closed(objective, now, barrier)
-        better = gap < best_gap[here]
-        best[here[better]], best_gap[here[better]] = point[better], gap[better]
-        steps[here] = step
-        going = best_gap[here] > tol
-        if not going.any():
-            break
-        if not going.all():
-            here, objective, now, mu = here[going], objective[going], now.only(going), mu[going]
+    found = _BarrierPath(objective, start, barrier).run(start, tol, max_steps - 1)
+    return Minima(found.weights, found.gap, found.steps)
+
+
+class _BarrierPath(PrimalIteration):
+    """The weights and the μ of each problem that still runs; NaN before the first μ."""
+
+    def __init__(self, objective: Gaps, start: Matrices, barrier: Barrier) -> None:
+        self.objective, self.weights, self.barrier, self.step = objective, start, barrier, 0
+        self.mu = np.full(len(start), np.nan)
+        self.least, self.known = np.full((2, len(start)), np.inf)  # the least gap, now and CAUTIOUS steps ago
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        self._rebase()
+        point, gap = _closed(self.objective, self.now, self.barrier)
+        self.least = np.fmin(self.least, gap)
+        return point, gap, True
+
+    def _rebase(self) -> None:
+        self.objective = self.objective.rebased(self.weights)
+        self.now = _BarrierIterate.at(self.objective, self.weights, self.barrier.norm)
+
+    def select(self, going: np.ndarray) -> None:
+        self.objective, self.now, self.mu = self.objective[going], self.now.only(going), self.mu[going]
+        self.weights, self.least, self.known = self.weights[going], self.least[going], self.known[going]
+
+    def advance(self) -> None:
+        step, now = self.step, self.now
         if step and step % CAUTIOUS == 0:
             # beside a saddle, steps along the sphere are short: start again inside of it, with a large μ
-            stuck = best_gap[here] > 0.5 * known[here]
-            known = best_gap.copy()
-            weights, mu = np.where(stuck[:, None, None], AGAIN * now.weights, now.weights), np.where(stuck, np.nan, mu)
-            objective = objective.rebased(weights)
-            now = _Iterate.at(objective, weights, barrier.norm)
-        weights, mu = _step(objective, now, barrier, mu, cautious=step >= CAUTIOUS and step % 2 == 1)
-    return Minima(best, best_gap, steps)
+            stuck = self.least > 0.5 * self.known
+            self.known = self.least
+            self.weights = np.where(stuck[:, None, None], AGAIN * now.weights, now.weights)
+            self.mu = np.where(stuck, np.nan, self.mu)
+            self._rebase()
+        cautious = step >= CAUTIOUS and step % 2 == 1
+        self.weights, self.mu = _step(self.objective, self.now, self.barrier, self.mu, cautious=cautious)
+        self.step += 1
 
 
 def relative_gap(norm: Norm, weights: Matrices, gradient: Matrices) -> Values:
@@ -136,7 +123,7 @@ def _gap(weights: Matrices, gradient: Matrices, dual: Values) -> Values:
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
 
-def _closed(objective: Objective, now: _Iterate, barrier: Barrier) -> tuple[Matrices, Values]:
+def _closed(objective: Gaps, now: _BarrierIterate, barrier: Barrier) -> tuple[Matrices, Values]:
     """The point on the sphere along the weights and its gap, or the weights where theirs is smaller."""
     near = (now.gap < CLOSED) & (now.size > 0)
     if not near.any():
@@ -148,11 +135,11 @@ def _closed(objective: Objective, now: _Iterate, barrier: Barrier) -> tuple[Matr
 
 
 def _step(
-    objective: Objective, now: _Iterate, barrier: Barrier, mu: Values, *, cautious: bool
+    objective: Gaps, now: _BarrierIterate, barrier: Barrier, mu: Values, *, cautious: bool
 ) -> tuple[Matrices, Values]:
     """The next weights and μ; NaN for the first μ."""
     weights, slopes = now.weights, now.slopes
-    gradient, metric = slopes.gradient, barrier.at(weights)
+    gradient, metric = slopes.gradient, barrier.metric(weights)
     # in the metric of the barrier, ‖∇F + μ∇φ‖/μ is the distance from the central path
     pulled, pushed = metric.solve(gradient), metric.solve(metric.gradient)
     a, b, c = (
@@ -221,7 +208,7 @@ def line_search(
 
 
 def newton_move(
-    objective: Objective, curvature: np.ndarray, metric: Metric, grams: np.ndarray, mu: Values, target: Matrices
+    objective: Gaps, curvature: np.ndarray, metric: BarrierMetric, grams: np.ndarray, mu: Values, target: Matrices
 ) -> Matrices:
     """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
     scale = 1 / mu[:, None, None]

@@ -7,33 +7,34 @@ tokens. To first order in that attention, the log of the excess is a log-sum-exp
 without cancellation.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from attsvm._utils.linear_algebra import softmax
-from attsvm.regularization.excess import KEPT, Excess
-from attsvm.regularization.margin_losses import LogSumExp
-from attsvm.regularization.trust_region import Curvature, Expansion, minimise
+from attsvm.regularization.flat_excess import KEPT, FlatExcess
+from attsvm.regularization.gaps import Flat, LogSum
+from attsvm.regularization.trust_region import minimise
 
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""
 _RANK = 1e-9
+"""Singular values and costs below this part of the largest are rounding of differences of tokens."""
 _MOST_STEPS = 100
+"""The kept tokens balance at a finite point; where Newton steps do not reach it, there is no tail."""
 
 
 class Tail(NamedTuple):
     """The dropped tokens' part of the loss, and the part of the weights that is fixed."""
 
-    dropped: LogSumExp  # over the dropped tokens, in the k coordinates of ``across``
+    dropped: Flat[LogSum]  # over the dropped tokens, in the k coordinates of ``across``
     fixed: np.ndarray  # shape (d_k d_q,), the part of the weights that distributes the attention among the kept tokens
     across: np.ndarray  # shape (d_k d_q, k), orthonormal columns, orthogonal to the differences of kept tokens
     # how far the fixed part is from stationary, including the largest attention that is neglected to second order
     residual: float
 
 
-def tail_of(excess: Excess, weights: np.ndarray) -> Tail | None:
+def tail_of(excess: FlatExcess, weights: np.ndarray) -> Tail | None:
     """The convex problem of the dropped tokens around weights that keep several tokens in some query.
 
     None if the head is linear, if no query keeps several tokens, if no token is dropped or one is neither kept nor
@@ -41,16 +42,16 @@ def tail_of(excess: Excess, weights: np.ndarray) -> Tail | None:
     """
     if excess.is_linear:
         return None
-    attention = softmax(excess.logits(weights))
+    attention = excess.attention(weights)
     kept = attention > KEPT
-    dropped = excess.allowed & ~kept
+    dropped = excess.stack.allowed[0] & ~kept
     largest = attention[dropped].max(initial=0.0)
     if not (kept.sum(axis=1) > 1).any() or not dropped.any() or largest > FAR:
         return None
     inside = excess.restricted(kept)
     along = _basis(inside.rows)
     found = minimise(
-        _InSubspace(inside, along),
+        Flat(inside.stack.spanned(along.T.reshape(-1, *inside.matrix(weights).shape[1:]))),
         along.T @ weights,
         max(10.0 * float(np.linalg.norm(along.T @ weights)), 100.0 / float(np.linalg.norm(inside.rows, axis=1).min())),
         max_steps=_MOST_STEPS,
@@ -62,43 +63,25 @@ def tail_of(excess: Excess, weights: np.ndarray) -> Tail | None:
 
 
 def _dropped_tokens(
-    inside: Excess, dropped: np.ndarray, fixed: np.ndarray, along: np.ndarray, residual: float, neglected: float
+    inside: FlatExcess, dropped: np.ndarray, fixed: np.ndarray, along: np.ndarray, residual: float, neglected: float
 ) -> Tail | None:
     """The tail, given the loss of the kept tokens alone and the weights that minimise it."""
-    logits = inside.logits(fixed)
-    attention = softmax(logits)
-    pooled = (attention[:, None] @ inside.tokens)[:, 0]
-    margins = inside.labels * inside.head.values(pooled)
-    slope = inside.labels[:, None] * inside.head.gradients(pooled)
-    cost = ((pooled[:, None] - inside.tokens) @ slope[:, :, None])[..., 0]
-    scale = np.linalg.norm(pooled[:, None] - inside.tokens, axis=2) * np.linalg.norm(slope, axis=1)[:, None]
+    logits, stack, outputs = inside.logits(fixed), inside.stack, inside.outputs
+    pooled = (inside.attention(fixed)[:, None] @ outputs.tokens)[:, 0]
+    margins = outputs.labels * outputs.head.values(pooled)
+    slope = outputs.slopes(pooled)
+    cost = ((pooled[:, None] - outputs.tokens) @ slope[:, :, None])[..., 0]
+    scale = np.linalg.norm(pooled[:, None] - outputs.tokens, axis=2) * np.linalg.norm(slope, axis=1)[:, None]
     query, token = np.nonzero(dropped)
     # at zero the second order decides, and below zero the token is better than what is kept
     if (cost[query, token] <= _RANK * scale[query, token]).any():
         return None
-    rows = (inside.keys[query, token][:, :, None] * inside.queries[query][:, None]).reshape(len(query), len(fixed))
-    offsets = np.log(cost[query, token]) + inside.loss.log_slope(margins)[query] - logsumexp(logits, axis=1)[query]
-    offsets = offsets + inside.offsets[query, token] + rows @ fixed - np.log(len(inside.reference))
+    rows = -(stack.left[0, query, token, :, None] * stack.queries[0, query, None]).reshape(len(query), len(fixed))
+    offsets = np.log(cost[query, token]) + stack.loss.log_slope(margins)[query] - logsumexp(logits, axis=1)[query]
+    offsets = offsets + stack.offsets[0, query, token] + rows @ fixed - np.log(len(margins))
     rows = rows - (rows @ along) @ along.T
     across = _basis(rows)
-    return Tail(LogSumExp(rows @ across, offsets), fixed, across, max(residual, neglected))
-
-
-class _InSubspace(NamedTuple):
-    """A function of W, as a function of coordinates along orthonormal columns."""
-
-    base: Any
-    columns: np.ndarray
-
-    def value(self, x: np.ndarray) -> float:
-        return float(self.base.value(self.columns @ x))
-
-    def expand(self, x: np.ndarray) -> Expansion:
-        value, gradient, curvature = self.base.expand(self.columns @ x)
-        return Expansion(value, gradient @ self.columns, Curvature(curvature.rows @ self.columns, curvature.core))
-
-    def rebased(self, x: np.ndarray) -> "_InSubspace":
-        return _InSubspace(self.base.rebased(self.columns @ x), self.columns)
+    return Tail(LogSum.from_rows(-rows @ across, offsets), fixed, across, max(residual, neglected))
 
 
 def _basis(rows: np.ndarray) -> np.ndarray:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import log_expit, logsumexp
+from scipy.special import log_expit
 
 from attsvm._utils.jax_devices import check_process
 from attsvm.heads import Head, Linear
@@ -16,7 +16,6 @@ from attsvm.losses import OutputLoss
 from attsvm.losses.exponential import EXPONENTIAL
 from attsvm.losses.linear import LINEAR
 from attsvm.losses.logistic import LOGISTIC
-from attsvm.regularization.trust_region import Curvature, Expansion
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +49,15 @@ class HeadFunction:
 
     def values(self, pooled: np.ndarray) -> np.ndarray:
         """h(o), shape (M,), for pooled tokens (M, d)."""
-        return self._evaluated(_of_head(self.head).values, pooled)
+        return self._evaluated(_compile_head(self.head).values, pooled)
 
     def gradients(self, pooled: np.ndarray) -> np.ndarray:
         """∇h(o), shape (M, d)."""
-        return self._evaluated(_of_head(self.head).gradients, pooled)
+        return self._evaluated(_compile_head(self.head).gradients, pooled)
 
     def hessians(self, pooled: np.ndarray) -> np.ndarray:
         """∇²h(o), shape (M, d, d)."""
-        return self._evaluated(_of_head(self.head).hessians, pooled)
+        return self._evaluated(_compile_head(self.head).hessians, pooled)
 
     def _evaluated(self, function: Callable[..., jax.Array], pooled: np.ndarray) -> np.ndarray:
         check_process()
@@ -75,11 +74,11 @@ class _Compiled:
 
 
 @cache
-def _of_head(head: Head) -> _Compiled:
+def _compile_head(head: Head) -> _Compiled:
     def one(parameters: dict[str, Any], pooled: jax.Array) -> jax.Array:
         return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
 
-    def over(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def vectorise(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         return jax.jit(jax.vmap(function, (None, 0)))
 
     def all_at_once(parameters: dict[str, Any], pooled: jax.Array) -> jax.Array:
@@ -89,7 +88,9 @@ def _of_head(head: Head) -> _Compiled:
         (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
         return jnp.asarray(pulled)
 
-    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
+    return _Compiled(
+        jax.jit(all_at_once), jax.jit(gradients), vectorise(jax.jacrev(jax.grad(one, argnums=1), argnums=1))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,7 @@ def function_of(head: Head, parameters: Mapping[str, np.ndarray]) -> HeadFunctio
 # a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _SHORT = 2.0
+"""Over a longer interval the difference of two values has no cancellation to speak of."""
 
 
 @dataclass(frozen=True)
@@ -148,22 +150,25 @@ def _log_logistic(margins: np.ndarray) -> np.ndarray:
     return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
 
 
+DECAY = Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like)
+"""exp(−m)."""
+# losses with functions in closed form
 _EXACT: dict[OutputLoss, Scalar] = {
     LOGISTIC: Scalar(
         lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
     ),
-    EXPONENTIAL: Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
+    EXPONENTIAL: DECAY,
     LINEAR: Scalar(np.negative, None, np.zeros_like, np.zeros_like),
 }
 
 
 def scalar_of(loss: OutputLoss) -> Scalar:
     """A loss of the margin in NumPy: in closed form for the built-in ones, otherwise through its JAX functions."""
-    return _EXACT[loss] if loss in _EXACT else _through_jax(loss)
+    return _EXACT[loss] if loss in _EXACT else _scalar_from_jax(loss)
 
 
-def _through_jax(loss: OutputLoss) -> Scalar:
-    def of_margins(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
+def _scalar_from_jax(loss: OutputLoss) -> Scalar:
+    def on_numpy(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
         def numpy_function(margins: np.ndarray) -> np.ndarray:
             with jax.enable_x64(True):
                 outputs = jnp.asarray(margins.reshape(-1, 1, 1))
@@ -171,53 +176,9 @@ def _through_jax(loss: OutputLoss) -> Scalar:
 
         return numpy_function
 
-    log_slope = of_margins(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
+    log_slope = on_numpy(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
 
     def bend(margins: np.ndarray) -> np.ndarray:
         return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
 
-    return Scalar(of_margins(loss.values), None, log_slope, bend)
-
-
-@dataclass(frozen=True)
-class HeadLoss:
-    """log L as a function of the head v, for fixed attention: ``pooled`` are y_i o_i, shape (N, d)."""
-
-    pooled: np.ndarray
-    loss: Scalar
-
-    def value(self, head: np.ndarray) -> float:
-        assert self.loss.log_value is not None
-        return float(logsumexp(self.loss.log_value(self.pooled @ head)) - np.log(len(self.pooled)))
-
-    def rebased(self, head: np.ndarray) -> "HeadLoss":
-        return self
-
-    def expand(self, head: np.ndarray) -> Expansion:
-        assert self.loss.log_value is not None
-        margins = self.pooled @ head
-        log_values = self.loss.log_value(margins)
-        total = logsumexp(log_values)
-        slope = np.exp(self.loss.log_slope(margins) - total)
-        core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
-        return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
-
-
-class LogSumExp(NamedTuple):
-    """log Σ exp(⟨row, x⟩ + offset): convex, and small where all exponents are."""
-
-    rows: np.ndarray  # shape (m, d)
-    offsets: np.ndarray | float = 0.0  # shape (m,)
-
-    def value(self, x: np.ndarray) -> float:
-        return float(logsumexp(self.rows @ x + self.offsets))
-
-    def rebased(self, x: np.ndarray) -> "LogSumExp":
-        return self
-
-    def expand(self, x: np.ndarray) -> Expansion:
-        exponents = self.rows @ x + self.offsets
-        total = logsumexp(exponents)
-        share = np.exp(exponents - total)
-        core = np.diag(share) - np.outer(share, share)
-        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
+    return Scalar(on_numpy(loss.values), None, log_slope, bend)

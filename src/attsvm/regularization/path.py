@@ -1,7 +1,7 @@
 """``regularization_path``: the minimisers of the loss in balls of increasing radius.
 
 Under a fixed prediction head the branches of ``branches`` are followed, jointly with the prediction head those of
-:class:`Joint`.
+:class:`JointBranches`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,27 +23,28 @@ from attsvm.regularization.branches import (
     Branch,
     Branches,
     FixedHead,
-    Point,
-    Watch,
+    PathPoint,
+    PathWatch,
     direction_from_zero,
     first_radius,
     grid_through,
     is_close,
     place_of_logits,
 )
-from attsvm.regularization.excess import Excess
-from attsvm.regularization.margin_losses import HeadLoss, LinearFunction, Scalar
+from attsvm.regularization.flat_excess import FlatExcess
+from attsvm.regularization.gaps import Flat, LogSum
+from attsvm.regularization.margin_losses import LinearFunction, Scalar
 from attsvm.regularization.result import CONVERGED, RegularizationPath
 from attsvm.regularization.setting import (
-    Setting,
-    along_path,
-    over_batch,
+    PathSetting,
+    follow_batch,
     parse_head_radii,
     parse_radii,
+    path_fields,
     selected_tokens,
 )
 from attsvm.results import Status
-from attsvm.svm import solve_head
+from attsvm.svm import PrimalIteration, solve_head
 
 
 @reports("path")
@@ -138,36 +139,39 @@ def regularization_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    setting = Setting.of(problem, attention, rank, norm, loss, cone)
+    setting = PathSetting.of(problem, attention, rank, norm, loss, cone)
     radii = parse_radii("radii", radii)
     lengths = parse_head_radii(head_radii, radii, setting.scalar, head)
     excess_of = None if lengths is not None else setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> RegularizationPath:
+    def follow_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> RegularizationPath:
         ball = setting.ball(index)
         if excess_of is None:
             pairs = np.stack([radii, lengths], axis=1)
-            joint = Joint.through(one, ball, setting.scalar, pairs)
+            joint = JointBranches.from_pairs(one, ball, setting.scalar, pairs)
             jointly = joint.follow([joint.grid.index(tuple(pair)) for pair in pairs.tolist()], watch)
-            return _with_head(setting, one, jointly, radii, lengths, watch.stopped)
+            return _joint_path(setting, one, jointly, radii, lengths, watch.stopped)
         excess = excess_of(one, index)
-        fixed = FixedHead.through(one, excess, ball, radii)
+        fixed = FixedHead.from_radii(one, excess, ball, radii)
         found = fixed.follow([fixed.grid.index(radius) for radius in radii.tolist()], watch)
-        points = [Point(minimum.weights, excess, minimum.residual) for minimum in found]
-        return RegularizationPath(**along_path(setting, one, points, watch.stopped), radii=radii[: len(points)])
+        points = [PathPoint(minimum.weights, excess, minimum.residual) for minimum in found]
+        return RegularizationPath(**path_fields(setting, one, points, watch.stopped), radii=radii[: len(points)])
 
-    return over_batch(setting, len(radii), callback, of_one)
+    return follow_batch(setting, len(radii), callback, follow_one)
 
 
 MOST_ALTERNATIONS = 60
+"""Enough where attention is saturated: head and weights then depend on each other weakly."""
 START_LOGITS = (4.0, 30.0)
 """Branches also start at random weights, with logits of about these sizes."""
 STARTS = 4
+"""Random weights of each of these sizes."""
 _LOWER = 1e-6
+"""A minimum whose log loss is lower by less than this is the same one: alternations end at about this accuracy."""
 
 
 @dataclass(frozen=True)
-class JointPoint(Point):
+class JointPoint(PathPoint):
     """A minimum in attention and head."""
 
     head: np.ndarray  # shape (d,)
@@ -175,27 +179,27 @@ class JointPoint(Point):
 
 
 @dataclass
-class Joint(Branches[JointPoint]):
+class JointBranches(Branches[JointPoint]):
     """The minima at the pairs of radii, of attention and head, of ``grid``."""
 
     problem: Problem
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     of_head: WeightBall
     grid: list[tuple[float, ...]]
 
     @classmethod
-    def through(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "Joint":
+    def from_pairs(cls, problem: Problem, ball: WeightBall, loss: Scalar, pairs: np.ndarray) -> "JointBranches":
         """Along the pairs of radii, shape (L, 2), and others between and before them.
 
         Raises ProblemError if the loss depends on neither attention nor head.
         """
-        excess = Excess.of(problem, LinearFunction(np.zeros(problem.dim)), loss)
-        if not (excess.moving.any() and excess.tokens.any()):
+        excess = FlatExcess.of(problem, LinearFunction(np.zeros(problem.dim)), loss)
+        if not (excess.stack.moving.any() and excess.outputs.tokens.any()):
             raise ProblemError(
                 "problem: the loss does not depend on attention and head: equal keys, or tokens of zeros"
             )
-        # before the first pair the radii keep its proportion
+        # before the first pair the radii keep its proportion, down to where the loss is nearly linear
         scale = min(1.0, first_radius(excess, ball) / pairs[0, 0], FIRST_LOGIT / pairs[0, 1])
         of_head = ball_of(ball.norm.of_vectors, (problem.dim, 1))
         return cls(problem, excess, ball, of_head, grid_through(pairs, scale * pairs[0]))
@@ -218,7 +222,7 @@ class Joint(Branches[JointPoint]):
     def minima(self, start: tuple[np.ndarray, np.ndarray], places: range) -> Iterator[JointPoint]:
         weights, head = start
         for place in places:
-            point = self._by_turns(weights, head, *self.grid[place])
+            point = self._alternate(weights, head, *self.grid[place])
             weights, head = point.weights, point.head
             yield point
 
@@ -235,42 +239,61 @@ class Joint(Branches[JointPoint]):
         problem = self.problem
         if problem.head is not None and problem.head.any():
             return problem.head
-        slope = HeadLoss(self.excess.pooled(weights), self.excess.loss).expand(np.zeros(problem.dim)).gradient
+        slope = _head_loss(self.excess, weights).expand(np.zeros(problem.dim)).gradient
         return -slope if slope.any() else np.ones(problem.dim)
 
-    def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
+    def _alternate(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
         """Minimise alternately in the head and in the attention weights until both are stationary."""
-        excess, ball, of_head = self.excess, self.ball, self.of_head
-        head = head * (head_radius / of_head.size(head))
-        if weights.any():
-            weights = weights * (radius / ball.size(weights))
-        best: JointPoint | None = None
-        for _ in range(MOST_ALTERNATIONS):
-            found = of_head.minimise(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
-            head = found.weights
-            under = excess.under(LinearFunction(head))
-            start = weights if weights.any() else direction_from_zero(ball, under) * radius
-            of_weights = ball.minimise(under, start, radius)
-            weights = of_weights.weights
-            # the residual of the head under the new attention
-            after = of_head.residual(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
-            point = JointPoint(weights, under, of_weights.residual, head, after)
-            if best is not None and after >= best.head_residual and after <= CONVERGED:
-                return best
-            best = point
-            if after <= 1e-15:
-                return point
-        assert best is not None
-        return best
+        turns = _Alternation(self, weights, head, radius, head_radius)
+        turns.run(turns.weights[None], 1e-15, MOST_ALTERNATIONS)
+        return turns.best
+
+
+class _Alternation(PrimalIteration):
+    """Minima in the head and in the attention weights by turns. ``best``: the last pair, until rounding is left."""
+
+    best: JointPoint
+
+    def __init__(
+        self, path: JointBranches, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float
+    ) -> None:
+        self.path, self.radius, self.head_radius, self.rounding = path, radius, head_radius, False
+        self.head = head * (head_radius / path.of_head.size(head))
+        self.weights = weights * (radius / path.ball.size(weights)) if weights.any() else weights
+        self.advance()
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        return self.best.weights[None], np.array([self.best.head_residual]), not self.rounding
+
+    def advance(self) -> None:
+        excess, ball, of_head = self.path.excess, self.path.ball, self.path.of_head
+        # first over the head, which sees the attention through y_i o_i alone
+        found = of_head.minimise(_head_loss(excess, self.weights), self.head, self.head_radius)
+        self.head = found.weights
+        under = excess.with_head(LinearFunction(self.head))
+        start = self.weights if self.weights.any() else direction_from_zero(ball, under) * self.radius
+        # then over the weights, under the new head
+        of_weights = ball.minimise(under, start, self.radius)
+        self.weights = of_weights.weights
+        # the residual of the head under the new attention
+        after = of_head.residual(_head_loss(excess, self.weights), self.head, self.head_radius)
+        self.rounding = hasattr(self, "best") and self.best.head_residual <= after <= CONVERGED
+        if not self.rounding:
+            self.best = JointPoint(self.weights, under, of_weights.residual, self.head, after)
 
 
 def _log_loss(point: JointPoint) -> float:
-    excess = point.excess
-    return HeadLoss(excess.pooled(point.weights), excess.loss).value(point.head)
+    return _head_loss(point.excess, point.weights).value(point.head)
 
 
-def _with_head(
-    setting: Setting,
+def _head_loss(excess: FlatExcess, weights: np.ndarray) -> Flat[LogSum]:
+    """Log L as a function of the head v, for the attention of these weights: the gaps are the margins y_i v'o_i."""
+    pooled = excess.pooled(weights)
+    return LogSum.from_rows(pooled, -np.log(len(pooled)), excess.stack.loss)
+
+
+def _joint_path(
+    setting: PathSetting,
     problem: Problem,
     points: list[JointPoint],
     radii: np.ndarray,
@@ -284,7 +307,7 @@ def _with_head(
     relax = head_radii[last] > radii[last] and of_head.status != Status.INFEASIBLE
     head_residual = np.array([point.head_residual for point in points])
     return RegularizationPath(
-        **along_path(setting, problem, points, stopped, head_residual, ~of_head.support if relax else None),
+        **path_fields(setting, problem, points, stopped, head_residual, ~of_head.support if relax else None),
         radii=radii[: len(points)],
         head_radii=head_radii[: len(points)],
         head_weights=np.stack([point.head for point in points]),

@@ -16,18 +16,29 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.regularization.balls import Found, WeightBall
-from attsvm.regularization.branches import FixedHead, Point, Watch, direction_from_zero, first_radius, minimum_from
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.balls import BallMinimum, WeightBall
+from attsvm.regularization.branches import (
+    FixedHead,
+    PathPoint,
+    PathWatch,
+    direction_from_zero,
+    first_radius,
+    minimum_from,
+)
+from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.result import PenaltyPath
-from attsvm.regularization.setting import Setting, along_path, over_batch, parse_log_penalties
+from attsvm.regularization.setting import PathSetting, follow_batch, parse_log_penalties, path_fields
 
 GROWTH = 2.0
 """Ratio of neighbouring radii among which the lowest one is chosen."""
 _FIRST_SPAN = 64.0
+"""The first grid ends at this many times its first radius, where logits are about 6."""
 _LARGEST_SPAN = 1e14
+"""Beyond it logits have no digits after the point."""
 _TIE = 1e-12
+"""Values that differ by less, as parts of their size, are equal up to rounding."""
 _STEEP = 1e5
+"""Bound of the logarithm of a ratio of slopes, so that infinite ones do not stop the search for a root."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +58,19 @@ class Penalty:
 
 
 def follow_penalties(
-    problem: Problem, excess: Excess, log_penalties: np.ndarray, ball: WeightBall, penalty: Penalty, watch: Watch
-) -> list[Point]:
+    problem: Problem,
+    excess: FlatExcess,
+    log_penalties: np.ndarray,
+    ball: WeightBall,
+    penalty: Penalty,
+    watch: PathWatch,
+) -> list[PathPoint]:
     """The minima for decreasing penalties; for those reached so far if the callback stops the search.
 
     Raises ProblemError if the loss does not depend on the attention.
     """
-    search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
-    points: list[Point] = []
+    search = _PenaltySearch(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))
+    points: list[PathPoint] = []
     for log_penalty in log_penalties.tolist():
         points.append(search.point(log_penalty))
         if watch.stops(len(points), lambda: excess.loss_at(points[-1].weights)):
@@ -63,16 +79,17 @@ def follow_penalties(
 
 
 def _minima(
-    problem: Problem, excess: Excess, ball: WeightBall, penalty: Penalty, least: float
-) -> tuple[list[float], list[Found]]:
+    problem: Problem, excess: FlatExcess, ball: WeightBall, penalty: Penalty, least: float
+) -> tuple[list[float], list[BallMinimum]]:
     """Minima in balls up to a radius at which the loss falls more slowly than the least penalty grows."""
     first, span = first_radius(excess, ball), _FIRST_SPAN
     while True:
         radii = np.geomspace(first, first * span, int(np.ceil(np.log(span) / np.log(GROWTH))) + 1)
-        branches = FixedHead.through(problem, excess, ball, radii)
+        branches = FixedHead.from_radii(problem, excess, ball, radii)
         for _ in branches.search():
             pass
         grid, best = branches.grid, branches.best
+        # the grid is long enough if at its end the least penalty grows faster than the loss falls
         slope = log_slope(ball, best[len(grid) - 1])
         target = least + penalty.log_slope(grid[-1])
         if slope < target or span >= _LARGEST_SPAN:
@@ -82,7 +99,7 @@ def _minima(
         span *= min(max(ahead, 4.0), 64.0)
 
 
-def log_slope(ball: WeightBall, found: Found) -> float:
+def log_slope(ball: WeightBall, found: BallMinimum) -> float:
     """Log of −dL(W_R)/dR at a minimum; −∞ inside the ball."""
     weights, tail = found.weights, found.tail
     # −dL/d log R = exp(value) · falls, as the objective is the log of the loss above its infimum
@@ -90,7 +107,7 @@ def log_slope(ball: WeightBall, found: Found) -> float:
         value, gradient, _ = found.objective.expand(weights)
         falls = -float(gradient @ weights)
         # below the infimum it is minus the log of the distance
-        value = -value if isinstance(found.objective, Excess) and not found.objective.above else value
+        value = -value if isinstance(found.objective, FlatExcess) and not found.objective.stack.above else value
     else:
         # the fixed part stays; the other one has the length √(R² − ‖fixed‖²)
         x = tail.across.T @ weights
@@ -100,16 +117,16 @@ def log_slope(ball: WeightBall, found: Found) -> float:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _PenaltySearch:
     """The minima in balls of increasing radii, between which those of the penalised loss are looked for."""
 
-    excess: Excess
+    excess: FlatExcess
     ball: WeightBall
     penalty: Penalty
     radii: Sequence[float]
-    minima: Sequence[Found]
+    minima: Sequence[BallMinimum]
 
-    def point(self, log_penalty: float) -> Point:
+    def point(self, log_penalty: float) -> PathPoint:
         """The lowest minimum of loss plus penalty."""
         falling = [self._falls(self.minima[k], radius, log_penalty) for k, radius in enumerate(self.radii)]
         values = [self._value(k, log_penalty) for k in range(len(self.radii))]
@@ -119,14 +136,15 @@ class _Search:
         k = max((k for k in ties if falling[k] > 0), default=ties[0])
         low, high = (k, k + 1) if falling[k] > 0 else (k - 1, k)
         if high == len(self.radii):
-            return Point(self.minima[k].weights, self.excess, 1.0)
+            return PathPoint(self.minima[k].weights, self.excess, 1.0)
         if low < 0:
-            return self._before_first(log_penalty)
-        return self._between(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
+            return self._smallest_minimum(log_penalty)
+        return self._balance(self.radii[low], self.radii[high], self.minima[low], self.minima[high], log_penalty)
 
     def _value(self, k: int, log_penalty: float) -> tuple[int, float]:
         """Loss plus penalty, relative to the loss of the optimal tokens, in a form that sorts like it."""
         side, value = self.excess.order(self.minima[k].weights)
+        # log(exp(value) + λ s R^r) above the loss of the optimal tokens, and the difference below it
         added = log_penalty + self.penalty.log_value(self.radii[k])
         if side > 0:
             return 1, float(np.logaddexp(value, added))
@@ -135,27 +153,30 @@ class _Search:
             return -1, -float(below + np.log1p(-np.exp(added - below)))
         return 1, float(added + np.log1p(-np.exp(below - added))) if added > below else -np.inf
 
-    def _falls(self, found: Found, radius: float, log_penalty: float) -> float:
+    def _falls(self, found: BallMinimum, radius: float, log_penalty: float) -> float:
         """Log of the ratio of both slopes: positive where loss plus penalty fall with the radius."""
         ratio = log_slope(self.ball, found) - log_penalty - self.penalty.log_slope(radius)
         return float(np.clip(ratio, -_STEEP, _STEEP))
 
-    def _before_first(self, log_penalty: float) -> Point:
+    def _smallest_minimum(self, log_penalty: float) -> PathPoint:
         """The minimum in the smallest ball, where the loss is nearly linear; zero if the penalty outweighs it."""
         zero = np.zeros_like(self.minima[0].weights)
         radius, found = self.radii[0], self.minima[0]
         while radius > 0:
+            # the slope of a power above 1 vanishes at zero, so that some radius is small enough
             smaller = radius / 16
             start = direction_from_zero(self.ball, self.excess) * smaller
             before = minimum_from(self.ball, self.excess, start, smaller)
             if self._falls(before, smaller, log_penalty) > 0:
-                return self._between(smaller, radius, before, found, log_penalty)
+                return self._balance(smaller, radius, before, found, log_penalty)
             if self.penalty.power == 1 and smaller < 1e-9 * self.radii[0]:
                 break
             radius, found = smaller, before
-        return Point(zero, self.excess, 0.0)
+        return PathPoint(zero, self.excess, 0.0)
 
-    def _between(self, low: float, high: float, lower: Found, upper: Found, log_penalty: float) -> Point:
+    def _balance(
+        self, low: float, high: float, lower: BallMinimum, upper: BallMinimum, log_penalty: float
+    ) -> PathPoint:
         """The minimum between two radii: where both slopes are equal."""
         known = {low: lower, high: upper}
 
@@ -171,7 +192,7 @@ class _Search:
             radius = float(brentq(falls, low, high, xtol=1e-15 * high, rtol=1e-15))
             radius = min(known, key=lambda other: abs(falls(other)))
         mismatch = min(float(np.abs(np.expm1(-abs(falls(radius))))), 1.0)
-        return Point(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
+        return PathPoint(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
 
 
 def _is_tie(value: tuple[int, float], lowest: tuple[int, float]) -> bool:
@@ -248,20 +269,20 @@ def penalty_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
-    setting = Setting.of(problem, attention, rank, norm, loss)
+    setting = PathSetting.of(problem, attention, rank, norm, loss)
     log_penalties = parse_log_penalties(log_penalties)
     excess_of = setting.excess_of(head)
 
-    def of_one(one: Problem, index: tuple[int, ...], watch: Watch) -> PenaltyPath:
+    def follow_one(one: Problem, index: tuple[int, ...], watch: PathWatch) -> PenaltyPath:
         ball = setting.ball(index)
         penalty = Penalty(ball.power, setting.penalty_scale)
         points = follow_penalties(one, excess_of(one, index), log_penalties, ball, penalty, watch)
         return PenaltyPath(
-            **along_path(setting, one, points, watch.stopped),
+            **path_fields(setting, one, points, watch.stopped),
             size=np.array([ball.size(point.weights) for point in points]),
             log_penalties=log_penalties[: len(points)],
             power=penalty.power,
             scale=penalty.scale,
         )
 
-    return over_batch(setting, len(log_penalties), callback, of_one)
+    return follow_batch(setting, len(log_penalties), callback, follow_one)

@@ -15,8 +15,8 @@ CONVERGED = 1e-8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Path(Result):
-    """What both kinds of path hold.
+class PathResult(Result):
+    """Hold what both kinds of path share.
 
     Arrays along the path have its L points as axis 0; the problem's batch axes follow. Indexing selects problems of
     the batch.
@@ -63,7 +63,7 @@ class Path(Result):
         return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((self._points(),)))
 
     def _points(self) -> tuple[str, np.ndarray]:
-        """What the points of the path are counted by."""
+        """Name what counts the points of the path, and return its values."""
         raise NotImplementedError
 
     def _coordinates(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Path(Result):
         return f"{self._batch_summary()}; {self.status}"
 
     def _parts(self, points: str) -> list[str]:
-        """What all summaries begin with."""
+        """Begin every summary."""
         parts = [points, f"{self.solved.sum()} of {self.solved.size} solved"]
         last = self.direction_errors[-1]
         if np.isnan(last).all():
@@ -87,7 +87,7 @@ class Path(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class RegularizationPath(Path):
+class RegularizationPath(PathResult):
     """Minimisers of the loss in balls of increasing radius.
 
     Arrays along the path have the L radii as axis 0; the problem's batch axes follow. Indexing selects problems of the
@@ -168,7 +168,7 @@ class RegularizationPath(Path):
 
     @property
     def head_direction_errors(self) -> np.ndarray | None:
-        """The same for the head; None if the head is fixed."""
+        """Compare the head with its limit at each point; None if the head is fixed."""
         if self.head_weights is None or self.head_limit is None:
             return None
         return _errors(self.head_weights, self.head_limit, 1)
@@ -192,7 +192,7 @@ class RegularizationPath(Path):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PenaltyPath(Path):
+class PenaltyPath(PathResult):
     """Minimisers of the loss plus a penalty that decreases to zero.
 
     Arrays along the path have the L penalties as axis 0; the problem's batch axes follow. Indexing selects problems of

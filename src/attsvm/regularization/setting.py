@@ -1,4 +1,4 @@
-"""What both kinds of path share: their arguments checked, the problems of a batch, and the points made one result."""
+"""Check the arguments of both kinds of path, follow the problems of a batch, and make one result of the points."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,10 +15,10 @@ from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.balls import NuclearBall, WeightBall
 from attsvm.regularization.barrier_balls import ball_of
-from attsvm.regularization.branches import Point, Watch
-from attsvm.regularization.excess import Excess
+from attsvm.regularization.branches import PathPoint, PathWatch
+from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import Scalar, function_of, scalar_of
-from attsvm.regularization.result import Path, is_solved
+from attsvm.regularization.result import PathResult, is_solved
 from attsvm.regularization.trust_region import CircularCone
 from attsvm.results import Status
 from attsvm.svm import solve_svm
@@ -26,18 +26,20 @@ from attsvm.training.attention import Attention, Combined, Factored, Prompt, par
 from attsvm.training.setup import make_objective
 
 MOST_LOGITS = 6_000
+"""The Hessian between logits is a matrix of this size: 288 MB."""
 MOST_NUMBERS = 50_000_000
+"""Numbers of one array: 400 MB."""
 FACTORED = (Lp(2.0), Nuclear())
 """Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
 _FILL = {"f": np.nan, "i": -1, "b": False}
-"""What points and problems that were not reached hold, by the kind of the array."""
+"""Fills points and problems that were not reached, by the kind of the array."""
 
-P = TypeVar("P", bound=Path)
+P = TypeVar("P", bound=PathResult)
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a path of a batch of problems minimises, and over which weights."""
+class PathSetting:
+    """Hold what a path of a batch of problems minimises, and over which weights."""
 
     problem: Problem
     attention: Attention
@@ -55,7 +57,7 @@ class Setting:
         norm: str | float | Norm,
         loss: str | OutputLoss | Callable[..., Any],
         cone: tuple[Any, float] | None = None,
-    ) -> "Setting":
+    ) -> "PathSetting":
         """Check the arguments of :func:`attsvm.regularization_path` with these names.
 
         Raises ProblemError if one of them does not fit.
@@ -78,7 +80,7 @@ class Setting:
 
     @property
     def penalty_scale(self) -> float:
-        """What the norm's power is multiplied by in a penalty: the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*."""
+        """The factor of the norm's power in a penalty: the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*."""
         return 2.0 if isinstance(self.attention, Factored) else 1.0
 
     def ball(self, index: tuple[int, ...]) -> WeightBall:
@@ -89,7 +91,7 @@ class Setting:
             return NuclearBall(shape, self.norm, cone, self.rank)
         return ball_of(self.norm, shape, cone)
 
-    def excess_of(self, head: str | Head | None) -> Callable[[Problem, tuple[int, ...]], Excess]:
+    def excess_of(self, head: str | Head | None) -> Callable[[Problem, tuple[int, ...]], FlatExcess]:
         """The loss under a fixed prediction head, of a problem and its index in the batch.
 
         ``head``: by default the linear one of the problem. Raises ProblemError if there is none, or it does not fit.
@@ -103,9 +105,9 @@ class Setting:
             self.problem, self.attention, parsed, self.loss, train_head=False, penalized=False
         )
 
-        def excess(problem: Problem, index: tuple[int, ...]) -> Excess:
+        def excess(problem: Problem, index: tuple[int, ...]) -> FlatExcess:
             own = {name: x[index] for name, x in parameters.items()}
-            return Excess.of(problem, function_of(parsed, own), self.scalar)
+            return FlatExcess.of(problem, function_of(parsed, own), self.scalar)
 
         return excess
 
@@ -209,10 +211,10 @@ def parse_head_radii(
     return array
 
 
-def along_path(
-    setting: Setting,
+def path_fields(
+    setting: PathSetting,
     problem: Problem,
-    points: Sequence[Point],
+    points: Sequence[PathPoint],
     stopped: bool,
     head_residual: np.ndarray | None = None,
     relaxed: np.ndarray | None = None,
@@ -230,6 +232,7 @@ def along_path(
     kept = problem.copies.largest(kept)
     if not problem.has_query_axis:
         kept = kept[:, :, 0]
+    # the limit is the Att-SVM of the tokens, or of the sets of tokens, that are kept last
     solution = solve_svm(
         problem,
         selected[-1] if single else kept[-1],
@@ -257,27 +260,27 @@ def along_path(
     }
 
 
-def selected_tokens(problem: Problem, points: Sequence[Point]) -> np.ndarray:
+def selected_tokens(problem: Problem, points: Sequence[PathPoint]) -> np.ndarray:
     """The token of largest logit at each point, shape (L, n[, Q]); -1 for padded queries."""
     active = problem.canonical.active
     selected = np.full((len(points), *active.shape), -1)
     for row, point in zip(selected, points, strict=True):
-        row[active] = np.argmax(point.excess.logits(point.weights), axis=1)
+        row[active] = point.excess.selected(point.weights)
     return selected if problem.has_query_axis else selected[..., 0]
 
 
-def over_batch(
-    setting: Setting,
+def follow_batch(
+    setting: PathSetting,
     num_points: int,
     callback: Callback | None,
-    of_one: Callable[[Problem, tuple[int, ...], Watch], P],
+    follow_one: Callable[[Problem, tuple[int, ...], PathWatch], P],
 ) -> P:
     """The paths of all problems of the batch as one, up to the point where the callback stops the work."""
     batch = setting.problem.batch_shape
-    watch = Watch(callback, num_points * int(np.prod(batch)))
+    watch = PathWatch(callback, num_points * int(np.prod(batch)))
     paths: list[P] = []
     for index, one in setting.problems():
-        paths.append(of_one(one, index, watch))
+        paths.append(follow_one(one, index, watch))
         watch.before += num_points
         if watch.stopped:
             break
@@ -294,6 +297,7 @@ def _stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
         if first is None or role not in ("record", "trial"):
             continue
         values = [np.asarray(getattr(path, entry.name)) for path in paths]
+        # records have their own axis before those of the batch
         if role == "record":
             whole = np.full((len(first), number, *first.shape[1:]), _FILL[first.dtype.kind], dtype=first.dtype)
             for i, value in enumerate(values):

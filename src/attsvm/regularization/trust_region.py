@@ -12,6 +12,7 @@ import numpy as np
 
 from attsvm._utils.threads import threads_for
 from attsvm.norms import Lp
+from attsvm.svm import PrimalIteration
 
 
 class Curvature(NamedTuple):
@@ -35,7 +36,7 @@ class Expansion(NamedTuple):
     curvature: Curvature
 
 
-class Objective(Protocol):
+class SmoothFunction(Protocol):
     """A function of d numbers to be minimised."""
 
     def value(self, x: np.ndarray) -> float:
@@ -45,10 +46,10 @@ class Objective(Protocol):
         """Value and derivatives, where the value is finite."""
 
     def rebased(self, x: np.ndarray) -> Self:
-        """The same function up to a monotone transformation, with the most accurate digits around x."""
+        """Transform the function monotonically, for the most accurate digits around x."""
 
 
-class Cone(Protocol):
+class SmoothCone(Protocol):
     """A smooth scale-free constraint k(x) ≤ 0."""
 
     def slack(self, x: np.ndarray) -> float:
@@ -104,9 +105,10 @@ class CircularCone:
 
 # where |w|^(p−2) vanishes (p > 2), the metric of the trust region is at least this part of its mean
 _LEAST_METRIC = 1e-3
-_ON_SPHERE = 1e-12
-_ROUNDING = 1e-13
-_VERTEX = 1e-6
+_ON_SPHERE = 1e-12  # part of the radius within which x is on the sphere, and slack within which it is on the cone
+_ROUNDING = 1e-13  # a difference of values below this part of them is rounding
+_VERTEX = 1e-6  # part of the start's length below which the vertex of the cone is tried
+_SHORTEST = 1e-12  # a smaller trust region moves nothing beyond rounding
 # relative damping, so that rounding does not move x along directions in which the function is constant
 _GAUGE = 1e-11
 
@@ -120,12 +122,12 @@ class Minimum(NamedTuple):
 
 
 def minimise(
-    objective: Objective,
+    objective: SmoothFunction,
     start: np.ndarray,
     radius: float,
     p: float = 2.0,
     *,
-    cone: Cone | None = None,
+    cone: SmoothCone | None = None,
     symmetries: Callable[[np.ndarray], np.ndarray] | None = None,
     tol: float = 1e-15,
     max_steps: int = 200,
@@ -136,56 +138,71 @@ def minimise(
     directions (k, d) along which the function, the norm and the cone are constant. No step is made along them. ``tol``:
     tolerance of the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
     """
-    region = _Region(radius, Lp(p), cone)
     with threads_for(start.size**3):  # eigenvectors
-        return _minimise(objective, start, region, symmetries, tol, max_steps)
+        search = _TrustRegion(objective, start, _Region(radius, Lp(p), cone), symmetries)
+        # the last iterate is the lowest one, so that it is the result whatever its residual
+        search.run(search.x[None], tol, max_steps)
+        return search.minimum
 
 
-def _minimise(
-    objective: Objective,
-    start: np.ndarray,
-    region: "_Region",
-    symmetries: Callable[[np.ndarray], np.ndarray] | None,
-    tol: float,
-    max_steps: int,
-) -> Minimum:
-    x = region.project(start)
-    objective = objective.rebased(x)
-    here = objective.expand(x)
-    trust = 10.0
-    best = Minimum(x, np.inf)
-    if not here.gradient.any():  # the gradient underflows to zero, so there is no direction of descent
-        return best
-    for step in range(max_steps + 1):
-        model = _Model.at(x, here, region, None if symmetries is None else symmetries(x))
-        best = Minimum(x, model.residual, model.lagrangian.pull)
-        if step == max_steps or trust < 1e-12 or (model.residual <= tol and not model.descends):
-            break
-        move = model.step(trust)
+class _TrustRegion(PrimalIteration):
+    """Steps on or inside the sphere, and the radius of the trust region for the next one."""
+
+    def __init__(
+        self,
+        objective: SmoothFunction,
+        start: np.ndarray,
+        region: "_Region",
+        symmetries: Callable[[np.ndarray], np.ndarray] | None,
+    ) -> None:
+        self.region, self.symmetries, self.trust = region, symmetries, 10.0
+        self.vertex = _VERTEX * float(np.linalg.norm(start))
+        self.x = region.project(start)
+        self.objective = objective.rebased(self.x)
+        self.here = self.objective.expand(self.x)
+        # if the gradient underflows to zero, there is no direction of descent
+        self.minimum, self.ended = Minimum(self.x, np.inf), not self.here.gradient.any()
+        if not self.ended:
+            self._expand_model()
+
+    def _expand_model(self) -> None:
+        symmetries = None if self.symmetries is None else self.symmetries(self.x)
+        self.model = _SphereModel.at(self.x, self.here, self.region, symmetries)
+        self.minimum = Minimum(self.x, self.model.residual, self.model.lagrangian.pull)
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        # at a saddle the search goes on
+        gap = np.inf if self.ended or self.model.descends else self.minimum.residual
+        return self.x[None], np.array([gap]), not self.ended and self.trust >= _SHORTEST
+
+    def advance(self) -> None:
+        model, objective, value_here = self.model, self.objective, self.here.value
+        move = model.step(self.trust)
         trial = model.retract(move)
         value = objective.value(trial)
-        if region.cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
+        if self.region.cone is not None and np.linalg.norm(trial) <= self.vertex:
             # without this test the steps would shrink towards the vertex without end
-            if objective.value(np.zeros_like(x)) <= here.value:
-                return Minimum(np.zeros_like(x), 0.0)
+            if objective.value(np.zeros_like(trial)) <= value_here:
+                self.minimum, self.ended = Minimum(np.zeros_like(trial), 0.0), True
+                return
             value = np.inf if not trial.any() else value
-        rounding = _ROUNDING * (1 + abs(here.value))
-        gain = here.value - value
+        # actual over predicted decrease, which is 1 where both are rounding
+        rounding, gain = _ROUNDING * (1 + abs(value_here)), value_here - value
         within = abs(gain) <= rounding and move.predicted <= 10 * rounding
         ratio = 1.0 if within else gain / max(move.predicted, 1e-300)
         if within and model.residual <= 1e-10 and not model.descends:
-            following = _Model.at(trial, objective.expand(trial), region)
+            following = _SphereModel.at(trial, objective.expand(trial), self.region)
             if following.residual >= model.residual:
-                break
+                self.ended = True
+                return
         if ratio < 0.25:
-            trust = min(trust, move.length) / 4
+            self.trust = min(self.trust, move.length) / 4
         elif ratio > 0.75:
-            trust = max(trust, 3 * move.length)
+            self.trust = max(self.trust, 3 * move.length)
         if ratio > 1e-4:
-            x = trial
-            objective = objective.rebased(x)
-            here = objective.expand(x)
-    return best
+            self.x, self.objective = trial, objective.rebased(trial)
+            self.here = self.objective.expand(trial)
+            self._expand_model()
 
 
 @dataclass(frozen=True)
@@ -194,7 +211,7 @@ class _Region:
 
     radius: float
     norm: Lp
-    cone: Cone | None
+    cone: SmoothCone | None
 
     def project(self, x: np.ndarray, to_sphere: bool = False) -> np.ndarray:
         """A point of the region near x, on the sphere if asked for; zero where it is the vertex of the cone."""
@@ -227,6 +244,7 @@ class _Lagrangian:
             if pull > 0:
                 gradient = gradient + pull * cone.gradient(x)
                 curvature = Curvature(np.eye(len(x)), curvature.dense() + pull * cone.hessian(x))
+        # ∇F + pull ∇k + pressure · normal = 0, the normal of the sphere of length 1 in the dual norm
         pressure = float(-gradient @ x) / radius
         dual = float(norm.dual.values(gradient, 1))
         size = float(norm.values(x, 1))
@@ -264,7 +282,7 @@ class _Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Model:
+class _SphereModel:
     """The quadratic model around x, on the sphere or inside the ball, on the cone or inside it."""
 
     x: np.ndarray
@@ -278,7 +296,9 @@ class _Model:
     vectors: np.ndarray  # (d, r)
 
     @classmethod
-    def at(cls, x: np.ndarray, here: Expansion, region: _Region, symmetries: np.ndarray | None = None) -> "_Model":
+    def at(
+        cls, x: np.ndarray, here: Expansion, region: _Region, symmetries: np.ndarray | None = None
+    ) -> "_SphereModel":
         lagrangian = _Lagrangian.at(x, here, region)
         scales, own = lagrangian.metric(x, region)
         normals = lagrangian.normals(x, region, symmetries)
@@ -320,6 +340,7 @@ class _Model:
         def length(damping: float) -> float:
             return float(np.linalg.norm(slope / (self.values + damping)))
 
+        # (H + damping) s = −g with ‖s‖ = trust, by bisection in the logarithm of the damping
         damping = floor if self.values[0] > 0 else low
         if length(damping) > trust:
             left, right = np.log(damping), np.log(low + np.linalg.norm(slope) / trust + floor)
@@ -367,7 +388,7 @@ def _mirror(x: np.ndarray, p: float) -> np.ndarray:
     return np.asarray(np.sign(x) * np.abs(x) ** (p - 1))
 
 
-def _pull(x: np.ndarray, gradient: np.ndarray, cone: Cone, norm: Lp, radius: float) -> float:
+def _pull(x: np.ndarray, gradient: np.ndarray, cone: SmoothCone, norm: Lp, radius: float) -> float:
     """The multiplier of the cone beside that of the sphere; not positive where the function decreases into the cone."""
     normals = np.stack([_mirror(x / radius, norm.p), cone.gradient(x)], axis=1)
     return float(np.linalg.lstsq(normals, -gradient, rcond=None)[0][1])

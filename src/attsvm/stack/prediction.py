@@ -1,8 +1,5 @@
 """How well the hierarchical Att-SVM is known for a run."""
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 
 from attsvm.norms import JointNorm
@@ -10,44 +7,19 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, at_worst
-from attsvm.theory.hypotheses import BUILT_IN, of_training, separable
-from attsvm.theory.nearness import Place, of_start
-from attsvm.theory.prediction import Prediction
-from attsvm.theory.standing import Model, judge, known_limits
-
-SATURATED = 0.99
-"""A softmax whose largest probability is above this has selected."""
+from attsvm.theory import Prediction, TrainedModel, judge_layers
 
 
 def predictions(
     stack: Layout, run: StackRun, layers: list[Layer], solutions: tuple[Solution, ...], saturation: np.ndarray | float
 ) -> tuple[Prediction, ...]:
     """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
-    # the functions on one layer read fields that both kinds of runs have
-    of_one_layer: Any = run
-    known, used = known_limits(of_one_layer, stack.num_positions), solutions[0].norm
-    rows = [
-        *of_training(of_one_layer, known, used),
-        Hypothesis("decreasing_loss", "the loss decreases", True if run.loss_name in BUILT_IN else None),
-        at_worst(
-            "saturated",
-            f"each softmax on the selected path has a probability above {SATURATED:g}",
-            np.asarray(saturation) > SATURATED,
-            saturation,
-        ),
-    ]
-    for number, solution in enumerate(solutions, start=1):
-        one = separable(solution)
-        rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))
     ratios = [_ratios(layer, solution, np.size(run.step)) for layer, solution in zip(layers, solutions, strict=True)]
-    weights = tuple(run.history[name] for name in run.weights)
-    place = Place("margin ratio", np.min(ratios, axis=0), (of_start("", run.history, weights),))
-    judgement = judge(of_one_layer, known, used, model_of(stack, run), rows, None, place)
+    judgement = judge_layers(run, stack.num_positions, model_of(stack, run), solutions, ratios, saturation)
     return tuple(
         Prediction(
             solution,
-            used,
+            solutions[0].norm,
             layer.selected,
             judgement.standing,
             judgement.source,
@@ -68,7 +40,7 @@ def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
     return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 
-def model_of(stack: Layout, run: StackRun) -> Model:
+def model_of(stack: Layout, run: StackRun) -> TrainedModel:
     """What a run trained, by the names of the table of standings."""
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
@@ -76,4 +48,4 @@ def model_of(stack: Layout, run: StackRun) -> Model:
     name += ", causal" if stack.causal else ""
     name += "" if stack.problem.mask is None else ", masked"
     heads = "one" if stack.problem.num_heads in (None, 1) else "several"
-    return Model(run.attention, name, heads, stack.problem.tokens.shape[-3])
+    return TrainedModel(run.attention, name, heads, stack.problem.tokens.shape[-3])

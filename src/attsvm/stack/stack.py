@@ -29,8 +29,8 @@ from attsvm.stack.training import (
     parse_layer,
 )
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory import Prediction
-from attsvm.theory.standing import norm_for
+from attsvm.theory import Prediction, norm_for
+from attsvm.training import Stopping
 from attsvm.training.run import optimizer_of
 from attsvm.training.setup import (
     Setup,
@@ -41,7 +41,6 @@ from attsvm.training.setup import (
     record_steps,
     starting_point,
 )
-from attsvm.training.stopping import Stopping
 
 
 class Stack(Layout):

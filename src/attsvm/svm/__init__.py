@@ -18,6 +18,7 @@ from attsvm.svm.constraints.dual_products import Grams as Grams
 from attsvm.svm.constraints.dual_products import UnitRows as UnitRows
 from attsvm.svm.frobenius.dual_search import DualSearch as DualSearch
 from attsvm.svm.frobenius.pivoting import block_pivoting as block_pivoting
+from attsvm.svm.primal_iteration import PrimalIteration as PrimalIteration
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
 from attsvm.svm.variants.finite_part import combined_prediction, finite_part
@@ -33,6 +34,7 @@ __door__ = (
     "Grams",
     "HeadProblem",
     "MarginInterval",
+    "PrimalIteration",
     "UnitRows",
     "block_pivoting",
     "farkas",

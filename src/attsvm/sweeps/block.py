@@ -16,8 +16,7 @@ from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.sweeps.sources import Drawn
 from attsvm.sweeps.training import first_decided, start, train_to_the_end
-from attsvm.theory.standing import norm_for, norms_at_any_length
-from attsvm.theory.trained import trained_part
+from attsvm.theory import norm_for, norms_at_any_length, trained_part
 from attsvm.training import Run
 
 

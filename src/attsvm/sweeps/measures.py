@@ -18,7 +18,7 @@ from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.measure import MISSING, YES_NO, Measure, OfFunction, Output
-from attsvm.theory.kinds import Kind, classify
+from attsvm.theory import Kind, classify
 from attsvm.training import Run
 
 STATUSES = tuple(status.value for status in (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE))

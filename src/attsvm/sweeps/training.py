@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.results import Status
-from attsvm.theory.kinds import SATURATED, largest_dropped
+from attsvm.theory import SATURATED, largest_dropped
 from attsvm.training import Run, train
 from attsvm.training.attention import Attention, parse_attention
 

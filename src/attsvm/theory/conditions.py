@@ -75,7 +75,7 @@ class Hypothesis:
         return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
 
 
-def at_worst(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
+def worst_case(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
     """A hypothesis for all trials together, with the least (or largest) number among those that decide."""
     holds, number = np.broadcast_arrays(np.asarray(holds, np.float64), np.asarray(number, np.float64))
     deciding = number if holds.all() else number[holds == 0]  # NaN is true
@@ -83,6 +83,11 @@ def at_worst(name: str, statement: str, holds: Any, number: Any, unit: str = "",
     shown = found if found is not None and np.isfinite(found) else None
     every = np.min(holds, initial=1.0) if holds.all() else 0.0
     return Hypothesis(name, statement, three_valued(every), shown, unit)
+
+
+def at_most(name: str, statement: str, number: Any, most: float, unit: str = "") -> Hypothesis:
+    """A hypothesis that a number is at most a bound in all trials, with the largest number."""
+    return worst_case(name, statement, np.asarray(number) <= most, number, unit, least=False)
 
 
 def three_valued(holds: Any) -> bool | np.ndarray | None:

@@ -15,19 +15,18 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem
 from attsvm.regularization import (
-    Barrier,
+    Excess,
+    LogSum,
     Minima,
-    StackedExcess,
-    StackedLogSum,
     barrier_of,
-    minimise_stack,
+    minimise_in_ball,
     order_of,
     relative_gap,
     tolerance,
 )
 from attsvm.results import Result, per_trial, plain, plain_status, shared
 from attsvm.theory.conditions import is_feasible
-from attsvm.theory.decay_balls import Setting, setting_of
+from attsvm.theory.decay_balls import DecaySetting, setting_of
 
 ALLOWED = 10.0
 """A point counts as stationary if its gap is at most this many times the one that the search ends at."""
@@ -244,15 +243,15 @@ def constrained_limit(
     return _result(setting, setting.minimise_with_epsilon(epsilon))
 
 
-def _result(setting: Setting, found: Minima) -> ConstrainedLimit:
+def _result(setting: DecaySetting, found: Minima) -> ConstrainedLimit:
     problem, batch, norm = setting.problem, setting.batch, setting.norm
     of_heads, weights = (*batch, *problem.heads_shape), found.weights
     queries = problem.query_shape[len(problem.batch_shape) :]
-    excess = setting.excess.over(setting.excess.selected(weights))
-    joined, whole = setting.of_models(excess, weights)
+    excess = setting.excess.with_reference(setting.excess.selected(weights))
+    joined, whole = setting.join_heads(excess, weights)
     selected = np.where(excess.share > 0, excess.reference, -1).reshape(*of_heads, *queries)
     svm = _AttSVM.of(selected, setting)
-    over_optimal = joined.over(joined.optimal)
+    over_optimal = joined.with_reference(joined.optimal)
     log_loss, infimum = over_optimal.value(whole), over_optimal.infimum
     log_bound = _log_bound(setting, weights, log_loss)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -297,7 +296,7 @@ class _AttSVM(NamedTuple):
     multipliers: Float[np.ndarray, "N G m"]  # over their sum
 
     @classmethod
-    def of(cls, selected: np.ndarray, setting: Setting) -> "_AttSVM":
+    def of(cls, selected: np.ndarray, setting: DecaySetting) -> "_AttSVM":
         solution = setting.solve_svm(selected)
         # the value minus its gap is a lower bound of V, so that no cap is too low
         lower = np.ravel(solution.value) * (1 - np.clip(np.ravel(solution.gap), 0.0, 1.0))
@@ -316,14 +315,14 @@ class _AttSVM(NamedTuple):
             return cls(value, setting.radii[:, None] / value, mu / np.where(total > 0, total, 1.0))
 
 
-def _least_offset(excess: StackedExcess, svm: _AttSVM) -> Float[np.ndarray, "N G"]:
+def _least_offset(excess: Excess, svm: _AttSVM) -> Float[np.ndarray, "N G"]:
     """The least log(m_t/m_α) of a support token: one of them has a gap of at most R/V under weights of the ball."""
     mu = svm.multipliers
     least = np.min(np.where(mu > 0, excess.offsets_from_own.reshape(mu.shape), np.inf), axis=-1)
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def _log_costs(excess: StackedExcess) -> np.ndarray:
+def _log_costs(excess: Excess) -> np.ndarray:
     """Log c_it, c_it = |ℓ'(m_i)| (γ_iα − γ_it) share_i, m_i the margin of α; −∞ where that is not positive."""
     slope = np.exp(excess.loss.log_slope(excess.margins)) * excess.share
     with np.errstate(divide="ignore"):
@@ -340,19 +339,19 @@ def _closed_form(log_costs: np.ndarray, svm: _AttSVM) -> np.ndarray:
     return np.where(usable, svm.ratio[..., None] + np.where(usable, log_ratio, 0.0) - mean, np.nan)
 
 
-def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
+def _log_bound(setting: DecaySetting, weights: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
     """Log of a lower bound of L − L* over the balls, from the minimum of log H and its Frank-Wolfe gap.
 
     ``log_loss``: log(L − L*) at the weights.
     """
-    joined, whole = setting.of_models(setting.excess, weights)
-    joined = joined.over(joined.optimal)
-    costs, barrier = _log_costs(joined), barrier_of(setting.norm)
+    joined, whole = setting.join_heads(setting.excess, weights)
+    joined = joined.with_reference(joined.optimal)
+    costs = _log_costs(joined)
     others = joined.allowed & (np.arange(costs.shape[-1]) != joined.reference[..., None])
     others &= (joined.share > 0)[..., None]
     tied = (others & ~np.isfinite(costs)).any(axis=(-2, -1)) | ~others.any(axis=(-2, -1))
     bound = np.full(len(costs), -np.inf)
-    if barrier is None or tied.all():
+    if barrier_of(setting.norm) is None or tied.all():
         return bound
     of_query = np.where(np.isfinite(costs), costs, np.inf).min(axis=-1, keepdims=True)
     least = of_query.min(axis=(-2, -1))
@@ -364,14 +363,14 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     costs = costs + joined.offsets_from_own + np.log1p(-shares)
     # H is a sum over the balls, each with its own weights
     if setting.balls > 1:
-        joined, whole = setting.excess.over(setting.excess.optimal), weights
+        joined, whole = setting.excess.with_reference(setting.excess.optimal), weights
         costs = costs.reshape(joined.scores.shape)
     own = np.repeat(~tied, setting.balls) & np.isfinite(costs).any(axis=(-2, -1))
     radii = np.repeat(setting.radii, setting.balls)[:, None, None]
-    log_sum = StackedLogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
-    found = _minimum(log_sum, whole[own] / radii[own], barrier, tolerance(setting.norm))
+    log_sum = LogSum(joined.keys * radii[..., None], joined.queries, joined.reference, costs)[own]
+    found = _minimum(log_sum, whole[own] / radii[own], setting.norm)
     # log H ≥ log H(W) + ⟨G, V − W⟩ ≥ log H(W) − ⟨G, W⟩ − N*(G) for all V in the unit ball
-    slack = found.gap * barrier.norm.dual.values(log_sum.gradient(found.weights))
+    slack = found.gap * setting.norm.dual.values(log_sum.gradient(found.weights))
     lows = np.full(len(own), -np.inf)
     lows[own] = log_sum.value(found.weights) - slack
     low = np.logaddexp.reduce(lows.reshape(len(tied), -1), axis=1)[~tied]
@@ -379,11 +378,11 @@ def _log_bound(setting: Setting, weights: np.ndarray, log_loss: np.ndarray) -> n
     return bound
 
 
-def _minimum(log_sum: StackedLogSum, near: np.ndarray, barrier: Barrier, tol: float) -> Minima:
+def _minimum(log_sum: LogSum, near: np.ndarray, norm: Norm) -> Minima:
     """The minimum over the unit ball, near weights that are it where attention is saturated."""
-    gap = relative_gap(barrier.norm, near, log_sum.gradient(near))
-    weights, left = near.copy(), np.flatnonzero(~(gap <= tol))
+    gap = relative_gap(norm, near, log_sum.gradient(near))
+    weights, left = near.copy(), np.flatnonzero(~(gap <= tolerance(norm)))
     if len(left):
-        found = minimise_stack(log_sum[left], 0.9 * near[left], barrier, tol)
+        found = minimise_in_ball(log_sum[left], norm, np.ones(len(left)), near[left])
         weights[left], gap[left] = found.weights, found.gap
     return Minima(weights, gap, np.zeros(len(gap), dtype=int))

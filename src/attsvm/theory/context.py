@@ -1,4 +1,4 @@
-"""What weight decay and the average of squared gradients of Adam bound: contexts, and the gaps of logits."""
+"""Bounds by weight decay and by the average of squared gradients of Adam: of contexts, and of the gaps of logits."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a constrained limit is computed from: the loss of each head, the balls, and the weights to start at."""
+"""Set up a constrained limit: the loss of each head, the balls, and the weights to start at."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,12 +13,19 @@ from attsvm.measures import check_weights
 from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, head_axes, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.regularization import Minima, StackedExcess, minimise_over_heads, order_of, scalar_of, start_inside
-from attsvm.regularization.head_balls import block_diagonal, check_balls, diagonal_blocks
+from attsvm.regularization import (
+    Excess,
+    Minima,
+    adam_points,
+    block_diagonal,
+    check_balls,
+    minimise_in_ball,
+    order_of,
+    scalar_of,
+)
 from attsvm.results import Result
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.adam_points import adam_points
 from attsvm.theory.conditions import is_feasible
 
 FIRST_LOGIT = 0.1
@@ -30,13 +37,12 @@ FAR = 1e12
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class DecaySetting:
     """N models of H heads each, whose functions and weights follow each other."""
 
     problem: Problem
     batch: tuple[int, ...]  # without the axis of the heads
-    places: np.ndarray  # (N H,): which entry of the flattened batch of the problem
-    excess: StackedExcess  # of N H functions
+    excess: Excess  # of N H functions
     radii: Float[np.ndarray, " N"]
     norm: Norm
     together: bool  # whether all heads of a model are in one ball
@@ -59,43 +65,34 @@ class Setting:
             return self.svm[1]
         return solve_svm(self.problem, selected, norm=self.norm)
 
-    def of_models(self, excess: StackedExcess, weights: np.ndarray) -> tuple[StackedExcess, np.ndarray]:
+    def join_heads(self, excess: Excess, weights: np.ndarray) -> tuple[Excess, np.ndarray]:
         """One function for each model, and its weights."""
-        return (
-            (excess, weights) if self.heads == 1 else (excess.joined(self.heads), block_diagonal(weights, self.heads))
-        )
+        return excess.joined(self.heads), block_diagonal(weights, self.heads)
 
     def minimise(self) -> Minima:
         """Stationary points near the start."""
         return self._minimise(self.start, self.radii)
 
     def minimise_with_epsilon(self, epsilon: float) -> Minima:
-        """The same with the barrier of AdamW's ε."""
-        joined, whole = self.of_models(self.excess, self.start)
-        begin = start_inside(self.norm, whole, self.radii) / self.radii[:, None, None]
-        found = adam_points(joined.scaled(self.radii), begin, 1 / (self.radii * epsilon))
-        whole = found.weights * self.radii[:, None, None]
-        return Minima(diagonal_blocks(whole, self.heads), found.residual, np.zeros(len(self.radii), dtype=int))
+        """Points near the start where AdamW with this ε ends."""
+        return adam_points(self.excess, self.radii, epsilon, self.start, heads=self.heads)
 
-    def along_path(self) -> np.ndarray:
+    def follow_path(self) -> np.ndarray:
         """Weights at the radius, from minima at smaller ones."""
-        left, right = self.norm.dual.values(self.excess.left, 1), self.norm.dual.values(self.excess.queries, 1)
-        longest = (left * right[..., None] * self.excess.allowed).max(axis=(-2, -1)).reshape(len(self.radii), -1)
-        longest = longest.max(axis=1)
+        longest = self.excess.largest_gaps(self.norm).reshape(len(self.radii), -1).max(axis=1)
         first = np.minimum(FIRST_LOGIT / np.where(longest > 0, longest, 1.0), self.radii)
         growths = int(np.ceil(np.log((self.radii / first).max()) / np.log(GROWTH)))
         weights = self.start
         for step in range(growths):
             radii = first * (self.radii / first) ** (step / growths)
-            weights = self._minimise(self._on_sphere(weights, radii), radii).weights
-        return self._on_sphere(weights, self.radii)
+            weights = self._minimise(self._scale_to_sphere(weights, radii), radii).weights
+        return self._scale_to_sphere(weights, self.radii)
 
     def _minimise(self, start: np.ndarray, radii: np.ndarray) -> Minima:
         balls = radii if self.together else np.repeat(radii, self.heads)
-        arguments = self.problem, self.excess, start, balls, self.norm, self.places
-        return minimise_over_heads(*arguments, heads=self.heads, together=self.together)
+        return minimise_in_ball(self.excess, self.norm, balls, start, heads=self.heads, together=self.together)
 
-    def _on_sphere(self, weights: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    def _scale_to_sphere(self, weights: np.ndarray, radii: np.ndarray) -> np.ndarray:
         size = self.norm.values(block_diagonal(weights, self.heads) if self.together else weights)
         factor = np.repeat(radii, self.balls) / np.where(size > 0, size, 1.0)
         return np.asarray(weights * np.repeat(factor, self.heads // self.balls)[:, None, None])
@@ -111,7 +108,7 @@ def setting_of(
     loss: str,
     *,
     together: bool,
-) -> Setting:
+) -> DecaySetting:
     """Check the arguments of :func:`attsvm.theory.constrained_limit`, and bring them together."""
     check_is_problem(problem)
     problem, parsed = parse_margin_loss(problem, loss)
@@ -139,23 +136,23 @@ def setting_of(
         radii = np.broadcast_to(radii, batch).reshape(-1)
     except ValueError:
         raise ProblemError(f"{name}: expected a number, or shape {batch}, got {radii.shape}") from None
-    excess = StackedExcess.of(problem, scalar_of(parsed))
-    own = problem.batch_shape
-    places = np.arange(len(excess.keys)).reshape(own)
+    excess = Excess.of(problem, scalar_of(parsed))
+    # which entry of the flattened batch of the problem
+    places = np.arange(len(excess.keys)).reshape(problem.batch_shape)
     places = np.broadcast_to(places, (*batch, *problem.heads_shape)).reshape(-1)
     excess = excess[places] if len(places) > len(excess.keys) else excess
     shape = (len(places), problem.key_dim, problem.query_dim)
-    setting = Setting(problem, batch, places, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
+    setting = DecaySetting(problem, batch, excess, radii, used, joint or heads == 1, np.zeros(shape), svm)
     if begin is None:
-        return replace(setting, start=setting.along_path())
+        return replace(setting, start=setting.follow_path())
     core = problem.key_dim, *((problem.query_dim,) if problem.has_queries else ())
     begin = np.broadcast_to(begin, (*batch, *problem.heads_shape, *core)).reshape(shape).copy()
     # of optimal tokens that cannot be separated
     lost = ~np.isfinite(begin.reshape(len(radii), -1)).all(axis=1)
     if lost.any():
         each = np.repeat(lost, heads)
-        part = replace(setting, places=places[each], excess=excess[each], radii=radii[lost], start=setting.start[each])
-        begin[each] = part.along_path()
+        part = replace(setting, excess=excess[each], radii=radii[lost], start=setting.start[each])
+        begin[each] = part.follow_path()
     return replace(setting, start=begin)
 
 

@@ -13,14 +13,15 @@ from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import GradientLength
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, worst_case
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
-from attsvm.theory.hypotheses import of_arrival, of_problem
+from attsvm.theory.hypotheses import arrived, same_problem
 from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
-from attsvm.theory.trained import Trained
-from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
+from attsvm.theory.trained import TrainedPart
+from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED, optimizer_of
 
 ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""
@@ -37,8 +38,8 @@ class Decayed(NamedTuple):
     judgement: Judgement
 
 
-class _Steps(NamedTuple):
-    """What is known of the steps of a run with decay."""
+class _DecayedSteps(NamedTuple):
+    """Describe the steps of a run with decay, as far as they are known."""
 
     norm: Norm  # of each head
     decay: float
@@ -48,7 +49,7 @@ class _Steps(NamedTuple):
     together: bool
 
 
-def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypothesis]) -> Decayed | None:
+def decayed_limit(problem: Problem, run: Run, trained: TrainedPart, rows: list[Hypothesis]) -> Decayed | None:
     """The point of a run whose decay had the time to act.
 
     ``rows``: what any prediction assumes. None for runs without decay, with Σηλ < 10, or of another model than fixed
@@ -78,17 +79,17 @@ def decayed_limit(problem: Problem, run: Run, trained: Trained, rows: list[Hypot
     return Decayed(limit.weights, plain(distance), norm, judgement)
 
 
-def _fits(problem: Problem, run: Run, trained: Trained) -> bool:
+def _fits(problem: Problem, run: Run, trained: TrainedPart) -> bool:
     """Whether the loss is that of fixed linear heads alone."""
     fixed_heads = run.head == "linear" and problem.head is not None and problem.num_classes is None
     fixed_heads = fixed_heads and not trained.trains_head and not run.fixed
-    of_loss = run.loss_name not in ("custom", NOT_RECORDED) and run.keeps is not Keeps.LABEL_COMPONENT
+    decreasing_loss = run.loss_name not in ("custom", NOT_RECORDED) and run.keeps is not Keeps.LABEL_COMPONENT
     known = run.attention in ("combined", "prompt", "factored")
-    return fixed_heads and of_loss and known and run.penalty == 0
+    return fixed_heads and decreasing_loss and known and run.penalty == 0
 
 
 def _judged(
-    problem: Problem, run: Run, rows: list[Hypothesis], steps: _Steps, limit: ConstrainedLimit, part: np.ndarray
+    problem: Problem, run: Run, rows: list[Hypothesis], steps: _DecayedSteps, limit: ConstrainedLimit, part: np.ndarray
 ) -> Judgement:
     """How well the point is known. ``part``: the distance to it over its length."""
     heads = "one" if problem.num_heads is None else "several"
@@ -100,13 +101,13 @@ def _judged(
     measured = row is not None and row.radius[0] <= radius <= row.radius[-1]
     hypotheses = [
         *(one for one in rows if one.name not in ("no_decay", "same_norm", "endless_steps")),
-        of_problem(problem, run),
+        same_problem(problem, run),
         Hypothesis(
             "unit_steps", "steps have length one in the norm, exactly or by an iteration that converges", steps.unit
         ),
         Hypothesis("measured_radius", "such steps were measured with a ball of this radius", measured, float(radius)),
         Hypothesis("no_momentum", "steps follow the gradient, as measured", None if beta is None else beta == 0, beta),
-        at_worst(
+        worst_case(
             "reach",
             "the rates times the decay add up to at least 10",
             steps.total * steps.decay >= ENOUGH,
@@ -118,7 +119,7 @@ def _judged(
             steps.last * steps.decay <= SETTLED,
             steps.last * steps.decay,
         ),
-        at_worst(
+        worst_case(
             "stationary",
             "the point is stationary",
             np.asarray(limit.status) == Status.CONVERGED,
@@ -126,7 +127,7 @@ def _judged(
             "relative Frank-Wolfe gap",
             least=False,
         ),
-        of_arrival(part),
+        arrived(part),
     ]
     failing = {one.name for one in hypotheses if one.holds is False}
     unknown = any(one.holds is None for one in hypotheses)
@@ -139,8 +140,8 @@ def _judged(
     return Judgement(standing, f"a stationary point of the loss in the ball: {source}", tuple(hypotheses))
 
 
-def more_steps(problem: Problem, run: Run, trained: Trained) -> str:
-    """What a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
+def more_steps(problem: Problem, run: Run, trained: TrainedPart) -> str:
+    """Say which steps a run with Σηλ < 10 lacks; empty for others, and where no point is known for longer ones."""
     steps = _steps_of(problem, run, trained)
     if steps is None or not steps.unit or not steps.total.min() > 0:
         return ""
@@ -155,7 +156,7 @@ def more_steps(problem: Problem, run: Run, trained: Trained) -> str:
     )
 
 
-def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
+def _steps_of(problem: Problem, run: Run, trained: TrainedPart) -> _DecayedSteps | None:
     """None without decay or for a model whose points are not known, if the rates are not, or if no step was made."""
     decay, norm = run.weight_decay, run.limit.norm
     if isinstance(decay, str) or not decay or norm is None or not _fits(problem, run, trained):
@@ -176,4 +177,4 @@ def _steps_of(problem: Problem, run: Run, trained: Trained) -> _Steps | None:
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
     # a normalization after the learning rate leaves nothing of it
     rates = rates_of(parts[0].rate if unit is None else unit.rate, 0, int(made.max()))
-    return _Steps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)
+    return _DecayedSteps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

@@ -151,7 +151,7 @@ def earliest_selection(
     chosen = None if selected is None else token_of_each_query(problem, selection_of(selected))
     need = float(np.log1p(-miss) - np.log(miss))
     if factored:
-        length, all_length = _of_factors(problem, steps, chosen, need, init)
+        length, all_length = _path_of_factors(problem, steps, chosen, need, init)
     else:
         length, all_length = _distances(problem, steps.norm, chosen, need, init)
     length = length if problem.has_query_axis else length[..., 0]
@@ -183,7 +183,7 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
     return found
 
 
-def _of_factors(
+def _path_of_factors(
     problem: Problem, steps: UnitSteps, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """The lengths of paths of K and of Q, or of both together."""
@@ -254,7 +254,7 @@ def _distances(
         offsets = np.log(np.broadcast_to(problem.copies.number, chosen.shape))
         margins = need + offsets - np.take_along_axis(offsets, chosen.argmax(axis=-1)[..., None], axis=-1)
         solution = solve_svm(problem, picks, norm, required=margins.reshape(*picks.shape, T), center=center)
-        return single, np.maximum(_at_least(solution), longest)
+        return single, np.maximum(_lower_values(solution), longest)
     whole = _Queries(keys, queries if problem.has_queries else None, allowed)
     together = whole.least_distance(np.broadcast_to(token[..., 0], (*batch, n, Q)), norm, need, center)
     return single, np.maximum(together, longest)
@@ -287,7 +287,7 @@ class _Queries(NamedTuple):
             problem = extended._problem()
             own, required = (token, margins) if self.queries is not None else (token[..., 0], margins[..., 0, :])
             solution = solve_svm(problem, own, norm, required=required, center=center)
-            best = np.maximum(best, _at_least(solution))
+            best = np.maximum(best, _lower_values(solution))
             weights = np.nan_to_num(solution.direction)
             weights = weights if self.queries is not None else weights[..., None]
             # the deepest inequality at these weights, q = softmax(−m)
@@ -313,7 +313,7 @@ class _Queries(NamedTuple):
         return Problem(self.keys, queries=self.queries, mask=self.allowed, query_mask=self.allowed.any(axis=-1))
 
 
-def _at_least(solution: Any) -> np.ndarray:
+def _lower_values(solution: Any) -> np.ndarray:
     """The certified lower bounds on the values, slightly smaller; ∞ where no weights exist."""
     infeasible = np.asarray(solution.status) == Status.INFEASIBLE
     return np.where(infeasible, np.inf, (1 - ROUNDING) * lower_bound(solution))

@@ -17,9 +17,10 @@ from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
 from attsvm.theory.kinds import trial_axes
-from attsvm.theory.loss_level import Level, descent_direction
+from attsvm.theory.loss_level import LossLevel, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
-from attsvm.training.run import Run, optimizer_of
+from attsvm.training import Run
+from attsvm.training.run import optimizer_of
 
 TIED = 1e-12
 """Scores are equal if they differ by less than this part of the largest."""
@@ -143,10 +144,11 @@ def global_convergence_conditions(
     rest = allowed & ~chosen
     feasible, equal = is_feasible(solution), _equal_scores(gamma, rest, allowed)
     found = extent(problem, parsed)
-    level = Level(problem, parsed, gamma, rest, found)
+    level = LossLevel(problem, parsed, gamma, rest, found)
     descent = descent_direction(problem, start, parsed)
     margin = _gradient_margin(problem, descent, chosen & problem.copies.distinct, rest)
 
+    # the loss does not increase for rates up to 1/L, nor for normalised steps up to the largest one
     excess = level.relative(level.excess(start))
     lipschitz = lipschitz_of(problem, found)
     largest_rate = np.divide(1.0, lipschitz, out=np.full(lipschitz.shape, np.inf), where=lipschitz > 0)
@@ -155,8 +157,8 @@ def global_convergence_conditions(
     assumed = " (assumed: no optimizer is given)" if optimizer is None else ""
     gap, slope = level.score_gap, np.min(np.where(found.compared, found.least_slope, np.inf), axis=(-2, -1))
 
-    def spread(of_problem: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(of_problem, trials + of_problem.shape)
+    def spread(same_problem: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(same_problem, trials + same_problem.shape)
 
     return conditions(
         (
@@ -192,12 +194,14 @@ def _step(
     steps: Steps = getattr(optimizer, "steps", Steps())
     if steps.kind != "gradient" or steps.normalised == "average" or steps.momentum != 0 or steps.constant is None:
         return np.full((), np.inf)
+    # a normalised step has a length, a plain one a rate
     largest = largest_rate if steps.normalised == "no" else largest_step
     return np.asarray(np.divide(steps.constant, largest, out=np.full(largest.shape, np.inf), where=largest > 0))
 
 
 def _equal_scores(gamma: np.ndarray, rest: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Whether the scores of the tokens in ``rest`` are equal, in all queries of a problem."""
+    # the scores of other tokens, and the largest score, which is the unit of a tie
     highest = np.max(np.where(rest, gamma, -np.inf), axis=-1)
     lowest = np.min(np.where(rest, gamma, np.inf), axis=-1)
     largest = np.max(np.where(allowed, np.abs(gamma), 0.0), axis=-1)
@@ -210,6 +214,7 @@ def _gradient_margin(problem: Problem, descent: np.ndarray, chosen: np.ndarray, 
     matrix = descent if problem.has_queries else descent[..., None]
     kept = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)
     away = kept[..., None, :] - keys[..., None, :, :]
+    # (k_α − k_t)'D z over its largest value for a D of length 1
     downhill = np.einsum("...nqtk,...ke,...nqe->...nqt", away, matrix, queries)
     size = np.linalg.norm(away, axis=-1) * np.linalg.norm(queries, axis=-1)[..., None]
     # a token equal to the optimal one is neither favoured nor disfavoured
@@ -237,6 +242,7 @@ def _first_weights(problem: Problem, run: Run, loss: OutputLoss) -> np.ndarray:
         raise ProblemError(f"init: expected a run of W or p, got one of {run.attention} attention")
     if run.history["steps"][0] != 0:
         raise ProblemError(f"init: expected a run whose history starts at step 0, got {run.history['steps'][0]}")
+    # the first and the last loss tell whether the run had this objective
     for record in (0, -1):
         weights = check_weights(problem, run.history["weights"][record])
         expected, found = _mean_loss(problem, weights, loss), run.history["loss"][record]

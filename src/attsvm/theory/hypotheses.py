@@ -17,11 +17,12 @@ from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import better_support_tokens, scores
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
+from attsvm.theory.conditions import Hypothesis, at_most, is_feasible, worst_case
 from attsvm.theory.cones import best_cone
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
-from attsvm.training.run import Run
+from attsvm.training import Run
 
+# the papers, as sources of theorems
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
 MIRROR_DESCENT = "Julistiono, Tarzanagh and Azizan (2025), Optimizing Attention with Mirror Descent"
@@ -33,6 +34,7 @@ NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak (2024), Mechanics of Next Token 
 BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross_entropy", "token"})
 """The losses that are known to decrease, and whose slopes are bounded exactly."""
 
+# statements that are not checked where another hypothesis fails
 RATE_OF_LOSS = "the learning rate is at most 1/L"
 RATE_OF_CONE = "the learning rate is at most that of the cone"
 IN_CONE = "the weights are in a cone that gradient descent does not leave"
@@ -55,8 +57,8 @@ class Theorem(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-def of_training(run: Run, known: Collection[Limit], used: Norm) -> list[Hypothesis]:
-    """What every prediction assumes of the training. ``known``: the limits of the trials."""
+def training_hypotheses(run: Run, known: Collection[Limit], used: Norm) -> list[Hypothesis]:
+    """List what every prediction assumes of the training. ``known``: the limits of the trials."""
     least, norms = int(np.min(run.step)), {limit.norm for limit in known}
     own = None if None in norms else norms == {used}
     return [
@@ -65,11 +67,11 @@ def of_training(run: Run, known: Collection[Limit], used: Norm) -> list[Hypothes
         Hypothesis("same_norm", "the Att-SVM is in the norm of the steps", own),
         _zero("no_decay", "the weights do not decay", run.weight_decay),
         _full_batch(run),
-        of_schedule(run.limit.steps),
+        endless_steps(run.limit.steps),
     ]
 
 
-def of_schedule(steps: Steps) -> Hypothesis:
+def endless_steps(steps: Steps) -> Hypothesis:
     """That the steps do not end, by the power of their decay."""
     key, statement, power = "endless_steps", "the learning rates add up to infinity", steps.power
     if not power:  # constant or unknown
@@ -91,7 +93,7 @@ def _full_batch(run: Run) -> Hypothesis:
     return Hypothesis(key, statement, run.batch_size is None, size, "" if size is None else "sequences in a step")
 
 
-def of_loss(problem: Problem, run: Run) -> Hypothesis:
+def decreasing_loss(problem: Problem, run: Run) -> Hypothesis:
     """That the loss decreases over the margins that the outputs can have; sampled for a loss of the user's own."""
     key, statement = "decreasing_loss", "the loss decreases over the scores of the tokens"
     known = run.loss_name in BUILT_IN
@@ -106,7 +108,7 @@ def of_loss(problem: Problem, run: Run) -> Hypothesis:
     return Hypothesis(key, statement, False if steepest >= 0 else None, float(-steepest))
 
 
-def of_problem(problem: Problem, run: Run) -> Hypothesis:
+def same_problem(problem: Problem, run: Run) -> Hypothesis:
     """That the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
     return Hypothesis("same_problem", "the problem is that of the run", run.data_hash == problem.data_hash or None)
 
@@ -114,23 +116,23 @@ def of_problem(problem: Problem, run: Run) -> Hypothesis:
 def separable(solution: Solution) -> Hypothesis:
     """That the Att-SVM is feasible, and its value."""
     statement = "the selected tokens can be separated from the others"
-    return at_worst(
+    return worst_case(
         "separable", statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM"
     )
 
 
-def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
+def selection_hypotheses(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
     """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
     rows = [separable(solution)]
     key, statement = "locally_optimal", "the selection is locally optimal"
     if problem.num_classes is not None or problem.head is None:
         return [*rows, Hypothesis(key, statement, None)]
     worse = better_support_tokens(problem, selected, solution.support).sum(axis=-1)
-    return [*rows, at_worst(key, statement, worse == 0, worse, "better support tokens", least=False)]
+    return [*rows, at_most(key, statement, worse, 0, "better support tokens")]
 
 
-def of_arithmetic(problem: Problem, run: Run, distance: np.ndarray | None = None) -> list[Hypothesis]:
-    """What every theorem assumes of floating point: that rounding does not decide where the run goes.
+def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | None = None) -> list[Hypothesis]:
+    """Check what every theorem assumes of floating point: that rounding does not decide where the run goes.
 
     ``distance``: to the point that the run converges to, over the length of the point, if there is one.
     """
@@ -144,22 +146,16 @@ def of_arithmetic(problem: Problem, run: Run, distance: np.ndarray | None = None
     finite = np.isfinite(largest) & np.isfinite(run.loss) & (np.asarray(run.status) != Status.NON_FINITE)
     first = np.asarray(-1 if run.precise_until is None else run.precise_until)
     return [
-        at_worst("last_step_moved", "the last step moved the logits, in spite of rounding", moved, change, "logits"),
+        worst_case("last_step_moved", "the last step moved the logits, in spite of rounding", moved, change, "logits"),
         Hypothesis("finite", "all weights of the run are finite", bool(np.all(finite))),
         Hypothesis("precise", "no logit exceeded 1e8, from where on rounding decides", bool(np.all(first < 0))),
     ]
 
 
-def of_arrival(part: np.ndarray) -> Hypothesis:
+def arrived(part: np.ndarray) -> Hypothesis:
     """That a run is near the point to which it converges. ``part``: its distance over the length of the point."""
-    return at_worst(
-        "arrived",
-        f"the weights are within {NEAR_POINT:g} of the length of the point",
-        part <= NEAR_POINT,
-        part,
-        "is the distance to the point over its length",
-        least=False,
-    )
+    statement = f"the weights are within {NEAR_POINT:g} of the length of the point"
+    return at_most("arrived", statement, part, NEAR_POINT, "is the distance to the point over its length")
 
 
 def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:
@@ -172,7 +168,7 @@ def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Th
     plain = constant_rate(run, "gradient")
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
-    same = of_problem(problem, run)
+    same = same_problem(problem, run)
     if not (one_head and all(one.holds for one in (*so_far, plain, same))):
         unchecked = {"rate_of_loss": RATE_OF_LOSS, "rate_of_cone": RATE_OF_CONE, "in_cone": IN_CONE}
         return Theorem(source, (plain, same, *(Hypothesis(*one, None) for one in unchecked.items())))
@@ -184,9 +180,9 @@ def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Th
         (
             plain,
             same,
-            at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False),
-            at_worst("rate_of_cone", RATE_OF_CONE, found.step <= 1, found.step, "rate over the largest", least=False),
-            at_worst("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
+            at_most("rate_of_loss", RATE_OF_LOSS, smooth, 1, "rate · L"),
+            at_most("rate_of_cone", RATE_OF_CONE, found.step, 1, "rate over the largest"),
+            worst_case("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
         ),
     )
 
@@ -221,7 +217,7 @@ def next_tokens(problem: Problem, run: Run, so_far: list[Hypothesis], *, cyclic:
     plain = constant_rate(run, "gradient")
     rows = [
         plain,
-        of_problem(problem, run),
+        same_problem(problem, run),
         Hypothesis("acyclic", "the token-priority graph has no cycles", not cyclic),
     ]
     if not all(one.holds for one in (*so_far, *rows)):
@@ -234,7 +230,7 @@ def next_tokens(problem: Problem, run: Run, so_far: list[Hypothesis], *, cyclic:
     smooth = (run.limit.steps.constant or 0.0) * np.linalg.eigvalsh(matrix)[..., -1]
     return Theorem(
         f"{NEXT_TOKEN}: global convergence",
-        (*rows, at_worst("rate_of_loss", RATE_OF_LOSS, smooth <= 1, smooth, "rate · L", least=False)),
+        (*rows, at_most("rate_of_loss", RATE_OF_LOSS, smooth, 1, "rate · L")),
     )
 
 

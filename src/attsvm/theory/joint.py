@@ -87,9 +87,11 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     solved = (is_feasible(head) == 1) & np.isfinite(head.value)
     active = problem.canonical.active if problem.has_query_axis else problem.canonical.active[..., 0]
     own = tuple(range(-active.ndim + len(problem.batch_shape), 0))
+    # labels with slack need their token only not to fall behind
     slack = active & ~head.support & np.expand_dims(solved, own)
     relaxed = solve_svm(problem, selected, norm=used, relaxed=slack)
     margin = np.divide(1.0, head.value, out=np.zeros(solved.shape), where=solved & (np.asarray(head.value) > 0))
+    # the gap of scores under the head, the label margin after a swap of tokens, and after any mixture
     others, gaps = _gaps(problem, selected, head, slack)
     swaps = _swap_ratio(problem, selected, used, others, margin)
     gap = np.where(others, gaps, np.inf).min(axis=(*(axis - 1 for axis in own), -1))
@@ -151,6 +153,7 @@ def _swap_ratio(
             continue
         swapped = np.broadcast_to(selected, others.shape[:-1]).copy()
         swapped[(..., *place[:-1])] = np.where(wanted, place[-1], swapped[(..., *place[:-1])])
+        # 1/value is the label margin of the swapped tokens
         head = solve_head(problem, swapped, norm.of_vectors)
         value = np.where(is_feasible(head), head.value, np.inf)
         ratio = np.divide(1.0, margin * value, out=np.full(margin.shape, np.inf), where=margin > 0)
@@ -165,6 +168,7 @@ def _mixture_bounds(problem: Problem, selected: Any, head: Solution, norm: Norm)
     kept = np.einsum("...qt,...td->...qd", sets / problem.copies.number, problem.tokens)
     kept = kept if problem.has_query_axis else kept[..., 0, :]
     own = tuple(range(-len(problem.query_shape) + len(problem.batch_shape), 0))
+    # λ on the simplex certify the margin of any tokens r: it is at most N*(Σ λ_j y_j r_j)
     total = head.dual.sum(axis=own, keepdims=True)
     share = problem.labels * np.nan_to_num(head.dual) / np.where(total > 0, total, 1.0)
     centre = np.sum(share[..., None] * kept, axis=tuple(axis - 1 for axis in own), keepdims=True)

@@ -23,18 +23,18 @@ from attsvm.measures import attention_of, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.svm import Solution, finite_part, solve_svm
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.hypotheses import separable
 from attsvm.theory.standing import EUCLIDEAN, rank_for
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
 
 KEPT = 1e-3
 """Where no minimum is known, the tokens whose probability exceeds this are kept; and what a dropped one may have."""
 CERTIFIED = 1e-6
 """The Frank-Wolfe gap of a minimum, over the largest |(v_c − v_y)'x_t|; and the error of logits of the finite part."""
-_CONVERGED = 1e-12
-_MOST_STEPS = 100
+_CONVERGED = 1e-12  # the Frank-Wolfe gap below which rounding is left
+_MOST_STEPS = 100  # far more than an interior-point method takes; the gap shows where they are not enough
 _MOST_NUMBERS = 1 << 22  # of the matrices of queries that are solved together
 
 
@@ -59,7 +59,7 @@ class LeastAttention(NamedTuple):
 
 def as_margins(problem: Problem, run: Run) -> tuple[Problem, Run]:
     """A problem of two classes and its run with the cross-entropy as those of labels ±1; others as they are."""
-    if problem.num_classes != 2 or run.head != "linear" or not _of_cross_entropy(run):
+    if problem.num_classes != 2 or run.head != "linear" or not _has_cross_entropy(run):
         return problem, run
 
     def difference(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -77,11 +77,11 @@ def as_margins(problem: Problem, run: Run) -> tuple[Problem, Run]:
     )
 
 
-def _of_cross_entropy(run: Run) -> bool:
+def _has_cross_entropy(run: Run) -> bool:
     return run.loss_name == "cross_entropy" or isinstance(run.live_loss, CrossEntropy)
 
 
-def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decreasing: Hypothesis) -> Kept | None:
+def several_tokens(problem: Problem, run: Run, part: TrainedPart, used: Norm, decreasing: Hypothesis) -> Kept | None:
     """The sets that a run keeps, and their Att-SVM; None if the loss decreases in the score of one token.
 
     ``decreasing``: whether the loss decreases over the scores of the tokens. A custom loss counts as decreasing unless
@@ -90,7 +90,7 @@ def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decrea
     linear = run.head == "linear"
     if linear and problem.num_classes is None and decreasing.holds is not False:
         return None
-    convex = linear and problem.num_classes is not None and problem.num_classes > 2 and _of_cross_entropy(run)
+    convex = linear and problem.num_classes is not None and problem.num_classes > 2 and _has_cross_entropy(run)
     if convex and not part.trains_head and problem.num_heads is None:
         return kept_by_classes(problem, run, part, used)
     kept = problem.canonical.allowed & (problem.copies.total(attention_of(problem, run.weights)) > KEPT)
@@ -105,7 +105,7 @@ def several_tokens(problem: Problem, run: Run, part: Trained, used: Norm, decrea
     return Kept(selected, solution, _finite(part, finite, used), model, rows)
 
 
-def _finite(part: Trained, weights: np.ndarray, used: Norm) -> np.ndarray | None:
+def _finite(part: TrainedPart, weights: np.ndarray, used: Norm) -> np.ndarray | None:
     """The finite part of least ℓ2 norm, for this norm."""
     return part.whole(weights) if used == EUCLIDEAN else None
 
@@ -115,11 +115,11 @@ def _drops(problem: Problem, selected: np.ndarray) -> Hypothesis:
     allowed = problem.canonical.allowed if problem.has_query_axis else problem.canonical.allowed[..., 0, :]
     axes = tuple(range(len(problem.batch_shape) - allowed.ndim, 0))
     dropped = np.sum(allowed & ~selected, axis=axes)
-    return at_worst("drops", "attention drops some tokens", dropped > 0, dropped, "tokens")
+    return worst_case("drops", "attention drops some tokens", dropped > 0, dropped, "tokens")
 
 
-def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Kept:
-    """What a run with the cross-entropy keeps under a fixed linear head, in its trained parameters ``part``.
+def kept_by_classes(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> Kept:
+    """Find what a run with the cross-entropy keeps under a fixed linear head, in its trained parameters ``part``.
 
     Candidates are the supports of the minima over the tokens of largest logits of each query, from all tokens down to
     one. Far along a run the kept tokens have the ratios of the minimum, and all others vanish. So the candidate is
@@ -164,33 +164,15 @@ def kept_by_classes(problem: Problem, run: Run, part: Trained, used: Norm) -> Ke
     gap = np.zeros(active.shape)
     gap[active] = least.gap
     axes = tuple(range(len(batch), selected.ndim))
+    minimum, residual = "the attention of least loss was found for each query", finite.residual
     hypotheses = [
         separable(solution),
         _drops(problem, selected),
-        at_worst(
-            "minimum",
-            "the attention of least loss was found for each query",
-            gap <= CERTIFIED,
-            gap,
-            "relative Frank-Wolfe gap",
-            least=False,
-        ),
-        at_worst(
-            "attainable",
-            "weights exist that give the kept tokens this attention",
-            np.asarray(finite.residual) <= CERTIFIED,
-            finite.residual,
-            "logits",
-            least=False,
-        ),
-        at_worst("kept_apart", "the logits of kept tokens are larger than those of the others", apart > 0, apart),
-        at_worst(
-            "locally_optimal",
-            "the selection is locally optimal",
-            ~better.any(axis=axes),
-            better.sum(axis=axes),
-            "better support tokens",
-            least=False,
+        at_most("minimum", minimum, gap, CERTIFIED, "relative Frank-Wolfe gap"),
+        at_most("attainable", "weights exist that give the kept tokens this attention", residual, CERTIFIED, "logits"),
+        worst_case("kept_apart", "the logits of kept tokens are larger than those of the others", apart > 0, apart),
+        at_most(
+            "locally_optimal", "the selection is locally optimal", better.sum(axis=axes), 0, "better support tokens"
         ),
     ]
     return Kept(selected, solution, _finite(part, finite.weights, used), "classes", hypotheses)

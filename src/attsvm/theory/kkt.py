@@ -1,27 +1,18 @@
 """Whether factors K and Q are a KKT point of the largest margin among factors of their size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import selection_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm, project_on_ball
+from attsvm.norms import Norm, project_on_ball
 from attsvm.norms.base import refuse_joint_parts
-from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
-from attsvm.problem import Problem, check_is_problem, of_rows
+from attsvm.optimizers.matrix_directions import MatrixScope
+from attsvm.problem import Problem, of_rows
 from attsvm.results import plain
 from attsvm.svm import solve_svm
-from attsvm.theory.ratios import (
-    at_unit_scale,
-    at_unit_size,
-    groups_of,
-    lower_bound,
-    read_factors,
-    shape_of,
-    token_of_each_query,
-)
+from attsvm.theory.ratios import FactorsOfRatio, groups_of, lower_bound, shape_of
 
 
 def kkt_ratio(
@@ -75,47 +66,48 @@ def kkt_ratio(
     >>> round(attsvm.theory.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    check_is_problem(problem)
-    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), at_unit_scale(problem)
-    sets = token_of_each_query(problem, selection_of(selected, parameters))
-    keys, queries = read_factors(problem, parameters)
-    allowed = problem.canonical.allowed
-    heads = sets if problem.num_heads is not None else sets[..., None, :, :, :]
+    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope).normalised()
+    problem, heads = own.problem, own.sets if own.problem.num_heads is not None else own.sets[..., None, :, :, :]
     tokens, asked, may = (
-        np.broadcast_to(array, sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
-        for array in (problem.canonical.keys, problem.canonical.queries, allowed)
+        np.broadcast_to(array, own.sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
+        for array in (problem.canonical.keys, problem.canonical.queries, problem.canonical.allowed)
     )
-    of_pair = LargestOfGroups(norm, shape_of(keys, queries), scope)
-    factors = at_unit_size(norm, scope, keys, queries)
-    ratios = []
-    for index in np.ndindex(keys.shape[:-3]):
-        K, Q, flat = factors.keys[index], factors.queries[index], factors.flat[index]
+    largest_size = NormOfFactors(own.norm, shape_of(own.keys, own.queries), own.scope, largest=True)
+    ratios, flat = [], own.numbers
+    for index in np.ndindex(own.keys.shape[:-3]):
+        K, Q = own.keys[index], own.queries[index]
         rows = [
             _rows(h, K, Q, *_pairs(tokens[index][h], asked[index][h], may[index][h], heads[index][h]))
             for h in range(len(K))
         ]
         slopes = np.concatenate(rows)
-        smallest = float((slopes @ flat).min())  # twice the smallest margin
+        smallest = float((slopes @ flat[index]).min())  # twice the smallest margin
         if smallest <= 0:
             ratios.append(smallest)
             continue
-        program = of_rows(Problem(np.concatenate([np.zeros((1, flat.size)), -slopes])[None]))
-        best = solve_svm(program, [0], norm=of_pair)
+        program = of_rows(Problem(np.concatenate([np.zeros((1, slopes.shape[1])), -slopes])[None]))
+        best = solve_svm(program, [0], norm=largest_size)
         ratios.append(smallest * float(lower_bound(best)))
-    found: np.ndarray | float = plain(np.array(ratios).reshape(keys.shape[:-3]))
+    found: np.ndarray | float = plain(np.array(ratios).reshape(own.keys.shape[:-3]))
     return found
 
 
 @dataclass(frozen=True)
-class _OfGroups(Norm):
-    """A norm of vectors that hold K and Q, made of the norms of their matrices."""
+class NormOfFactors(Norm):
+    """The largest norm of the matrices in a vector that holds K and Q, or the sum of their norms."""
 
     of: Norm
     sizes: tuple[int, int, int, int]  # (H, d_k, d_q, m)
-    scope: MatrixScope  # {"heads", "fused", "kq"}
+    scope: MatrixScope
+    largest: bool
 
     def __post_init__(self) -> None:
         refuse_joint_parts(self)
+
+    @property
+    def name(self) -> str:
+        """Such as "largest spectral of factors"."""
+        return f"{'largest' if self.largest else 'sum of'} {self.of.name} of factors"
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -127,62 +119,33 @@ class _OfGroups(Norm):
         """The places of each matrix."""
         return [part for group in groups_of(*self.sizes, self.scope) for part in group]
 
-    def each(self, x: Any) -> np.ndarray:
-        """The norm of each matrix."""
+    @property
+    def dual(self) -> "NormOfFactors":
+        """The sum of the dual norms, or the largest of them."""
+        return replace(self, of=self.of.dual, largest=not self.largest)
+
+    def value(self, x: Any, axes: int = 1) -> float:
         flat = np.asarray(x, dtype=np.float64).ravel()
-        return np.array([float(self.of.values(flat[place])) for place in self.places])
+        each = [float(self.of.values(flat[place])) for place in self.places]
+        return max(each) if self.largest else float(np.sum(each))
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """Project all matrices on balls of one radius, or apply the proximal map of each.
+
+        The dual norms of what the projection cuts off sum to the step.
+        """
+        flat = np.array(x, dtype=np.float64).ravel()
+        if self.largest:
+            flat -= project_on_ball(self.dual, flat, step)
+        else:
+            for place in self.places:
+                flat[place] = self.of.prox(flat[place], step)
+        return flat.reshape(x.shape)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """√k times that of a matrix, for k matrices."""
         places = self.places
         return float(np.sqrt(len(places))) * max(self.of.frobenius_factor(place.shape) for place in places)
-
-
-@dataclass(frozen=True)
-class LargestOfGroups(_OfGroups):
-    """The largest norm of the matrices."""
-
-    @property
-    def name(self) -> str:
-        """Such as "largest spectral of factors"."""
-        return f"largest {self.of.name} of factors"
-
-    @property
-    def dual(self) -> "SumOfGroups":
-        """The sum of the dual norms."""
-        return SumOfGroups(self.of.dual, self.sizes, self.scope)
-
-    def value(self, x: Any, axes: int = 1) -> float:
-        return float(self.each(x).max())
-
-    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """All matrices are projected on balls of one radius. The dual norms of what is cut off sum to the step."""
-        return np.asarray(x - project_on_ball(self.dual, x.ravel(), step).reshape(x.shape))
-
-
-@dataclass(frozen=True)
-class SumOfGroups(_OfGroups):
-    """The sum of the norms of the matrices."""
-
-    @property
-    def name(self) -> str:
-        """Such as "sum of nuclear of factors"."""
-        return f"sum of {self.of.name} of factors"
-
-    @property
-    def dual(self) -> LargestOfGroups:
-        """The largest of the dual norms."""
-        return LargestOfGroups(self.of.dual, self.sizes, self.scope)
-
-    def value(self, x: Any, axes: int = 1) -> float:
-        return float(self.each(x).sum())
-
-    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """Apply the proximal map of each matrix."""
-        flat = np.array(x, dtype=np.float64).ravel()
-        for place in self.places:
-            flat[place] = self.of.prox(flat[place], step)
-        return flat.reshape(x.shape)
 
 
 def _pairs(

@@ -113,6 +113,7 @@ def _order(problem: Problem) -> np.ndarray:
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
     matrix = hstack([csr_array(-rows), identity(count)], format="csr")
     limits = [(-1e3, 1e3)] * size + [(0.0, 1.0)] * count
+    # max Σ s, as a linear program in (V, s)
     found = linprog(np.r_[np.zeros(size), -np.ones(count)], A_ub=matrix, b_ub=np.zeros(count), bounds=limits)
     weights = found.x[:size].reshape(_core(problem)) if found.status == 0 else np.zeros(_core(problem))
     return weights / np.linalg.norm(weights) if _is_ordered(problem, weights) else np.zeros(_core(problem))
@@ -129,6 +130,7 @@ def _chain(problem: Problem) -> np.ndarray:
     rows: list[Any] = []
     for i, q in np.argwhere(active):
         kept = np.flatnonzero(problem.copies.distinct[i, q])
+        # tokens of equal scores are one level; each is compared with the level above
         levels, level = np.unique(gamma[i, q, kept], return_inverse=True)
         for k in range(1, len(levels)):
             for s in kept[level == k]:
@@ -140,6 +142,7 @@ def _is_ordered(problem: Problem, weights: np.ndarray) -> bool:
     """Whether the logits of weights are ordered like the scores, with a difference that is not rounding."""
     allowed, gamma = problem.canonical.allowed, scores_of_queries(problem)
     logits = token_logits(problem, weights)
+    # every token of a higher score must have a logit that is not lower
     higher = allowed[..., :, None] & allowed[..., None, :] & (gamma[..., :, None] > gamma[..., None, :])
     difference = np.where(higher, logits[..., :, None] - logits[..., None, :], 0.0)
     largest = np.abs(difference).max()

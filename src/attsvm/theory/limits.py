@@ -18,15 +18,14 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
-from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_arithmetic, of_arrival, of_problem
+from attsvm.theory.conditions import Hypothesis, at_most, is_feasible, worst_case
+from attsvm.theory.hypotheses import BUILT_IN, arithmetic_hypotheses, arrived, constant_rate, same_problem
 from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Standing, rank_for
-from attsvm.theory.trained import Trained
+from attsvm.theory.trained import TrainedPart
+from attsvm.training import LossGradient, Run
 from attsvm.training.attention import parse_attention
-from attsvm.training.gradient import LossGradient
-from attsvm.training.run import Run
 
 FEWEST = 3
 """Records that a trend needs."""
@@ -44,8 +43,8 @@ class LabelComponents(NamedTuple):
     cyclic: bool
 
 
-def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> LabelComponents:
-    """What the graphs of the problems predict for a run, in its trained parameters ``part``.
+def label_components(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> LabelComponents:
+    """Read off the graphs of the problems what they predict for a run, in its trained parameters ``part``.
 
     Raises ProblemError if equal tokens have different keys, or a context does not contain its label.
     """
@@ -65,7 +64,7 @@ def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> L
     )
 
 
-class Joint(NamedTuple):
+class JointLimit(NamedTuple):
     """The Att-SVM, relaxed or plain, the max-margin head, and what was assumed."""
 
     solution: Solution
@@ -74,7 +73,7 @@ class Joint(NamedTuple):
     hypotheses: list[Hypothesis]
 
 
-def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Joint:
+def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -> JointLimit:
     """Solve the relaxed Att-SVM if the radius of the head grows faster than that of the attention, else the plain one.
 
     ``part`` is the run in its trained parameters.
@@ -85,6 +84,7 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
     own = tuple(range(len(run.batch_shape), active.ndim))
     solved = np.asarray(head.status) == Status.OPTIMAL
     slack = active & ~head.support & np.expand_dims(solved, own)
+    # where r of the head grows faster than R, labels with slack do not hold the attention back
     trend = _radius_trend(run, part, used)
     relaxed = slack & np.expand_dims(trend > TREND, own)
     solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
@@ -93,20 +93,20 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
     separable = np.where((by_head == 0) | (from_others == 0), 0.0, by_head * from_others)
     gap = least_score_gap(problem, run.selected, head, slack)
     rows = [
-        at_worst(
+        worst_case(
             "separable",
             "the selected tokens can be separated, by the head and from the others",
             separable,
             head.value,
         ),
-        at_worst(
+        worst_case(
             "best_for_head",
             "the selected tokens are the best ones for the max-margin head",
             gap > 0,
             gap,
             "least gap of scores",
         ),
-        at_worst(
+        worst_case(
             "one_grows_faster",
             "one radius, of head or attention, grows faster than the other, or no label has slack",
             settled,
@@ -114,10 +114,10 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Jo
             "power of the steps",
         ),
     ]
-    return Joint(solution, head, relaxed, rows)
+    return JointLimit(solution, head, relaxed, rows)
 
 
-def _radius_trend(run: Run, part: Trained, norm: Norm) -> np.ndarray:
+def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
     """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
     steps = run.history["steps"]
     heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
@@ -159,6 +159,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)
     point, residual = np.empty_like(run.weights), np.zeros(batch)
+    # descent from the parameters of each trial
     for index in np.ndindex(*batch):
         one = problem[index[lead:]] if problem.batch_shape else problem
         gradient_at = LossGradient(one, run.attention, loss)
@@ -167,16 +168,14 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     core = tuple(range(len(batch), point.ndim))
     away = scaled(run.weights, np.asarray(run.log_scale)) - point
     rows = [
-        at_worst(
-            "stationary", "the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False
-        ),
-        of_problem(problem, run),
+        at_most("stationary", "the point is stationary", residual, STATIONARY, "of 2λ(1 + ‖θ‖)"),
+        same_problem(problem, run),
     ]
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.limit.steps.learning_rate
         rows += [
-            at_worst(
+            worst_case(
                 "one_minimiser",
                 "2λ exceeds the curvature L of the loss, so there is one minimiser",
                 2 * run.penalty > smooth,
@@ -189,7 +188,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         if rate is not None:
             together = rate * (smooth + 2 * run.penalty)
             rows.append(
-                at_worst(
+                worst_case(
                     "rate_of_loss",
                     "the learning rate is below 2/(L + 2λ)",
                     together < 2,
@@ -214,8 +213,8 @@ def judge_penalised(problem: Problem, run: Run, limit: Minimiser | None, rows: l
     kept = [one for one in rows if one.name not in ("no_penalty", "same_norm")]
     own = tuple(range(len(run.batch_shape), limit.point.ndim))
     part = np.asarray(limit.distance) / np.maximum(np.sqrt(np.sum(limit.point**2, axis=own)), np.finfo(float).tiny)
-    near = of_arrival(part)
-    hypotheses = (*kept, *limit.hypotheses, *of_arithmetic(problem, run, part), near)
+    near = arrived(part)
+    hypotheses = (*kept, *limit.hypotheses, *arithmetic_hypotheses(problem, run, part), near)
     source = "descent to the minimiser of loss plus penalty"
     if all(one.holds for one in hypotheses):
         return Judgement(Standing.PROVED, f"{source}: gradient descent on a convex function", hypotheses)
@@ -237,12 +236,12 @@ def _descend(
     shapes = {name: x.shape for name, x in start.items()}
     ends = np.cumsum([x.size for x in start.values()])
 
-    def apart(flat: np.ndarray) -> dict[str, np.ndarray]:
+    def split_parts(flat: np.ndarray) -> dict[str, np.ndarray]:
         parts = np.split(flat, ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient, log_scale = gradient_at.with_value({name: x[None] for name, x in apart(flat).items()})
+        value, gradient, log_scale = gradient_at.with_value({name: x[None] for name, x in split_parts(flat).items()})
         slope = np.exp(log_scale[0]) * np.concatenate([gradient[name].ravel() for name in shapes])
         return float(value[0] + penalty * flat @ flat), slope + 2 * penalty * flat
 
@@ -255,4 +254,4 @@ def _descend(
         options={"gtol": 1e-12, "maxiter": 5000},
     )
     slope = np.linalg.norm(objective(found.x)[1])
-    return apart(found.x), float(slope / (2 * penalty * (1 + np.linalg.norm(found.x))))
+    return split_parts(found.x), float(slope / (2 * penalty * (1 + np.linalg.norm(found.x))))

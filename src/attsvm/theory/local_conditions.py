@@ -38,8 +38,8 @@ class Cones(NamedTuple):
     """β: ⟨u, Ŵ⟩ ≥ β for the unit direction u of descent, at the radius and beyond."""
 
 
-class Tokens(NamedTuple):
-    """What the bounds need of every token, with the axes (*batch, n, Q, T)."""
+class TokenConstants(NamedTuple):
+    """Hold what the bounds need of every token, with the axes (*batch, n, Q, T)."""
 
     others: Bool[np.ndarray, "*batch n Q T"]
     support: Bool[np.ndarray, "*batch n Q T"]
@@ -194,7 +194,7 @@ class ConeAxis(NamedTuple):
     solved: Bool[np.ndarray, "*batch"]
     optimal: Bool[np.ndarray, "*batch"]
     """Whether the selection is locally optimal."""
-    tokens: Tokens
+    tokens: TokenConstants
     widest: Float[np.ndarray, "*batch"]
     """The widest opening."""
 
@@ -214,7 +214,9 @@ def several(widest: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "openings 
     return np.asarray(np.multiply.outer(FRACTIONS**2, widest))
 
 
-def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray) -> Tokens:
+def _tokens(
+    problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray
+) -> TokenConstants:
     keys, queries, allowed, _ = problem.canonical
     chosen = selection_sets(problem, selected)
     others = allowed & ~chosen
@@ -229,7 +231,7 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     logits = token_logits(problem, direction)
     away = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)[..., None, :] - keys[..., None, :, :]
     support = solution.support if problem.has_query_axis else solution.support[..., None, :]
-    return Tokens(
+    return TokenConstants(
         others,
         support & others,
         np.sum(np.where(chosen, gamma, 0.0), axis=-1, keepdims=True) - gamma,
@@ -242,8 +244,9 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     )
 
 
-def _widest(tokens: Tokens) -> Float[np.ndarray, "*batch"]:
+def _widest(tokens: TokenConstants) -> Float[np.ndarray, "*batch"]:
     """The half-width ε of the widest cone: no margin reaches 0, and those of better tokens stay above Ξ."""
+    # a margin changes by at most ε · length, and that of a better token must stay above that of support tokens
     better = tokens.others & ~tokens.support & (tokens.gap <= 0)
     room = tokens.margin - np.where(better, tokens.best_margin, 0.0)
     each = np.divide(room, tokens.length, out=np.full(room.shape, np.inf), where=tokens.others & (tokens.length > 0))
@@ -256,15 +259,17 @@ def _shape(opening: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return 1.0 - m, np.sqrt(2.0 * m - m * m), np.sqrt(2.0 * m)
 
 
-def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
+def cones_at(tokens: TokenConstants, opening: np.ndarray, radius: np.ndarray) -> Cones:
     """The cones of these openings and radii. The note ``docs/notes/normalised_descent.md`` has the inequalities."""
     c, s, width = _shape(opening)
     r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
     # the smallest margin of each token under a unit vector of the cone
     low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
+    # attention of each other token is at most exp(−r · margin)/m, which bounds from below what the query loses
     share = np.exp(-np.maximum(r * low, 0.0)) / tokens.number
     deficit = np.sum(np.where(tokens.others, np.maximum(tokens.gap, 0.0) * share, 0.0), axis=-1, keepdims=True)
     kept = 1.0 / (1.0 + np.sum(share, axis=-1, keepdims=True))
+    # the least weight of a support token in −∇L, over its attention
     pull = np.where(tokens.support, tokens.least_slope * (tokens.gap - deficit) * kept, np.inf)
     pull = pull.min(axis=(-3, -2, -1), keepdims=True)
     pull = np.where(np.isfinite(pull), pull, 0.0)
@@ -276,6 +281,7 @@ def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
     def below(exponent: np.ndarray) -> np.ndarray:
         return np.asarray(np.exp(-r * np.where(better, np.maximum(exponent, 0.0), 0.0)))
 
+    # at the boundary: the outward pull of far and of better tokens, against the inward one of support tokens
     bend = best * s**2 / 16
     far = (c / (math.e * r) + bend) * np.exp(-0.75 * r * best * s**2 / c)
     reached = low - (c + s**2 / (8 * c)) * best
@@ -285,6 +291,7 @@ def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
     shrinking = total(np.where(better, low, 0.0) * below(low - best), better)
     apart = np.where(better, np.minimum(low - best, reached), np.inf).min(axis=(-3, -2, -1))
     smallest = low.min(axis=(-3, -2, -1))
+    # along the axis: the gain of support tokens less the loss of better ones
     gain, rows = best * pull, tokens.others & (tokens.length > 0)
     slowest = np.divide(low, tokens.length, out=np.ones(low.shape), where=rows).min(axis=(-3, -2, -1))
     kept_gain = np.divide(gain - shrinking, gain + shrinking, out=np.zeros(gain.shape), where=gain + shrinking > 0)
@@ -296,6 +303,7 @@ def cones_at(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Cones:
         & (inward >= outward)[..., 0, 0, 0]
         & (gain > shrinking)[..., 0, 0, 0]
     )
+    # the longest step from inside that does not leave the cone, and the rate for the largest gradient there
     length = np.where(tokens.others, tokens.length, 0.0)
     longest = length.max(axis=(-3, -2, -1), keepdims=True)
     step = np.minimum(r * s / (16 * c), r * best * s**2 / (8 * np.where(longest > 0, longest, 1.0)))

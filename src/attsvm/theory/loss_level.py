@@ -16,7 +16,7 @@ from attsvm.measures import attention_of
 from attsvm.problem import Problem
 from attsvm.regularization import scalar_of
 from attsvm.theory.smoothness import Extent
-from attsvm.training.gradient import LossGradient
+from attsvm.training import LossGradient
 
 DOUBLINGS = 200
 """Steps of the search for a radius that is large enough."""
@@ -43,7 +43,7 @@ def descent_direction(
 
 
 @dataclass(frozen=True)
-class Level:
+class LossLevel:
     """The loss of the queries above its infimum, and what it implies."""
 
     problem: Problem

@@ -15,7 +15,7 @@ from attsvm.optimizers import Steps, matches, read_steps
 
 
 class Found(StrEnum):
-    """What a measurement says of the margin ratio, or of the correlation with the predicted direction."""
+    """Kinds of measurements of the margin ratio, or of the correlation with the predicted direction."""
 
     MEASURED = "measured"
     """Its mean is at least :func:`enough` from some number of steps on."""
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a run has to share with the row besides decay and batch."""
+        """Identify the runs that the row is about, besides decay and batch."""
         return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
 
     def text(self) -> str:
@@ -83,7 +83,7 @@ def enough() -> float:
 
 
 def notes(steps: Steps, attention: str) -> list[str]:
-    """What else is to be said of such steps: why they have no limit, and what to use instead."""
+    """Say why such steps have no limit, and which to use instead."""
     return [
         note["text"] for note in contents()["note"] if matches(steps, note["steps"]) and attention in note["attention"]
     ]

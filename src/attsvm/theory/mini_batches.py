@@ -16,9 +16,9 @@ from attsvm.selection import optimal_tokens, selection_sets
 from attsvm.svm import FARKAS_BOUND, Constraints, Solution, farkas, solve_svm
 from attsvm.svm.constraints.constraints import TokenValues, Weights, check_lengths
 from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
-from attsvm.theory.conditions import Hypothesis, at_worst
-from attsvm.theory.trained import Trained
-from attsvm.training.run import Run
+from attsvm.theory.conditions import Hypothesis, worst_case
+from attsvm.theory.trained import TrainedPart
+from attsvm.training import Run
 
 DEALT = 1e-12
 """Multipliers whose sums exceed those of the weights by less than this part, a rounding error, can be dealt out."""
@@ -200,7 +200,7 @@ def _direction(
     tol: float = 1e-8,
     max_steps: int | None = None,
 ) -> MiniBatchDirection:
-    """The same with the Att-SVM of the selection, if it is known."""
+    """Compute it with the Att-SVM of the selection, if it is known."""
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
     if problem.num_heads is not None or head_axes(norm):
@@ -213,6 +213,7 @@ def _direction(
     used = norm if problem.has_queries else norm.of_vectors
     if att_svm is None:
         att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
+    # w_k: the share of batches whose smallest margin is the k-th smallest of all sequences
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
@@ -244,7 +245,7 @@ def _direction(
 
 
 def limit_of_batches(
-    part: Trained, run: Run, norm: Norm, att_svm: Solution
+    part: TrainedPart, run: Run, norm: Norm, att_svm: Solution
 ) -> tuple[MiniBatchDirection | None, list[Hypothesis]]:
     """The limit of a run whose steps are normalised by the excess of each batch, and what it assumes.
 
@@ -255,7 +256,7 @@ def limit_of_batches(
         return None, []
     # with other tokens the excess does not vanish, and the steps become those of plain gradient descent
     best = run.selected == optimal_tokens(problem)
-    optimal = at_worst(
+    optimal = worst_case(
         "optimal_tokens", "the selected tokens are the optimal ones", best, best.mean(), "of the queries"
     )
     one_matrix = part.attention in ("combined", "prompt") and problem.num_heads is None
@@ -265,7 +266,7 @@ def limit_of_batches(
     least = found.margins.min(axis=-1)
     # a sequence of negative margin selects another token, whose gradient is not that of its margin
     statement = "in this direction all sequences have a positive margin"
-    return found, [optimal, at_worst("all_margins", statement, least > 0, least)]
+    return found, [optimal, worst_case("all_margins", statement, least > 0, least)]
 
 
 class _One(NamedTuple):
@@ -298,6 +299,7 @@ def _one(
     if not (rows.any() and order_weights[: np.count_nonzero(rows.any(axis=1))].any()):
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
     att_svm_margin = excess = np.nan
+    # start at the Att-SVM, whose multipliers certify it where they can be dealt out to the order weights
     start, dealt = att_svm, None
     if separable:
         att_svm_margin = ordered_margin(constraints, order_weights, att_svm)[0] / float(norm.values(att_svm))
@@ -310,32 +312,21 @@ def _one(
         pull = constraints.adjoint(constraints.inequality / np.count_nonzero(rows))
         start = pull if pull.any() else np.ones(constraints.weights_shape)
     found = solve_ordered(constraints, order_weights, norm, start, dealt, tol, max_steps)
-    if found.value <= 0 and farkas(constraints, norm, found.multipliers)[1] > FARKAS_BOUND:
-        nothing = np.full(constraints.weights_shape, np.nan)
-        return _One(
-            status=Status.INFEASIBLE,
-            direction=nothing,
-            value=np.nan,
-            bound=found.bound,
-            gap=np.nan,
-            margins=np.full(n, np.nan),
-            dual=found.multipliers,
-            changed=True,
-            att_svm_margin=att_svm_margin,
-            excess=excess,
-        )
     gap = max(1 - found.value / found.bound, 0.0) if found.value > 0 else np.inf
-    margins = np.where(rows, constraints.apply(found.weights).reshape(n, -1), np.inf).min(axis=1)
-    same = separable and att_svm_margin >= found.value * (1 - tol)
-    return _One(
+    solved = _One(
         status=Status.OPTIMAL if gap <= tol else Status.INACCURATE,
         direction=found.weights,
         value=found.value,
         bound=found.bound,
         gap=gap,
-        margins=margins,
+        margins=np.where(rows, constraints.apply(found.weights).reshape(n, -1), np.inf).min(axis=1),
         dual=found.multipliers,
-        changed=not same,
+        changed=not (separable and att_svm_margin >= found.value * (1 - tol)),
         att_svm_margin=att_svm_margin,
         excess=excess,
     )
+    if found.value > 0 or farkas(constraints, norm, found.multipliers)[1] <= FARKAS_BOUND:
+        return solved
+    # the multipliers are a ray that proves that no weights have a positive expected margin
+    nothing = {name: np.full(np.shape(getattr(solved, name)), np.nan) for name in ("direction", "margins")}
+    return solved._replace(status=Status.INFEASIBLE, value=np.nan, gap=np.nan, changed=True, **nothing)

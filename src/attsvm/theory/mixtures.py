@@ -16,11 +16,11 @@ from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feas
 from attsvm.training.attention import parse_attention
 from attsvm.training.setup import make_objective
 
-_SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])
-_DRAWS = 64
-_REFINED = 3
-_NEAR = 1e-6
-_LEAST_REST = 1e-12
+_SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])  # of the other tokens in the mixtures that are tried first
+_DRAWS = 64  # random mixtures of the other tokens
+_REFINED = 3  # the best mixtures, from which descent starts
+_NEAR = 1e-6  # nearer the optimal token, the limit there is more exact than the ratio
+_LEAST_REST = 1e-12  # keeps the ratio finite at the optimal token itself
 
 
 def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditions:
@@ -104,7 +104,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
         means = one.copies.mean(means, axes=1)
         for place in np.argwhere(one.canonical.active):
             at = (*index, *place)
-            found = _of_query(one, function, int(place[0]), int(place[1]), means[tuple(place)])
+            found = _worst_mixture(one, function, int(place[0]), int(place[1]), means[tuple(place)])
             constants[at], selected[at], mixtures[at] = found
     mixtures = problem.copies.of_first(mixtures) / problem.copies.number
     if not problem.has_query_axis:
@@ -123,13 +123,13 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     )
 
 
-class _OfQuery(NamedTuple):
+class _WorstMixture(NamedTuple):
     constant: float
     selected: int
     mixture: np.ndarray  # (T,)
 
 
-def _of_query(problem: Problem, head: HeadFunction, sequence: int, query: int, means: np.ndarray) -> _OfQuery:
+def _worst_mixture(problem: Problem, head: HeadFunction, sequence: int, query: int, means: np.ndarray) -> _WorstMixture:
     """The smallest ratio of one query, its optimal token, and the mixture. ``means``: its tokens."""
     assert problem.labels is not None
     label = float(problem.labels[sequence, query] if problem.has_query_axis else problem.labels[sequence])
@@ -172,7 +172,7 @@ def _of_query(problem: Problem, head: HeadFunction, sequence: int, query: int, m
                 constant, mixture = min((constant, mixture), (float(found.fun), attention), key=lambda one: one[0])
     whole = np.zeros(problem.num_tokens)
     whole[allowed] = mixture
-    return _OfQuery(constant, int(allowed[best]), whole)
+    return _WorstMixture(constant, int(allowed[best]), whole)
 
 
 def _candidates(num_tokens: int, best: int, drop: Callable[[np.ndarray], np.ndarray]) -> list[tuple[float, np.ndarray]]:

@@ -13,12 +13,12 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.selection import scores
 from attsvm.svm import Solution
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.hypotheses import BUILT_IN
 from attsvm.theory.measured import Row, contents
 from attsvm.theory.smoothness import derivatives
-from attsvm.theory.trained import Trained
-from attsvm.training.run import Run
+from attsvm.theory.trained import TrainedPart
+from attsvm.training import Run
 
 FLAT = 0.1
 """The power of the number of steps below which a distance to the limit decreases too slowly to count steps."""
@@ -33,10 +33,10 @@ class Place(NamedTuple):
     values: np.ndarray  # shape (trials,), NaN where it is not defined
     compared: tuple[Hypothesis, ...]
 
-    def near(self, trials: Any = ..., row: Row | None = None) -> Hypothesis:
+    def nearness(self, trials: Any = ..., row: Row | None = None) -> Hypothesis:
         """That these trials are as near their limit as those of a row, if there is one, and as NEAR."""
         least, values = self._least(row), self.values[trials]
-        return at_worst("near", f"the {self.measure} of the run is at least {least:.3g}", values >= least, values)
+        return worst_case("near", f"the {self.measure} of the run is at least {least:.3g}", values >= least, values)
 
     def _least(self, row: Row | None) -> float:
         return NEAR if row is None or row.measure != self.measure else max(NEAR, min(row.first[1], row.last[1]))
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def place_of(
-    part: Trained, run: Run, solution: Solution, selected: np.ndarray, norm: Norm, direction: np.ndarray | None
+    part: TrainedPart, run: Run, solution: Solution, selected: np.ndarray, norm: Norm, direction: np.ndarray | None
 ) -> Place:
     """By the margin ratio of the weights that were trained, the least of all attention heads.
 
@@ -71,16 +71,16 @@ def place_of(
     return Place("margin ratio", ratios.reshape(np.size(run.step), -1).min(axis=-1), compared)
 
 
-def _compared(part: Trained, run: Run) -> Iterator[Hypothesis]:
-    yield of_start(run.start, run.history, (run.history["weights"],))
+def _compared(part: TrainedPart, run: Run) -> Iterator[Hypothesis]:
+    yield short_start(run.start, run.history, (run.history["weights"],))
     if part.attention == "prompt":
         size, most = part.problem.num_sequences / part.problem.key_dim, contents()["range"]["prompt"]
         yield Hypothesis("measured_size", f"n/d of the prompt is at most {most:g}, as measured", size <= most, size)
     if not part.trains_head and run.head == "linear" and run.keeps is not Keeps.LABEL_COMPONENT:
-        yield of_slopes(part.problem, run)
+        yield even_slopes(part.problem, run)
 
 
-def of_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.ndarray, ...]) -> Hypothesis:
+def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.ndarray, ...]) -> Hypothesis:
     """That the start is short beside the weights at the end. ``weights``: at the records of the history."""
     most = contents()["range"]["start"]
     key, statement = "measured_start", f"the start is at most {most:g} of the weights at the end, as measured"
@@ -91,10 +91,10 @@ def of_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.ndarr
     scale = np.ravel(history["log_scale"][0] - history["log_scale"][-1])
     first, last = (np.sqrt(sum(np.sum(x[k].reshape(len(scale), -1) ** 2, axis=-1) for x in weights)) for k in (0, -1))
     part = np.exp(scale) * np.divide(first, last, out=np.full(len(scale), np.inf), where=last > 0)
-    return at_worst(key, statement, part <= most, part, least=False)
+    return at_most(key, statement, part, most)
 
 
-def of_slopes(problem: Problem, run: Run) -> Hypothesis:
+def even_slopes(problem: Problem, run: Run) -> Hypothesis:
     """That no query has a far flatter loss than another, whose tokens are then learned far later."""
     most = contents()["range"]["slopes"]
     key, statement = "measured_slopes", f"the slopes of the loss differ by a factor of at most {most:g}, as measured"
@@ -111,4 +111,4 @@ def of_slopes(problem: Problem, run: Run) -> Hypothesis:
     slopes = slopes.reshape(np.size(run.step), -1)
     least, largest = np.nanmin(slopes, axis=-1), np.nanmax(slopes, axis=-1)
     factor = np.divide(largest, least, out=np.full(len(least), np.inf), where=least > 0)
-    return at_worst(key, statement, factor <= most, factor, least=False)
+    return at_most(key, statement, factor, most)

@@ -9,19 +9,20 @@ import numpy as np
 
 from attsvm.optimizers import Steps
 from attsvm.problem import Problem
-from attsvm.theory.conditions import Hypothesis, at_worst
+from attsvm.theory.conditions import Hypothesis, at_most, worst_case
 from attsvm.theory.cones import Numbers, best_cone
-from attsvm.theory.hypotheses import IN_CONE, Theorem, of_problem
+from attsvm.theory.hypotheses import IN_CONE, Theorem, same_problem
 from attsvm.theory.local_conditions import Cones
 from attsvm.training import Run
 
+# the source of the theorem, and the statement on all later steps
 SOURCE = "docs/notes/normalised_descent.md: normalised gradient descent in the cone of local_convergence_conditions"
 SHORT_STEPS = "this and all later steps are at most the longest one of the cone"
 
 
 def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:
     """Convergence in direction of W or p, in the exact continuation of the last weights."""
-    rows = (normalised_steps(run.limit.steps), of_problem(problem, run))
+    rows = (normalised_steps(run.limit.steps), same_problem(problem, run))
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
     if not (one_head and all(one.holds for one in (*so_far, *rows))):
@@ -35,8 +36,8 @@ def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> 
         SOURCE + bound,
         (
             *rows,
-            at_worst("short_steps", SHORT_STEPS, found.step <= 1, found.step, "step over the longest", least=False),
-            at_worst("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
+            at_most("short_steps", SHORT_STEPS, found.step, 1, "step over the longest"),
+            worst_case("in_cone", IN_CONE, found.norm >= 1, found.norm, "norm over the radius of the cone"),
         ),
     )
 

@@ -18,24 +18,25 @@ from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypoth
 from attsvm.theory.decayed import decayed_limit, more_steps
 from attsvm.theory.hypotheses import (
     Theorem,
+    arithmetic_hypotheses,
+    decreasing_loss,
     gradient_descent,
     gradient_flow,
     mirror_descent,
     next_tokens,
-    of_arithmetic,
-    of_loss,
-    of_selection,
-    of_training,
+    selection_hypotheses,
     separable,
+    training_hypotheses,
 )
 from attsvm.theory.kept_tokens import as_margins, several_tokens
 from attsvm.theory.limits import joint_direction, judge_penalised, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.nearness import place_of
 from attsvm.theory.normalised import normalised_descent
-from attsvm.theory.standing import EUCLIDEAN, Model, Standing, judge, known_limits, norm_for, rank_for
-from attsvm.theory.trained import Trained, trained_part
-from attsvm.training.run import NOT_RECORDED, Run
+from attsvm.theory.standing import EUCLIDEAN, Standing, TrainedModel, judge, known_limits, norm_for, rank_for
+from attsvm.theory.trained import TrainedPart, trained_part
+from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,7 +270,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     used = norm_for(run, EUCLIDEAN if penalised and norm is None and unknown else norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
     selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
-    rows = [*of_training(run, known, used), of_loss(problem, run)]
+    rows = [*training_hypotheses(run, known, used), decreasing_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
         selected, finite, cyclic = label_components(problem, run, part, used)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
@@ -285,13 +286,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows, model = [*rows, *more], "trained head"
     else:
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
-        rows += of_selection(part.problem, selected, solution)
+        rows += selection_hypotheses(part.problem, selected, solution)
         of_batches, more = limit_of_batches(part, run, used, solution)
         # the batches are part of their limit
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, rows)
-    decayed = decayed_limit(problem, run, part, of_training(run, known, used))
+    decayed = decayed_limit(problem, run, part, training_hypotheses(run, known, used))
     if decayed is not None:
         return Prediction(
             solution,
@@ -305,25 +306,27 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
             point=decayed.point,
             distance=decayed.distance,
         )
-    trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
+    trained = TrainedModel(
+        part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences
+    )
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
         if theorem is not None:
-            theorem = theorem._replace(hypotheses=(*theorem.hypotheses, *of_arithmetic(problem, run)))
+            theorem = theorem._replace(hypotheses=(*theorem.hypotheses, *arithmetic_hypotheses(problem, run)))
         is_plain = of_batches is None and (relaxed is None or not relaxed.any())
         place = place_of(part, run, solution, selected, used, None if is_plain else direction)
         found = judge(run, known, used, trained, rows, theorem, place)
         found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
     limit = penalised_minimiser(problem, run)
-    found = judge_penalised(problem, run, limit, of_training(run, known, used))
+    found = judge_penalised(problem, run, limit, training_hypotheses(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
     return Prediction(
         solution, used, selected, *found, relaxed, head, point, None, None if limit is None else point, distance
     )
 
 
-def _theorem(part: Trained, run: Run, rows: list[Hypothesis]) -> Theorem | None:
+def _theorem(part: TrainedPart, run: Run, rows: list[Hypothesis]) -> Theorem | None:
     """The theorem on these steps with a fixed linear head; None if there is none."""
     steps = run.limit.steps
     if part.attention == "factored":

@@ -4,7 +4,7 @@ The size of factors is that of steepest descent on them: the largest norm of wha
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -129,16 +129,14 @@ def factor_ratio(
     >>> round(attsvm.theory.factor_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    check_is_problem(problem)
-    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), at_unit_scale(problem)
-    selected = selection_of(selected, parameters)
-    token_of_each_query(problem, selected)
-    keys, queries = read_factors(problem, parameters)
-    induced = induced_norm(norm, keys.shape[-1], scope, problem.num_heads)
-    factors = at_unit_size(norm, scope, keys, queries)
-    weights = factors.keys @ factors.queries.mT
+    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope)
+    problem, selected = own.problem, selection_of(selected, parameters)
+    induced = induced_norm(own.norm, own.keys.shape[-1], own.scope, problem.num_heads)
+    own = own.normalised()
+    weights = own.keys @ own.queries.mT
     weights = weights if problem.num_heads is not None else weights[..., 0, :, :]
     length: Norm = Lp(2.0) if problem.num_heads is None else MaxOfHeads(Lp(2.0))
+    # min_it A(W)_it of factors of size 1, over 1/V of the induced norm
     smallest = np.asarray(margin(problem, weights, selected, length)) * length.values(weights)
     solution = solve_svm(problem, selected, induced)
     if not is_feasible(solution).all():
@@ -147,7 +145,7 @@ def factor_ratio(
     return ratio
 
 
-def at_unit_scale(problem: Problem) -> Problem:
+def _scale_to_unit(problem: Problem) -> Problem:
     """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
     if problem.queries is None:
         raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
@@ -206,33 +204,49 @@ def shape_of(keys: Keys, queries: Queries) -> tuple[int, int, int, int]:
     return keys.shape[-3], keys.shape[-2], queries.shape[-2], keys.shape[-1]
 
 
-class Scaled(NamedTuple):
-    """Factors of size 1, and all their numbers in one vector for each model."""
+class FactorsOfRatio(NamedTuple):
+    """Factors of a problem at unit scale."""
 
+    problem: Problem
+    sets: Bool[np.ndarray, "*batch n Q T"]  # of one token per query
+    norm: Norm
+    scope: MatrixScope
     keys: Keys
     queries: Queries
-    flat: Float[np.ndarray, "*model number"]
 
+    @classmethod
+    def of(cls, problem: Problem, parameters: Any, selected: Any, norm: str | float | Norm, scope: str) -> Self:
+        """Check the arguments of :func:`factor_ratio`."""
+        check_is_problem(problem)
+        norm, checked, problem = parse_norm(norm), read_matrix_scope(scope), _scale_to_unit(problem)
+        sets = token_of_each_query(problem, selection_of(selected, parameters))
+        return cls(problem, sets, norm, checked, *read_factors(problem, parameters))
 
-def at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -> Scaled:
-    """The factors of each model, scaled to a size of 1; zeros where the size is 0.
+    def normalised(self) -> Self:
+        """Scale the factors of each model to a size of 1; zeros where the size is 0.
 
-    The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix. Both
-    matrices of a pair get the same norm, and the products of all heads are divided by the same number.
-    """
-    models = keys.shape[:-3]
-    flat = np.concatenate([part.reshape(*models, -1) for part in (keys, queries)], axis=-1)
-    groups = groups_of(*shape_of(keys, queries), scope)
-    for index in np.ndindex(models):
-        numbers = flat[index]
-        logarithms = np.array([_normalise(norm, group, numbers) for group in groups])
-        most = logarithms.max()
-        roots = np.exp(0.5 * (logarithms - most)) if most > -np.inf else np.zeros(len(groups))
-        for root, group in zip(roots, groups, strict=True):
-            for part in group:
-                numbers[part] *= root
-    own_keys, own_queries = np.split(flat, [int(np.prod(keys.shape[-3:]))], axis=-1)
-    return Scaled(own_keys.reshape(keys.shape), own_queries.reshape(queries.shape), flat)
+        The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix.
+        Both matrices of a pair get the same norm, and the products of all heads are divided by the same number.
+        """
+        keys, queries, flat = self.keys, self.queries, self.numbers
+        groups = groups_of(*shape_of(keys, queries), self.scope)
+        for index in np.ndindex(keys.shape[:-3]):
+            numbers = flat[index]
+            logarithms = np.array([_normalise(self.norm, group, numbers) for group in groups])
+            most = logarithms.max()
+            # both matrices of a pair get the root of its size over the largest one
+            roots = np.exp(0.5 * (logarithms - most)) if most > -np.inf else np.zeros(len(groups))
+            for root, group in zip(roots, groups, strict=True):
+                for part in group:
+                    numbers[part] *= root
+        own_keys, own_queries = np.split(flat, [int(np.prod(keys.shape[-3:]))], axis=-1)
+        return self._replace(keys=own_keys.reshape(keys.shape), queries=own_queries.reshape(queries.shape))
+
+    @property
+    def numbers(self) -> Float[np.ndarray, "*model number"]:
+        """All numbers of K and Q of each model."""
+        models = self.keys.shape[:-3]
+        return np.concatenate([part.reshape(*models, -1) for part in (self.keys, self.queries)], axis=-1)
 
 
 def _normalise(norm: Norm, group: tuple[np.ndarray, ...], numbers: np.ndarray) -> float:

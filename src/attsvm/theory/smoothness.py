@@ -25,7 +25,7 @@ SAMPLES = 257
 
 
 class Extent(NamedTuple):
-    """What bounds the loss of each query, with the axes (*batch, n, Q). Without a second token, all ranges are zero."""
+    """Hold what bounds the loss of a query, with axes (*batch, n, Q). Without a second token, all ranges are zero."""
 
     compared: Bool[np.ndarray, "*batch n Q"]
     """Whether the query is not padded and has at least two tokens with different keys."""
@@ -118,6 +118,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
 def lipschitz_of(problem: Problem, found: Extent) -> Float[np.ndarray, "*batch"]:
     """The constant of :func:`lipschitz_constant`."""
     active = problem.canonical.active
+    # D²(M₀G²/16 + (√3/18) M₁G) of each query, then λ_max of the mean of these times zz'
     of_query = found.diameter**2 * (found.curvature * found.spread**2 / 16 + SKEWNESS * found.most_slope * found.spread)
     weight = np.where(found.compared, of_query, 0.0) / active.sum(axis=(-2, -1), keepdims=True)
     queries = problem.canonical.queries
@@ -151,6 +152,7 @@ def extent(problem: Problem, loss: OutputLoss) -> Extent:
 def diameters(problem: Problem) -> Float[np.ndarray, "*batch n Q"]:
     """The largest distance of two keys of each query."""
     keys, _, allowed, _ = problem.canonical
+    # ‖k_s − k_t‖² = ‖k_s‖² + ‖k_t‖² − 2⟨k_s, k_t⟩
     square = np.sum(keys**2, axis=-1)
     distance = square[..., :, None] + square[..., None, :] - 2 * keys @ np.swapaxes(keys, -1, -2)
     both = allowed[..., :, None] & allowed[..., None, :]
@@ -174,7 +176,7 @@ def derivatives(loss: OutputLoss, margins: np.ndarray) -> tuple[np.ndarray, np.n
 
 @lru_cache(maxsize=32)
 def _derivatives(loss: OutputLoss, device: jax.Device) -> Callable[[np.ndarray], Any]:
-    """Those of a loss on a device, compiled for each shape."""
+    """Compile the derivatives of a loss on a device, for each shape."""
 
     def values(margins: jax.Array) -> jax.Array:
         return loss.values(margins, jnp.ones_like(margins))

@@ -16,7 +16,7 @@ from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.theory.measured import Found, Row, contents, enough, notes, table
 from attsvm.theory.nearness import Place
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 
 class Standing(StrEnum):
@@ -41,6 +41,7 @@ class Standing(StrEnum):
 
 
 EUCLIDEAN = Lp(2.0)
+"""The norm of gradient descent."""
 
 
 TrialLimits = Mapping[Limit, np.ndarray]
@@ -138,8 +139,8 @@ class Judgement(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-class Model(NamedTuple):
-    """What a run trained, by the names of the table: its parametrization, model and heads; and n."""
+class TrainedModel(NamedTuple):
+    """Name what a run trained, as the table does: its parametrization, model and heads; and n."""
 
     attention: str
     name: str
@@ -151,7 +152,7 @@ def judge(
     run: Run,
     known: TrialLimits,
     used: Norm,
-    model: Model,
+    model: TrainedModel,
     rows: list[Hypothesis],
     theorem: Theorem | None,
     place: Place,
@@ -162,7 +163,8 @@ def judge(
     rows "full_batch" and "no_decay" may be replaced by a measurement with batches or decay. ``place``: where the trials
     are. Far from its limit, a run is not called proved or measured.
     """
-    near, of_theorem = place.near(), theorem.hypotheses if theorem else ()
+    # a theorem, if all of its hypotheses hold
+    near, of_theorem = place.nearness(), theorem.hypotheses if theorem else ()
     hypotheses = (*rows, *of_theorem, near)
     if theorem and all(one.holds for one in (*rows, *of_theorem)):
         if near.holds:
@@ -180,13 +182,13 @@ def _measured(
     known: Limit,
     trials: np.ndarray,
     used: Norm,
-    model: Model,
+    model: TrainedModel,
     rows: list[Hypothesis],
     of_theorem: tuple[Hypothesis, ...],
     place: Place,
 ) -> Judgement:
-    """What was measured of the trials with this limit."""
-    hypotheses = (*rows, *of_theorem, place.near(trials))
+    """Judge the trials with this limit by what was measured."""
+    hypotheses = (*rows, *of_theorem, place.nearness(trials))
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
     found = _row(run, known, used, model)
     if found is None:
@@ -196,7 +198,8 @@ def _measured(
     if found.found is Found.NONE:
         source = f"such steps were measured to stay below {enough():g}: {found.text()}{more}"
         return Judgement(Standing.NONE, source, hypotheses)
-    within, near = [*_within(run, trials, found), *place.compared], place.near(trials, found)
+    # the row may have been measured with batches or decay, which then are no obstacle
+    within, near = [*_range_hypotheses(run, trials, found), *place.compared], place.nearness(trials, found)
     replaced = {"full_batch": bool(found.batch), "no_decay": found.decay > 0}
     kept = [one for one in rows if not replaced.get(one.name)]
     hypotheses = (*kept, *within, *of_theorem, near)
@@ -224,7 +227,7 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
     return next((row for row in rows if row.key == key), None)
 
 
-def _row(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
+def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
     key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns)
@@ -250,7 +253,7 @@ def _row(run: Run, known: Limit, used: Norm, model: Model) -> Row | None:
     return None
 
 
-def _within(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
+def _range_hypotheses(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
     """That these trials of the run are within the range of a row."""
     (fewest, most), (least, largest) = row.num_steps, row.logit_change
     made, changes = np.ravel(run.step)[trials], longest_changes(run)[trials]

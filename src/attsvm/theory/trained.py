@@ -7,11 +7,11 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.training import Run
 from attsvm.training.attention import parse_attention
-from attsvm.training.run import Run
 
 
-class Trained(NamedTuple):
+class TrainedPart(NamedTuple):
     """The problem of the attention's trained parameters, and their weights along a run."""
 
     problem: Problem  # that of the run, unless parameters of the attention are fixed
@@ -21,7 +21,7 @@ class Trained(NamedTuple):
     attention: str  # the parametrization of that problem
 
 
-def trained_part(problem: Problem, run: Run) -> Trained:
+def trained_part(problem: Problem, run: Run) -> TrainedPart:
     """The run in its trained parameters.
 
     Raises ProblemError if the run did not train its attention, or does not fit the problem.
@@ -36,4 +36,4 @@ def trained_part(problem: Problem, run: Run) -> Trained:
     if fixed:
         history = reduced.weights({name: run.history[name] for name in names if name not in fixed})
     trains_head = any(name in run.history for name in run.parameters if name not in names)
-    return Trained(reduced.problem, history, reduced.whole, trains_head, reduced.attention.name)
+    return TrainedPart(reduced.problem, history, reduced.whole, trains_head, reduced.attention.name)

@@ -20,7 +20,7 @@ from attsvm.sweeps import READY, Block, Definition, Output, measured
 from attsvm.sweeps.definition import LANES
 from attsvm.sweeps.measure import YES_NO
 from attsvm.sweeps.measures import KINDS, KindOfConvergence
-from attsvm.theory.kinds import Kind, classify
+from attsvm.theory import Kind, classify
 from attsvm.training import train
 
 NORMS = {"combined": "frobenius", "factored": "nuclear"}

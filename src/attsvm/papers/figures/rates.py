@@ -19,9 +19,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.figures.bregman import LINES
 from attsvm.papers.judging import pooled
 from attsvm.plot import style
-from attsvm.theory import Law, mirror_descent_bound, observed_rates, predict_direction
-from attsvm.theory.laws import CLEAR
-from attsvm.theory.rates import divergence_of
+from attsvm.theory import CLEAR, Law, divergence_of, mirror_descent_bound, observed_rates, predict_direction
 from attsvm.training import train
 
 CONSTANT = 10.0
