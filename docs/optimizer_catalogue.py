@@ -3,7 +3,7 @@
 import html
 
 from attsvm.profiles import catalogue
-from attsvm.profiles.catalogue import OUT_OF_TIME
+from attsvm.profiles.entries import OUT_OF_TIME
 from attsvm.profiles.installed import BEST_KNOWN
 
 PAGE = "guide/optimizer_catalogue"

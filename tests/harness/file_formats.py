@@ -176,7 +176,7 @@ def _loads(kind: str, name: str) -> Callable[[Path], object]:
 
 def _read_run(folder: Path) -> None:
     from attsvm import Run
-    from attsvm.training.run import optimizer_of
+    from attsvm.training import optimizer_of
     from attsvm.training.setup import _read_init
 
     run = Run.load(folder / "run.npz")

@@ -12,8 +12,8 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.errors import ProblemError
-from attsvm.profiles.catalogue import NOT_RUN, Catalogue
 from attsvm.profiles.catalogue_store import AS_SHIPPED, SETTINGS, measure_catalogue
+from attsvm.profiles.entries import NOT_RUN, Catalogue
 from attsvm.profiles.installed import VARIANTS, Installed, installed_optimizers
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch

@@ -9,7 +9,7 @@ import attsvm
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.stack.objective import VALUES, StackObjective
-from attsvm.training.attention import Combined, Factored
+from attsvm.training import Combined, Factored
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.trials import TrialData
 from oracles.training import exact

@@ -13,8 +13,8 @@ from attsvm.optimizers import gradient_descent
 from attsvm.sweeps.arrays import coordinate
 from attsvm.sweeps.compute import Task
 from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.driver import sweep
 from attsvm.sweeps.store import Store
-from attsvm.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.slow
 

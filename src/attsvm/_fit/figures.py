@@ -25,7 +25,7 @@ from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import style
 from attsvm.plot.series import DATA, cells, keep
 from attsvm.problem import Problem
-from attsvm.training.records import recorded_attention
+from attsvm.training import recorded_attention
 
 COLUMNS = 8
 

@@ -7,7 +7,7 @@ import scipy
 from jaxtyping import Float
 
 from attsvm.problem import Problem
-from attsvm.profiles.recommendation import Recommendation, recommend
+from attsvm.profiles import Recommendation, recommend
 from attsvm.results import Status
 from attsvm.statistics import LEVEL
 from attsvm.svm import Solution

@@ -91,9 +91,7 @@ def profile(
 
     from attsvm.pages.plain import dumps
     from attsvm.pages.profile import profile_page
-    from attsvm.profiles import margin_profile
-    from attsvm.profiles.named import import_optimizer
-    from attsvm.profiles.profile import NORMS
+    from attsvm.profiles import NORMS, import_optimizer, margin_profile
 
     with written(out, force) as write:
         with progress() as callback:
@@ -115,8 +113,7 @@ def profile(
 
 def _catalogue(out: Path | None, seeds: int, steps: int, time_limit: float, json: bool) -> None:
     """Print the catalogue of the package, or measure what a folder lacks of one."""
-    from attsvm.profiles.catalogue import catalogue
-    from attsvm.profiles.catalogue_store import measure_catalogue
+    from attsvm.profiles import catalogue, measure_catalogue
 
     if out is None:
         found = catalogue()

@@ -75,7 +75,7 @@ def sweep(
     if list_all:
         list_page().show()
         return
-    from attsvm.sweeps.sweep import define, sweep
+    from attsvm.sweeps import define, sweep
 
     definition = _definition(
         define,

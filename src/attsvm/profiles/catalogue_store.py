@@ -14,7 +14,7 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles.catalogue import NOT_RUN, OUT_OF_TIME, Catalogue, Entry
+from attsvm.profiles.entries import NOT_RUN, OUT_OF_TIME, Catalogue, Entry
 from attsvm.profiles.installed import BEST_KNOWN, Installed, installed_optimizers
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS, NORMS, margin_profile

@@ -20,9 +20,7 @@ from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
 from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
-from attsvm.training import Stopping
-from attsvm.training.attention import parse_attention
-from attsvm.training.setup import mini_batches
+from attsvm.training import Stopping, mini_batches, parse_attention
 
 NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
 

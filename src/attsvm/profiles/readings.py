@@ -16,7 +16,7 @@ from attsvm.profiles.pace import Pace, first_factor
 from attsvm.profiles.stepped import Factor, Schedule, Stepped, Task
 from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
-from attsvm.training.attention import parse_attention
+from attsvm.training import parse_attention
 
 SCHEDULES: dict[str, Factor] = {
     "growing": Schedule(lambda k: 1.0 + k / 100),

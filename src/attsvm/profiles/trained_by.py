@@ -7,7 +7,7 @@ from attsvm.norms import Lp, Norm
 from attsvm.norms.factors import Gamma2
 from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
 from attsvm.theory.measured import Found, Row, table
-from attsvm.training.attention import ATTENTIONS
+from attsvm.training import ATTENTIONS
 
 
 def _mirror_descent(norm: Norm, attention: str) -> Optimizer:

@@ -22,8 +22,7 @@ from attsvm.regularization.result import Path, is_solved
 from attsvm.regularization.trust_region import CircularCone
 from attsvm.results import Status
 from attsvm.svm import solve_svm
-from attsvm.training.attention import Attention, Combined, Factored, Prompt, parse_attention
-from attsvm.training.setup import make_objective
+from attsvm.training import Attention, Combined, Factored, Prompt, make_objective, parse_attention
 
 MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000

@@ -31,17 +31,8 @@ from attsvm.stack.training import (
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import Prediction
 from attsvm.theory.standing import norm_for
-from attsvm.training.run import optimizer_of
-from attsvm.training.setup import (
-    Setup,
-    check_numbers,
-    initial_exponent,
-    mini_batches,
-    observed_steps,
-    record_steps,
-    starting_point,
-)
-from attsvm.training.stopping import Stopping
+from attsvm.training import Stopping, check_numbers, mini_batches, optimizer_of
+from attsvm.training.setup import Setup, initial_exponent, observed_steps, record_steps, starting_point
 
 
 class Stack(Layout):

@@ -16,7 +16,8 @@ from attsvm.stack.layout import Layout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
-from attsvm.training.attention import Attention, Data, Factored, Shaped, parse_attention
+from attsvm.training import Attention, Factored, parse_attention
+from attsvm.training.attention import Data, Shaped
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.collect import joined_limit, joined_settings, logit_changes, statuses, weight_decay_of
 from attsvm.training.range import Range, range_of

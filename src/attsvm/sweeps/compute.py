@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm._utils.jax_devices import find_device, on_device
+from attsvm._utils.threads import num_threads, thread_map
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import parse_loss
@@ -19,8 +20,7 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output, check_names, undeclared
 from attsvm.sweeps.sources import drawn_block, find_source
 from attsvm.sweeps.training import start
-from attsvm.training.setup import check_numbers
-from attsvm.training.trials import num_threads, workers
+from attsvm.training import check_numbers
 
 ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
@@ -169,7 +169,7 @@ def measured(definition: Definition, device: str | None = None) -> dict[str, np.
 
     whole = tasks(definition.num_cells, definition.trials, definition.trials)
     number = min(num_threads(), len(whole))
-    with one_thread(), workers(number) as spread:
+    with one_thread(), thread_map(number) as spread:
         # values are mostly given from small to large: the longest cells first, so that the threads end together
         cells = spread(compute_there, whole[::-1])[::-1]
     return {

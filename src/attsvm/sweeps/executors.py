@@ -17,9 +17,9 @@ from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.extensions import FOLDERS, importable
 from attsvm._utils.interruption import blocked
 from attsvm._utils.jax_devices import find_device, name_of
+from attsvm._utils.threads import num_threads
 from attsvm.errors import ProblemError
 from attsvm.sweeps.compute import Failure, Task, attempt
-from attsvm.training.trials import num_threads
 
 SETTINGS = {
     # By default Dask looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a

@@ -12,7 +12,7 @@ from attsvm.optimizers.rule import Chain
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import GradientLength
 from attsvm.problem import Problem
-from attsvm.results import Status, plain
+from attsvm.results import NOT_RECORDED, Status, plain
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
 from attsvm.theory.hypotheses import of_arrival, of_problem
@@ -20,7 +20,7 @@ from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
 from attsvm.theory.trained import Trained
-from attsvm.training.run import NOT_RECORDED, Run, optimizer_of
+from attsvm.training import Run, optimizer_of
 
 ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""

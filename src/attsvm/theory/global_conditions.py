@@ -19,7 +19,7 @@ from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feas
 from attsvm.theory.kinds import trial_axes
 from attsvm.theory.loss_level import Level, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
-from attsvm.training.run import Run, optimizer_of
+from attsvm.training import Run, optimizer_of
 
 TIED = 1e-12
 """Scores are equal if they differ by less than this part of the largest."""

@@ -20,7 +20,7 @@ from attsvm.svm import Solution
 from attsvm.theory.conditions import Hypothesis, at_worst, is_feasible
 from attsvm.theory.cones import best_cone
 from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"

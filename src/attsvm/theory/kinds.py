@@ -19,7 +19,7 @@ from attsvm.selection import better_support_tokens, scores, selected_tokens, sel
 from attsvm.svm import solve_svm
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 SATURATED = 1e-6
 """A softmax is saturated if the probability of every token that is not selected is at most this."""

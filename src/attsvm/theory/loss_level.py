@@ -16,7 +16,7 @@ from attsvm.measures import attention_of
 from attsvm.problem import Problem
 from attsvm.regularization import scalar_of
 from attsvm.theory.smoothness import Extent
-from attsvm.training.gradient import LossGradient
+from attsvm.training import LossGradient
 
 DOUBLINGS = 200
 """Steps of the search for a radius that is large enough."""

@@ -20,7 +20,7 @@ from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
 from attsvm.theory.conditions import Hypothesis, at_worst
 from attsvm.theory.trained import Trained
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 DEALT = 1e-12
 """Multipliers whose sums exceed those of the weights by less than this part, a rounding error, can be dealt out."""

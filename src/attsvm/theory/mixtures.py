@@ -13,8 +13,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import HeadFunction
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
-from attsvm.training.attention import parse_attention
-from attsvm.training.setup import make_objective
+from attsvm.training import make_objective, parse_attention
 
 _SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])
 _DRAWS = 64

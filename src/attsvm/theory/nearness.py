@@ -18,7 +18,7 @@ from attsvm.theory.hypotheses import BUILT_IN
 from attsvm.theory.measured import Row, contents
 from attsvm.theory.smoothness import derivatives
 from attsvm.theory.trained import Trained
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 FLAT = 0.1
 """The power of the number of steps below which a distance to the limit decreases too slowly to count steps."""

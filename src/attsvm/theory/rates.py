@@ -16,7 +16,7 @@ from attsvm.theory.conditions import is_feasible
 from attsvm.theory.laws import Rates, compare_laws
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.trained import trained_part
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 
 def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = None) -> dict[str, Rates]:

@@ -16,7 +16,7 @@ from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
 from attsvm.theory.measured import Found, Row, contents, enough, notes, table
 from attsvm.theory.nearness import Place
-from attsvm.training.run import Run
+from attsvm.training import Run
 
 
 class Standing(StrEnum):

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, configuration
 from attsvm.problem import Problem
-from attsvm.results import Status, plain, plain_status
-from attsvm.training.run import NOT_RECORDED, Run
+from attsvm.results import NOT_RECORDED, Status, plain, plain_status
+from attsvm.training.run import Run
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
 

@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from attsvm._utils.jax_devices import check_process, default_device
 from attsvm.errors import ProblemError
-from attsvm.heads.linear import Linear
-from attsvm.losses.registry import parse_loss
+from attsvm.heads import Linear
+from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention
 from attsvm.training.objective import Objective

@@ -12,8 +12,8 @@ import numpy as np
 from attsvm._utils.contractions import over_entries, settle
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.losses.base import OutputLoss
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
 from attsvm.optimizers.scales import Scale, Scales
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem

@@ -9,14 +9,11 @@ import numpy as np
 
 from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
-from attsvm.losses.base import Keeps
+from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, converted, from_configuration, read_limit, written_limit
-from attsvm.results import Result, per_record, per_trial, shared, unsaved
+from attsvm.results import NOT_RECORDED, Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
-
-NOT_RECORDED = "not recorded"
-"""In files of version 0.2, which lack what predictions depend on."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
+from attsvm._utils.threads import num_threads, thread_map
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of
 from attsvm.training.attention import Data
@@ -23,12 +24,10 @@ from attsvm.training.trials import (
     LARGE_TRIAL,
     Pace,
     TrialData,
-    num_threads,
     padded_number,
     segment_lengths,
     slices,
     trials_last,
-    workers,
 )
 
 _MOST_RECORDS_A_CALL = 64
@@ -147,7 +146,7 @@ class Session:
         pace = Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
         began = time.perf_counter()
         try:
-            with interruptions() as requested, workers(threads) as spread:
+            with interruptions() as requested, thread_map(threads) as spread:
                 if pace.makes_few_steps:
                     pace.fixed = self._call(spread, start, [0], memory)
                     left = [mark for mark in left if mark > start]

@@ -9,8 +9,8 @@ import optax
 
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number, check_seed, weights_of
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.losses.base import OutputLoss
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers import Steps, limit_of
 from attsvm.problem import Problem

@@ -3,26 +3,20 @@
 A slice of trials is computed in vector registers, and slices run on several cores.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.jax_devices import default_device
-from attsvm._utils.workers import processors
-from attsvm.errors import ProblemError
+from attsvm._utils.threads import num_threads
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Data
 from attsvm.training.attention_heads import fold
 
 Array = jax.Array
-Result = TypeVar("Result")
 
 # The tokens of a slice should stay in the cache of its core. Vectors longer than this many trials are not faster.
 CACHED_NUMBERS = 131_072
@@ -34,17 +28,6 @@ _SECONDS_A_CALL = 0.25
 # Large weights and many slices have calls whose fixed time, to copy and to observe the weights, is that of many steps.
 _FEW_STEPS_A_CALL = 256
 _CALL_OVER_FIXED = 5
-
-
-def num_threads() -> int:
-    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``.
-
-    Raises ProblemError if that is no positive integer.
-    """
-    given, available = os.environ.get("ATTSVM_THREADS"), processors()
-    if given and not (given.isdecimal() and int(given)):
-        raise ProblemError(f"ATTSVM_THREADS: expected an integer >= 1, got {given!r}")
-    return min(available, int(given or available))
 
 
 def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndarray]:
@@ -146,27 +129,6 @@ class TrialData:
 def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
     """(B, ...) as (..., B)."""
     return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)
-
-
-@contextmanager
-def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
-    """A map over slices on several threads; XLA releases the interpreter lock while it computes."""
-    if number == 1:
-        yield lambda function, items: [function(item) for item in items]
-        return
-    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
-
-        def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
-            futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                # after Ctrl-C: drop the slices that have not started, and wait for the others
-                for future in futures:
-                    future.cancel()
-                wait(futures)
-
-        yield spread
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,7 @@ from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import style
 from attsvm.plot.series import DATA
 from attsvm.statistics import share as share_interval
-from attsvm.sweeps import READY, Block, Definition, Output, measured
-from attsvm.sweeps.definition import LANES
-from attsvm.sweeps.measure import YES_NO
-from attsvm.sweeps.measures import KINDS, KindOfConvergence
+from attsvm.sweeps import KINDS, LANES, READY, YES_NO, Block, Definition, KindOfConvergence, Output, measured
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import train
 

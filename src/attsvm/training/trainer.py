@@ -13,11 +13,8 @@ from attsvm._utils.checks import check_flag
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.heads.linear import Linear
-from attsvm.heads.registry import parse_head
-from attsvm.losses.base import OutputLoss
-from attsvm.losses.registry import parse_loss
+from attsvm.heads import Head, Linear, parse_head
+from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import parse_optimizer, rule_of
 from attsvm.optimizers.unit_steps import Schedule
 from attsvm.problem import Problem, check_is_problem

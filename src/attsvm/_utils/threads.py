@@ -1,0 +1,44 @@
+"""The threads of a computation that releases the interpreter lock, as XLA does."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from attsvm._utils.workers import processors
+from attsvm.errors import ProblemError
+
+Result = TypeVar("Result")
+
+
+def num_threads() -> int:
+    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``.
+
+    Raises ProblemError if that is no positive integer.
+    """
+    given, available = os.environ.get("ATTSVM_THREADS"), processors()
+    if given and not (given.isdecimal() and int(given)):
+        raise ProblemError(f"ATTSVM_THREADS: expected an integer >= 1, got {given!r}")
+    return min(available, int(given or available))
+
+
+@contextmanager
+def thread_map(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
+    """Make a map over a sequence on this number of threads."""
+    if number == 1:
+        yield lambda function, items: [function(item) for item in items]
+        return
+    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
+
+        def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
+            futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                # after Ctrl-C: drop the items that have not started, and wait for the others
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+
+        yield spread

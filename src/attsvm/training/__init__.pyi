@@ -1,0 +1,16 @@
+from .attention import ATTENTIONS as ATTENTIONS
+from .attention import Attention as Attention
+from .attention import Combined as Combined
+from .attention import Factored as Factored
+from .attention import Prompt as Prompt
+from .attention import parse_attention as parse_attention
+from .gradient import LossGradient as LossGradient
+from .records import recorded_attention as recorded_attention
+from .records import records_to_the_end as records_to_the_end
+from .run import Run as Run
+from .run import optimizer_of as optimizer_of
+from .setup import check_numbers as check_numbers
+from .setup import make_objective as make_objective
+from .setup import mini_batches as mini_batches
+from .stopping import Stopping as Stopping
+from .trainer import train as train
