@@ -34,7 +34,8 @@ from attsvm.optimizers.matrix_steps import over_matrices
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import regrouped
 from attsvm.optimizers.transformations import LearningRate
-from attsvm.training import Factored, attention
+from attsvm.training import attention
+from attsvm.training.attention import Factored
 from cases import markdown
 
 HEADS, N, T, D, PROBLEMS, SEED = 4, 3, 4, 5, 24, 45

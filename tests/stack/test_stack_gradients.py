@@ -9,7 +9,7 @@ import attsvm
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.stack.objective import VALUES, StackObjective
-from attsvm.training import Combined, Factored
+from attsvm.training import parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.trials import TrialData
 from oracles.training import exact
@@ -124,7 +124,7 @@ def test_gradient_of_each_layer_is_relatively_exact(case, size):
         names = [f"{name}{number}" for number in range(1, stack.layers + 1) for name in "KQ"]
     power = 1 if rank is None else 0.5
     parameters = {name: size**power * generator.standard_normal((heads or 1, D, columns)) for name in names}
-    attention = Combined() if rank is None else Factored(rank)
+    attention = parse_attention("combined" if rank is None else "factored", drawn, rank)
     with mpmath.workdps(60 if size == 1.0 else 1500):
         found = gradient(stack, parameters, attention)
         given = {name: exact(x) for name, x in parameters.items()}

@@ -15,8 +15,17 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp, MaxOfHeads, Nuclear, OnColumns, Spectral, SumOfHeads
 from attsvm.norms.factors import Gamma2
-from attsvm.optimizers import Decaying, Limit, Steps, configuration, converted, limit_of, read_limit, written_limit
-from attsvm.stack.training import Growing
+from attsvm.optimizers import (
+    Decaying,
+    Growing,
+    Limit,
+    Steps,
+    configuration,
+    converted,
+    limit_of,
+    read_limit,
+    written_limit,
+)
 from attsvm.theory.rates import divergence_of
 from attsvm.theory.standing import known_limits, limit_at, longest_changes
 from oracles.results import assert_survives_a_file

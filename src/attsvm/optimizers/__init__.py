@@ -30,11 +30,11 @@ from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
 __door__ = (
-    "ARGUMENTS",
+    "Growing",
     "bounded",
     "configuration",
     "converted",
-    "from_configuration",
+    "optimizer_of",
     "limit_of",
     "matches",
     "read_limit",

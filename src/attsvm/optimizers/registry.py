@@ -183,6 +183,15 @@ def from_configuration(written: dict[str, Any]) -> Any:
         raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
 
 
+def optimizer_of(run: Any) -> Any:
+    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
+    if run.live_optimizer is not None:
+        return run.live_optimizer
+    if run.optimizer_config is None:
+        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
+    return from_configuration(run.optimizer_config)
+
+
 def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a file has of a run; of versions 0.2 and 1.0, whose limits named their steps, with the record of the steps.
 

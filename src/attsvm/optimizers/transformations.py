@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,20 @@ class Decaying:
         return self.rate / (1.0 + step / self.steps) ** self.power
 
 
-ARGUMENTS["decaying"] = Decaying
+@dataclass(frozen=True)
+class Growing:
+    """A schedule that grows linearly: η(1 + k/K) at step k."""
+
+    rate: float = 0.03
+    steps: float = 1000.0
+    power: ClassVar[float] = -1.0  # that of the decay
+
+    def __call__(self, step: Array) -> Array:
+        """The rate after a number of steps."""
+        return self.rate * (1.0 + step / self.steps)
+
+
+ARGUMENTS |= {"decaying": Decaying, "growing": Growing}
 
 
 class Taken(NamedTuple):

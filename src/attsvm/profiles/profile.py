@@ -20,7 +20,7 @@ from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
 from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
-from attsvm.training import Stopping, mini_batches, parse_attention
+from attsvm.training import parse_attention
 
 NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
 
@@ -122,8 +122,7 @@ def margin_profile(
     parsed = _distinct(problem, [parse_norm(norm) for norm in norms])
     if len(parsed) < 2:
         raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
-    batches = mini_batches(batch_size, Stopping(), problem)
-    size = None if batches is None else batches.size
+    size = None if batch_size == problem.num_sequences else batch_size
     decays = one.decays_weights(layer.shapes(problem))
     names = tuple(norm.name for norm in parsed)
     task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), (steps,), normalize=True)

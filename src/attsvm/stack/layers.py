@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import added, contract, contractions, over_entries, settle, total
-from attsvm.training.softmax import gap_products, pool
+from attsvm.training import gap_products, pool
 
 Array = jax.Array
 

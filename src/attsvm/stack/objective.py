@@ -1,24 +1,30 @@
 """The training loss of a stack and its gradient in all layers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import added, contract, settle
+from attsvm.optimizers import Growing, Limit, Optimizer, Steps, normalized_gradient_descent
 from attsvm.optimizers.scales import Scale, Scales
+from attsvm.problem import Problem
 from attsvm.stack.layers import Attended, Tokens, attend
 from attsvm.stack.pullback import Sloped, pull_back, summed
-from attsvm.training.attention import Data, Parameters
-from attsvm.training.objective import Evaluation, Objective, Observation
+from attsvm.training import Data, Objective
 
 Array = jax.Array
+Parameters = dict[str, Array]
 
 VALUES = "V"
 """The value matrices, shape (L − 1, d, d) for each attention head, among the fixed parameters."""
+
+MOST_NUMBERS = 8_192
+"""Slices of at least 16 trials are kept: shorter ones take longer for each, even if more arrays stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +37,18 @@ class StackObjective(Objective):
     num_layers: int = 2
     residual: bool = True
     causal: bool = False
+    # how much larger the entries of tokens may become from layer to layer, which no program depends on
+    growth: float = field(default=1.0, compare=False)
+
+    several_layers = True
 
     def names(self, layer: int) -> tuple[str, ...]:
         """The parameters of a layer, which count from 1."""
         of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
         return tuple(f"{name}{layer}" for name in of_one)
 
-    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
-        """Value, and the gradient of each layer with a scale of its own."""
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, Parameters, Scales]:
+        """The loss, and the gradient of each layer with a scale of its own."""
         of_attention, of_head = self.split(trained, fixed)
         weights, pull_weights = jax.vjp(self.weights, of_attention)
         layers = self.forward(weights, fixed, data)
@@ -67,32 +77,16 @@ class StackObjective(Objective):
                 whole = self._into_heads(of_tokens, length)
                 kept = Sloped(whole.direction, whole.log - np.log(self.heads.count)) if self.residual else None
         (gradient,) = pull_weights(gradients)
-        gradient, scales = self.heads.scaled(gradient, Scales(tuple(groups)))
-        return Evaluation(self._mean_loss(outputs, data), gradient, scales)
+        return self.mean_loss(outputs, data), gradient, Scales(tuple(groups))
 
-    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
-        """Whether head and loss are numbers at these parameters, shape (B,)."""
-        of_attention, of_head = self.split(trained, fixed)
-        pooled = self.forward(self.weights(of_attention), fixed, data)[-1].output()
-        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled, data), data))
-
-    def observe(
-        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
-    ) -> Observation:
-        """The observation; selection and probability are those of the last layer."""
-        of_attention, of_head = self.split(trained, fixed)
+    def attend(
+        self, of_attention: Parameters, fixed: Parameters, data: Data
+    ) -> tuple[Array, Array, Array, Array, tuple[Array, ...]]:
+        """The last layer, and the largest logit of all layers."""
         layers = self.forward(self.weights(of_attention), fixed, data)
         last = layers[-1]
-        value = self._mean_loss(self._outputs(of_head, last.output(), data), data)
         largest = reduce(jnp.maximum, (layer.largest_logit for layer in layers))
-        return Observation(
-            value,
-            self.heads.first(self.heads.unfold(last.winner[:, :, 0])),
-            self.heads.first(self.heads.unfold(last.probability[:, :, 0])),
-            self.heads.over(jnp.max, largest),
-            exponent,
-            {name: self.heads.first(x) for name, x in trained.items()},
-        )
+        return last.output(), last.winner, last.probability, largest, ()
 
     def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
         """All parameters of the layers, and those of the prediction head, the attention heads folded in the trials."""
@@ -161,3 +155,54 @@ class StackObjective(Objective):
         if data.allowed is None:
             return jnp.broadcast_to(mask, (data.tokens.shape[0], T, T, 1))
         return settle(mask & jnp.any(data.allowed, axis=1, keepdims=True))
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all layers, without the axes of batch and attention heads."""
+        found, m = dict[str, tuple[int, ...]](), self.attention.rank
+        for number in range(1, self.num_layers + 1):
+            width = problem.query_dim if number == self.num_layers else problem.dim
+            sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
+            found.update(zip(self.names(number), sizes, strict=True))
+        return found
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
+    def initial(
+        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
+        """Entries N(0, 1/d), also of W: without them, positions would not differ."""
+        scale = problem.dim**-0.5
+        return {name: generator.normal(scale=scale, size=batch + core) for name, core in self.shapes(problem).items()}
+
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> None:
+        """None: several layers are no problem of one."""
+
+    def default_optimizer(self, reduced: Any) -> Optimizer:
+        """Gradient descent with one norm over the gradients of all layers.
+
+        The steps on W grow linearly, so that the weights reach large norms. For factors they are those of one layer.
+        """
+        if self.attention.takes_rank:
+            return self.attention.default_optimizer()
+        return normalized_gradient_descent(Growing(), scope="all")
+
+    def limit(self, steps: Steps, problem: Problem, reduced: Any) -> Limit:
+        """The limit of the weights of each layer."""
+        positions = problem.num_sequences * problem.num_tokens
+        return self.attention.limit(steps, problem, positions, layers=True)
+
+    def num_factors(self, trained: Collection[str]) -> int:
+        """Those of one layer."""
+        return len(self.names(1))
+
+    def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
+        """Limit and rest of the tokens of all layers."""
+        of_layer = sequences * problem.num_tokens**2 * problem.dim
+        return max(of_layer, min(2 * self.num_layers * of_layer, MOST_NUMBERS))
+
+    def largest_data(self, data: Data) -> Data:
+        """With tokens that have grown, which are also the queries of all layers but the last one."""
+        tokens = data.tokens * self.growth
+        queries = np.maximum(*(np.abs(x).max(axis=(0, 1, 2)) for x in (tokens, data.queries)))
+        return data._replace(tokens=tokens, keys=tokens, queries=queries[None, None, None])

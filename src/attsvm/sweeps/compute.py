@@ -20,7 +20,7 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output, check_names, undeclared
 from attsvm.sweeps.sources import drawn_block, find_source
 from attsvm.sweeps.training import start
-from attsvm.training import check_numbers
+from attsvm.training import Setup
 
 ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
@@ -207,7 +207,7 @@ def _refused(definition: Definition, place: list[int]) -> str:
             start(drawn.problem, training, generators)
         if "loss" in training:
             parse_loss(training["loss"], drawn.problem.num_classes)
-        check_numbers(training.get("steps", 0), training.get("dtype", "float64"), training.get("penalty", 0.0), 0)
+        Setup.check_numbers(training.get("steps", 0), training.get("dtype", "float64"), training.get("penalty", 0.0), 0)
         if training.get("head") is not None:
             parse_head(training["head"])
         if "norm" in arguments.svm:

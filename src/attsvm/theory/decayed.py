@@ -8,6 +8,7 @@ from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import MaxOfHeads, Norm, Nuclear, Spectral, SumOfHeads
+from attsvm.optimizers import optimizer_of
 from attsvm.optimizers.rule import Chain
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import GradientLength
@@ -20,7 +21,7 @@ from attsvm.theory.limits import scaled
 from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
 from attsvm.theory.trained import Trained
-from attsvm.training import Run, optimizer_of
+from attsvm.training import Run
 
 ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""

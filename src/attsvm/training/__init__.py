@@ -15,15 +15,15 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "ATTENTIONS",
     "Attention",
-    "Combined",
-    "Factored",
-    "Prompt",
-    "check_numbers",
-    "make_objective",
-    "mini_batches",
-    "optimizer_of",
+    "Data",
+    "Objective",
+    "Setup",
+    "gap_products",
+    "logit_changes",
     "parse_attention",
+    "pool",
     "recorded_attention",
     "records_to_the_end",
+    "run_steps",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -29,6 +29,7 @@ def check_excess(objective: Objective) -> None:
         "a loss of the margin": objective.loss.takes != Outputs.MARGIN,
         "no penalty": objective.penalized,
         "one attention head": objective.heads.number is not None,
+        "one layer": objective.several_layers,
     }
     for expected, missing in reason.items():
         if missing:

@@ -13,11 +13,10 @@ from attsvm._utils.progress import Callback, Progress
 from attsvm._utils.threads import num_threads, thread_map
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of
-from attsvm.training.attention import Data
 from attsvm.training.attention_heads import fold
 from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.objective import Observation
-from attsvm.training.range import Range, range_of
+from attsvm.training.range import range_of
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import (
@@ -44,7 +43,7 @@ class Session:
         own = {*self.objective.head_names, *setup.fixed}
         self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
         self.num_sequences, heads = self.problem.tokens.shape[-3], self.objective.heads.count
-        padded, of_head = self._data_sizes(setup)
+        padded, of_head = _data_sizes(setup)
         self.trial_size = heads * of_head
         self.slices = slices(self.num_trials, of_head, heads)
         self.program: Program = _program(setup, len(self.slices[0]))
@@ -55,16 +54,6 @@ class Session:
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
-
-    def _data_sizes(self, setup: Setup) -> tuple[int, int]:
-        """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
-        problem = setup.problem
-        of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
-        of_sequence *= max(problem.dim, problem.key_dim)
-        number = problem.tokens.shape[-3]
-        if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
-            number = padded_number(number)
-        return number, number * of_sequence
 
     def _start(self, setup: Setup, part: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The initial parameters of a slice with the trials last, and their exponents."""
@@ -100,16 +89,11 @@ class Session:
             if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
                 allowed = previous.range
             else:
-                allowed = self._range(start, fixed, taken, dtype)
+                allowed = range_of(self.objective, start, fixed, self.objective.largest_data(taken), dtype)
             inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
             moved.append(_on_device(inputs, previous, moved[-1] if moved else None))
             previous = inputs
         return moved
-
-    def _range(
-        self, start: dict[str, np.ndarray], fixed: dict[str, np.ndarray], data: Data, dtype: np.dtype[Any]
-    ) -> Range:
-        return range_of(self.objective, start, fixed, data, dtype)
 
     def resume(self, run: Any) -> None:
         """Continue with the optimizer's state and the counts of an earlier run."""
@@ -248,6 +232,16 @@ class Session:
         """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
         x = np.moveaxis(x, -1, after)
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
+
+
+def _data_sizes(setup: Setup) -> tuple[int, int]:
+    """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
+    problem, number = setup.problem, setup.problem.tokens.shape[-3]
+    of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
+    of_sequence *= max(problem.dim, problem.key_dim)
+    if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
+        number = padded_number(number)
+    return number, max(number * of_sequence, setup.objective.numbers_between_layers(number, problem))
 
 
 def _program(setup: Setup, trials: int) -> Program:

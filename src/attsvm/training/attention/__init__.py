@@ -7,7 +7,6 @@ from attsvm.training.attention.base import Attention as Attention
 from attsvm.training.attention.base import Data as Data
 from attsvm.training.attention.base import Parameters as Parameters
 from attsvm.training.attention.base import Reduced as Reduced
-from attsvm.training.attention.base import Shaped as Shaped
 from attsvm.training.attention.combined import Combined as Combined
 from attsvm.training.attention.factored import Factored as Factored
 from attsvm.training.attention.prompts import KeyPrompt as KeyPrompt

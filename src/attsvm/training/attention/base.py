@@ -41,25 +41,7 @@ class Reduced(NamedTuple):
     whole: Callable[[np.ndarray], np.ndarray]  # from the weights of that problem to those of the attention
 
 
-class Shaped(ABC):
-    """Parameters of known shapes, from which a training begins."""
-
-    @abstractmethod
-    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of one attention head in one trial."""
-
-    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The same of all attention heads, with their axis in front."""
-        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
-
-    @abstractmethod
-    def initial(
-        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
-    ) -> dict[str, np.ndarray]:
-        """The initial parameters, with or without the batch axes, of which the heads' is the last."""
-
-
-class Attention(Shaped):
+class Attention(ABC):
     """A parametrization of the logits s_iqt, which are linear in each parameter.
 
     Gradients are pulled back by vector-Jacobian products.
@@ -75,6 +57,9 @@ class Attention(Shaped):
 
     takes_rank: ClassVar[bool] = False
     """Whether the number of columns of its factors can be chosen."""
+
+    rank: int | None = None
+    """The number of columns of its factors; None without factors."""
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
@@ -99,10 +84,18 @@ class Attention(Shaped):
         """The parametrization with factors of this number of columns; without factors it has no meaning."""
         return cls()
 
+    @abstractmethod
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of one attention head in one trial."""
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all attention heads, with their axis in front."""
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Zeros."""
+        """The initial parameters, with or without the batch axes, of which the heads' is the last; zeros by default."""
         return {name: np.zeros(shape) for name, shape in self.shapes(problem).items()}
 
     @abstractmethod
