@@ -32,7 +32,6 @@ from attsvm.optimizers import Decaying, chain, normalized_gradient_descent
 from attsvm.optimizers.matrix_directions import Direction, PolarDirection, UnitColumns, UnitRows
 from attsvm.optimizers.matrix_steps import over_matrices
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import regrouped
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training import attention
 from attsvm.training.attention import Factored
@@ -61,12 +60,11 @@ class Steps(Rule):
 
     def update(self, updates, state, params, *, numbers, value):
         """−η D."""
-        gradient, scales = updates
-        lengths = {name: group.length for group in scales.groups for name in group.names}
+        gradient, lengths = updates.gradient, updates.lengths
         if self.scope == "head":
             moves = over_matrices(self._of, gradient, "heads")
         elif self.scope == "[K, Q]":
-            common = regrouped(gradient, scales.resolved(gradient), "all")[0]
+            common = updates.resolved().regrouped("all").gradient
             sides = [g.reshape(g.shape[0], -1, g.shape[-1]) for g in common.values()]
             ends = np.cumsum([side.shape[1] for side in sides])[:-1]
             moved = jnp.split(self._of(jnp.concatenate(sides, axis=1)), ends, axis=1)

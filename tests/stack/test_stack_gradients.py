@@ -86,12 +86,12 @@ def gradient(stack, parameters, attention):
     of_heads = (lambda x: np.moveaxis(x, 0, -1)) if stack.problem.num_heads else (lambda x: x[0])
     with jax.enable_x64(True):
         trained = {name: of_heads(x)[..., None] for name, x in parameters.items()}
-        evaluated = jax.jit(objective.evaluate)(trained, fixed, data.take(one), 0.0)
+        _, evaluated = jax.jit(objective.evaluate)(trained, fixed, data.take(one), 0.0)
     found = {}
     for name, x in evaluated.gradient.items():
         x = np.asarray(x)[..., 0]
         x = np.moveaxis(x, -1, 0) if stack.problem.num_heads else x[None]
-        found[name] = exact(x) * mpmath.exp(mpmath.mpf(float(evaluated.log_scale[name][0])))
+        found[name] = exact(x) * mpmath.exp(mpmath.mpf(float(evaluated.logs[name][0])))
     return found
 
 

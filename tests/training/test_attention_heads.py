@@ -14,8 +14,8 @@ from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
-from attsvm.optimizers import SquaredNorm, rule_of
-from attsvm.optimizers.rule import Rule, WeightDecay
+from attsvm.optimizers import Rule, SquaredNorm, rule_of
+from attsvm.optimizers.rule import WeightDecay
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import Factored
 from attsvm.training.attention_heads import AttentionHeads
@@ -81,10 +81,10 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is(key_groups):
             assert sizes[1] == 1 or smallest < mpmath.mpf("1e-320")
             for heads, evaluate in evaluations.items():
                 start = {name: np.moveaxis(x, 0, -1)[..., None] for name, x in given.items()}
-                _, gradient, scales = evaluate(start, {}, data, np.zeros(()))
+                _, scaled = evaluate(start, {}, data, np.zeros(()))
                 found = {
-                    name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scales[name][0]))
-                    for name, g in gradient.items()
+                    name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scaled.logs[name][0]))
+                    for name, g in scaled.gradient.items()
                 }
                 for name, h in ((name, h) for name, x in given.items() for h in range(len(x))):
                     of_head = found[f"{name}[{h}]"] if heads.apart else found[name][..., h]

@@ -4,9 +4,8 @@ from .gradient import normalized_gradient_descent as normalized_gradient_descent
 from .gradient import polyak as polyak
 from .limit import Limit as Limit
 from .limit import bounded as bounded
+from .limit import limit_field as limit_field
 from .limit import limit_of as limit_of
-from .limit import read_limit as read_limit
-from .limit import written_limit as written_limit
 from .log_gradient import log_gradient_descent as log_gradient_descent
 from .matrix_descent import column_descent as column_descent
 from .matrix_descent import row_descent as row_descent
@@ -15,6 +14,7 @@ from .matrix_directions import NewtonSchulz as NewtonSchulz
 from .mirror import mirror_descent as mirror_descent
 from .optimizer import Optimizer as Optimizer
 from .optimizer import chain as chain
+from .optimizer import multiplied as multiplied
 from .optimizer import rule_of as rule_of
 from .potential import Potential as Potential
 from .potential import SquaredNorm as SquaredNorm
@@ -24,11 +24,11 @@ from .registry import converted as converted
 from .registry import optimizer_of as optimizer_of
 from .registry import optimizer_options as optimizer_options
 from .registry import parse_optimizer as parse_optimizer
+from .rule import Rule as Rule
+from .scaled_gradient import ScaledGradient as ScaledGradient
 from .steepest import steepest_descent as steepest_descent
 from .steps import Steps as Steps
-from .steps import matches as matches
 from .steps import read_steps as read_steps
-from .steps import written_steps as written_steps
 from .transformations import Decaying as Decaying
 from .transformations import Growing as Growing
 from .wrapped import adam as adam

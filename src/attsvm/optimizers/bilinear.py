@@ -14,9 +14,9 @@ from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree
+from attsvm.optimizers.scaled_gradient import ScaledGradient, by_head, subtree
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
-from attsvm.optimizers.sizes import steepest
+from attsvm.optimizers.sizes import Tree, steepest
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
@@ -65,21 +65,21 @@ class BilinearSteps(Rule):
         return ()
 
     def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """The change of K and Q; other parameters are vectors, which move along their unit vectors."""
-        gradient, scales = updates
+        gradient = updates.gradient
         pairs = _pairs(params)
         firsts, seconds = zip(*pairs, strict=True)
         factors = {*firsts, *seconds}
         moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in factors}
         # K and Q of a head need one scale
         common: Tree = {}
-        logs = dict(scales.resolved(gradient).items())
+        logs = updates.resolved().logs
         for pair in pairs:
-            common |= regrouped(subtree(gradient, pair), Scales.separate(subtree(logs, pair)), "all")[0]
+            common |= ScaledGradient.separate(subtree(gradient, pair), logs).regrouped("all").gradient
         K, Q, of_K, of_Q = (_side_by_side(of, names) for of in (params, common) for names in (firsts, seconds))
-        lengths = {name: 1.0 if x.length is None else x.length for x in scales.groups for name in x.names}
+        lengths = updates.lengths
         # the matrices of one parameter share its step
         number = K.shape[-1] // len(pairs)
         damping = jnp.concatenate([jnp.resize(lengths[name], (number,)) for name in firsts])
@@ -152,7 +152,7 @@ def _pairs(params: Tree) -> list[tuple[str, str]]:
     pairs = by_head(matrices)
     shapes = {name: params[name].shape for name in matrices}
     # the parameters of a training have names; those of any other tree are numbered
-    others = [name for name in matrices if not name.isdecimal() and shared_name(name) not in ("K", "Q")]
+    others = [name for name in matrices if not name.isdecimal() and name.partition("[")[0] not in ("K", "Q")]
     if others or not pairs or any(len(pair) != 2 or shapes[pair[0]][1:] != shapes[pair[1]][1:] for pair in pairs):
         found = ", ".join(str(shape_of_one(shape)) for shape in shapes.values()) or "none"
         raise ProblemError(

@@ -12,8 +12,9 @@ from attsvm.norms import Lp
 from attsvm.optimizers.gradient import Descent
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import LOG_EXCESS, Transformation
-from attsvm.optimizers.scales import Scaled, Scales, Tree
+from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.scaled_gradient import ScaledGradient
+from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
@@ -27,16 +28,16 @@ class DivideByExcess(Transformation):
     reads_excess = True
 
     def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
-    ) -> tuple[Scaled, Any]:
+        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
+    ) -> tuple[ScaledGradient, Any]:
         """Subtract the logarithm of the excess from that of the scale."""
-        if LOG_EXCESS not in numbers:
+        if "log_excess" not in numbers:
             raise ProblemError("log_gradient_descent: expected attsvm.train, which computes the excess of the loss")
-        excess = numbers[LOG_EXCESS]
+        excess = numbers["log_excess"]
         # without an excess there is no gradient
         log = jnp.where(jnp.isneginf(excess), 0.0, excess)
-        scales = updates.scales.resolved(updates.gradient)
-        return Scaled(updates.gradient, Scales(tuple(replace(one, log=one.log - log) for one in scales.groups))), state
+        resolved = updates.resolved()
+        return resolved._replace(scales=tuple(replace(one, log=one.log - log) for one in resolved.scales)), state
 
 
 def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_choice, check_integer, check_number
 from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
@@ -20,15 +20,11 @@ from attsvm.optimizers.steps import ARGUMENTS
 
 Array = jax.Array
 MatrixScope = Literal["heads", "fused", "kq"]
-MATRIX_SCOPES: tuple[MatrixScope, ...] = ("heads", "fused", "kq")
 
 
 def read_matrix_scope(scope: str) -> MatrixScope:
     """Read a scope of matrices; raise ProblemError if it is none."""
-    for known in MATRIX_SCOPES:
-        if scope == known:
-            return known
-    raise ProblemError(f'scope: expected "heads", "fused" or "kq", got {scope!r}')
+    return check_choice("scope", scope, "heads", "fused", "kq")
 
 
 class Direction(ABC):

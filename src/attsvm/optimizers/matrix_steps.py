@@ -17,9 +17,10 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.matrix_directions import Direction, MatrixScope, read_matrix_scope
 from attsvm.optimizers.rule import Rule, SizeOfWeights
-from attsvm.optimizers.scales import Scaled, Tree, by_head, regrouped
+from attsvm.optimizers.scaled_gradient import ScaledGradient, by_head
 from attsvm.optimizers.singular import divided
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.sizes import Tree
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, UnitSteps
 
 Array = jax.Array
 
@@ -105,27 +106,22 @@ class MatrixSteps(Rule):
     def on_each_head(self) -> bool:
         return self.scope == "heads"
 
-    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+    def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """For gradients of any length, on each head, if the direction has length one."""
         if self.scope != "heads" or not self.direction.exact:
             return None
         return UnitSteps(self.norm, False, gradient.rate, exact=self.direction.never_longer)
 
     def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """Return the steps −η D."""
-        gradient, scales = updates
         # parameters of one matrix need one scale
-        common = regrouped(gradient, scales.resolved(gradient), "all")[0] if self.scope == "kq" else gradient
+        common = updates.resolved().regrouped("all").gradient if self.scope == "kq" else updates.gradient
         matrices = {name: g for name, g in common.items() if g.ndim > 2}
         along = over_matrices(self._along, matrices, self.scope)
-        along |= {name: _unit(g) for name, g in gradient.items() if g.ndim <= 2}
-        moves: Tree = {}
-        for group in scales.groups:
-            length = 1.0 if group.length is None else group.length
-            moves |= {name: -length * along[name] for name in group.names}
-        return moves, state
+        along |= {name: _unit(g) for name, g in updates.gradient.items() if g.ndim <= 2}
+        return {name: -length * along[name] for name, length in updates.lengths.items()}, state
 
     def _along(self, matrices: Array) -> Array:
         return self.direction.of(divided(matrices, _largest(matrices)))
@@ -141,15 +137,15 @@ class ByLogit(SizeOfWeights):
     direction: Direction
 
     def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
+        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+    ) -> tuple[ScaledGradient, Any]:
         """Divide all gradients by the sum; by 1 where all weights are zero."""
-        gradient, scales = updates
-        reach, pairs = {name: self._reach(params[name]) for name in gradient}, by_head(gradient)
+        reach = {name: self._reach(params[name]) for name in updates.gradient}
+        pairs = by_head(reach)
         if len({len(names) for names in pairs}) > 1:
             raise ProblemError("by_logit: expected False for attention heads that share keys, got True")
         whole = reduce(jnp.maximum, [reduce(jnp.add, [reach[name] for name in names]) for names in pairs])
-        return Scaled(gradient, scales.times(1.0 / jnp.where(whole > 0, whole, 1.0))), state
+        return updates.times(1.0 / jnp.where(whole > 0, whole, 1.0)), state
 
     def _reach(self, x: Array) -> Array:
         """The largest of the heads of one parameter."""

@@ -13,8 +13,8 @@ from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.potential import Potential, Power, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
-from attsvm.optimizers.sizes import dual_in_jax, over_trials
+from attsvm.optimizers.scaled_gradient import ScaledGradient, read_scope
+from attsvm.optimizers.sizes import Tree, dual_in_jax, over_trials
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import Schedule
@@ -55,14 +55,11 @@ class Mirror(Rule):
         return {name: self._mapped(self.potential.gradient, x) for name, x in params.items()}
 
     def update(
-        self, updates: Scaled, state: Tree, params: Tree, *, numbers: Mapping[str, Any], value: Array
+        self, updates: ScaledGradient, state: Tree, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Tree]:
         """θ⁺ − θ, and the next mirror variable."""
-        mirror: Tree = {}
-        for group in updates.scales.groups:
-            own = subtree(updates.gradient, group.names)
-            factor = group.factor(own)
-            mirror |= {name: elementwise(_stepped, state[name], factor, g) for name, g in own.items()}
+        factors = updates.factors()
+        mirror = {name: elementwise(_stepped, state[name], factors[name], g) for name, g in updates.gradient.items()}
         return {name: self._mapped(self._moved, z, params[name]) for name, z in mirror.items()}, mirror
 
     def _moved(self, mirror: Array, before: Array) -> Array:

@@ -18,9 +18,12 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.optimizers.chained import Chain
+from attsvm.optimizers.foreign import Foreign
 from attsvm.optimizers.limit import Limit, limit_of
-from attsvm.optimizers.rule import Chain, Foreign, Rule, SizeOfWeights, Transformation
-from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
+from attsvm.optimizers.rule import Multiplied, Rule, SizeOfWeights, Transformation
+from attsvm.optimizers.scaled_gradient import ScaledGradient
+from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.steps import ARGUMENTS, Steps
 from attsvm.optimizers.transformations import DecayingSum, LearningRate
 
@@ -86,12 +89,12 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             logs = (
                 _named(log_scale) if log_scale is not None else {k: jnp.zeros(1, g.dtype) for k, g in gradient.items()}
             )
-            gradient, scales, _ = rescaled(gradient, Scales.separate(logs))
+            scaled, _ = ScaledGradient.separate(gradient, logs).rescaled()
             dtype = jnp.result_type(*gradient.values())
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
             known = _Unknown() if params is None else _named(params)
             loss = jnp.asarray(value, dtype)[..., None]
-            moves, state = rule.update(Scaled(gradient, scales), _last(state), known, numbers=given, value=loss)
+            moves, state = rule.update(scaled, _last(state), known, numbers=given, value=loss)
             structure = jax.tree.structure(updates)
             leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
             return jax.tree.unflatten(structure, leaves), _one_trial(state)
@@ -200,6 +203,11 @@ def chain(
     if steps is None:
         steps = Steps(norm=norm if norm is not None else getattr(last, "norm", None))
     return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
+
+
+def multiplied(optimizer: optax.GradientTransformation, factor: float) -> Optimizer:
+    """An optimizer whose steps are multiplied by a factor; those of several factors share their compiled training."""
+    return chain(Multiplied(rule_of(optimizer), factor))
 
 
 def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps:

@@ -32,10 +32,6 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
 )
 
 
-DEFAULT = "normalized_gradient_descent"
-"""The optimizer that options without a name belong to."""
-
-
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
 
@@ -95,7 +91,7 @@ def parse_optimizer(
     mirror_descent(p=1.75, learning_rate=0.1, normalize=True, scope='all', relative=False)
     """
     if optimizer is None or isinstance(optimizer, str):
-        return _by_name(optimizer or DEFAULT, options)
+        return _by_name(optimizer or "normalized_gradient_descent", options)
     for option, value in options.items():
         raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
     if isinstance(optimizer, optax.GradientTransformation):

@@ -8,7 +8,6 @@ no JAX. Any other norm is mapped over the trials.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils import powers
-from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
+from attsvm._utils.contractions import contract, over_all, over_entries, quotient, settle, total
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
@@ -167,16 +166,6 @@ class DualOf(Norm):
 def sum_of_squares(tree: Tree) -> Array:
     """Return Σ x² over all entries of all parameters, shape (B,)."""
     return over_all(jnp.add, tree, lambda x: x * x)
-
-
-def over_all(operation: Callable[[Array, Array], Array], tree: Tree, of: Callable[[Array], Array]) -> Array:
-    """Reduce a function of all entries of all parameters: to shape (B,)."""
-    # the parameters first and then the heads, in one loop over trials
-    of_lanes: dict[tuple[int, ...], Array] = {}
-    for x in tree.values():
-        found, kept = over_entries(operation, of(lanes(x))), x.shape[2:] if x.ndim > 3 else x.shape[-1:]
-        of_lanes[kept] = operation(of_lanes[kept], found) if kept in of_lanes else found
-    return reduce(operation, [over_entries(operation, x.reshape(kept)) for kept, x in of_lanes.items()])
 
 
 def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,11 +14,11 @@ from attsvm.norms.check import checked
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import Rule, WeightDecay
-from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
-from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient
+from attsvm.optimizers.sizes import Tree, dual_in_jax, size_of, steepest
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
-from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
 
@@ -51,26 +51,24 @@ class Steepest(Rule):
     def norm(self) -> Norm:
         return self.of
 
-    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+    def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """For gradients of which each has the dual norm 1."""
         if gradient.together or gradient.unit != dual_in_jax(self.norm):
             return None
         return UnitSteps(self.norm, False, gradient.rate)
 
     def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
+        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
     ) -> tuple[Tree, Any]:
         """−N*(g) D of each parameter."""
-        gradient, scales = updates
         moves: Tree = {}
-        for group in scales.groups:
-            own, singles = subtree(gradient, group.names), Scales((group,))
-            if len(own) > 1 or (len(gradient) > 1 and group.unit is None):
-                joint = group if group.unit is None else group.resolved(own)
-                own, singles = separated(own, Scales((joint,)))
-            for single in singles.groups:
+        for scale, own in updates.parts:
+            singles = ScaledGradient(own, (scale,))
+            if len(own) > 1 or (len(updates.gradient) > 1 and scale.unit is None):
+                singles = (singles if scale.unit is None else singles.resolved()).separated()
+            for single, one in singles.parts:
                 (name,) = single.names
-                moves[name] = -self._length(single, {name: own[name]}) * steepest(self.norm, own[name])
+                moves[name] = -self._length(single, one) * steepest(self.norm, one[name])
         return moves, state
 
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:

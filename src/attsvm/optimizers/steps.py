@@ -93,11 +93,6 @@ class Steps:
         return words + (", shared keys" if self.shared_keys else "")
 
 
-def matches(steps: Steps, given: Mapping[str, Any]) -> bool:
-    """Whether steps have these fields."""
-    return all(getattr(steps, name) == value for name, value in read_fields(given).items())
-
-
 def written_steps(steps: Steps) -> dict[str, Any]:
     """The fields of steps that are not those by default, as JSON-able data."""
     found = {one.name: getattr(steps, one.name) for one in fields(Steps) if getattr(steps, one.name) != one.default}
@@ -108,13 +103,9 @@ def written_steps(steps: Steps) -> dict[str, Any]:
 
 def read_steps(written: Mapping[str, Any]) -> Steps:
     """The steps that :func:`written_steps` wrote, or that a row of the table has, where norms are names."""
-    return Steps(**read_fields(written))
-
-
-def read_fields(written: Mapping[str, Any]) -> dict[str, Any]:
     read = dict(written)
     if "norm" in read:
         read["norm"] = parse_norm(read["norm"]) if isinstance(read["norm"], str) else read_norm(read["norm"])
     if isinstance(schedule := read.get("schedule"), Mapping):
         read["schedule"] = next(ARGUMENTS[key](**value) for key, value in schedule.items())
-    return read
+    return Steps(**read)

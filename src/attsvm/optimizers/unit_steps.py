@@ -19,6 +19,9 @@ class GradientLength(NamedTuple):
     together: bool = False  # whether that is one norm over all parameters
 
 
+UNKNOWN_LENGTH = GradientLength()
+
+
 class UnitSteps(NamedTuple):
     """Steps −η D with N(D) = 1, in each parameter, or in all of them together; decay comes on top."""
 

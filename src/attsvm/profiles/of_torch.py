@@ -13,8 +13,7 @@ from attsvm._utils.devices import find_torch_device
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task, refusal
-from attsvm.training import LossGradient, parse_attention
-from attsvm.training.collect import logit_changes
+from attsvm.training import LossGradient, logit_changes, parse_attention
 
 if TYPE_CHECKING:
     import torch

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from operator import or_
 from typing import Any
 
 import jax
@@ -10,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import added, contract, settle
-from attsvm.optimizers import Growing, Limit, Optimizer, Steps, normalized_gradient_descent
-from attsvm.optimizers.scales import Scale, Scales
+from attsvm.optimizers import Growing, Limit, Optimizer, ScaledGradient, Steps, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.stack.layers import Attended, Tokens, attend
 from attsvm.stack.pullback import Sloped, pull_back, summed
@@ -47,7 +47,7 @@ class StackObjective(Objective):
         of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
         return tuple(f"{name}{layer}" for name in of_one)
 
-    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, Parameters, Scales]:
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, ScaledGradient]:
         """The loss, and the gradient of each layer with a scale of its own."""
         of_attention, of_head = self.split(trained, fixed)
         weights, pull_weights = jax.vjp(self.weights, of_attention)
@@ -63,13 +63,13 @@ class StackObjective(Objective):
         _, output_gradient = pull_outputs(jnp.broadcast_to(direction, of_heads.shape).astype(of_heads.dtype))
         slope = Sloped(settle(output_gradient), self.heads.repeated(settle(log_slope), length))
         gradients: list[Array] = []
-        groups: list[Scale] = []
+        logs: list[Array] = []
         kept: Sloped | None = None
         for number in range(self.num_layers, 0, -1):
             # the query of the last layer is given; those of the others are their tokens
             pulled = pull_back(layers[number - 1], slope, kept, of_queries=number < self.num_layers)
             gradients.insert(0, pulled.weights)
-            groups.insert(0, Scale(self.names(number), pulled.log_scale))
+            logs.insert(0, pulled.log_scale)
             if number > 1:
                 of_tokens = summed(self._of_heads(pulled.tokens))
                 slope = self._into_heads(of_tokens, length, fixed[VALUES][number - 2] if VALUES in fixed else None)
@@ -77,7 +77,11 @@ class StackObjective(Objective):
                 whole = self._into_heads(of_tokens, length)
                 kept = Sloped(whole.direction, whole.log - np.log(self.heads.count)) if self.residual else None
         (gradient,) = pull_weights(gradients)
-        return self.mean_loss(outputs, data), gradient, Scales(tuple(groups))
+        layers_apart = (
+            ScaledGradient.shared({name: gradient[name] for name in self.names(number)}, log)
+            for number, log in enumerate(logs, start=1)
+        )
+        return self.mean_loss(outputs, data), reduce(or_, layers_apart)._replace(gradient=gradient)
 
     def attend(
         self, of_attention: Parameters, fixed: Parameters, data: Data

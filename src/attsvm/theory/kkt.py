@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import selection_of
+from attsvm._utils.checks import check_choice, selection_of
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.base import project_on_ball, refuse_joint_parts
-from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem, of_rows
 from attsvm.results import plain
 from attsvm.svm import solve_svm
@@ -76,7 +75,8 @@ def kkt_ratio(
     1.0
     """
     check_is_problem(problem)
-    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), at_unit_scale(problem)
+    norm, problem = parse_norm(norm), at_unit_scale(problem)
+    check_choice("scope", scope, "heads", "fused", "kq")
     sets = token_of_each_query(problem, selection_of(selected, parameters))
     keys, queries = read_factors(problem, parameters)
     allowed = problem.canonical.allowed
@@ -112,7 +112,7 @@ class _OfGroups(Norm):
 
     of: Norm
     sizes: tuple[int, int, int, int]  # (H, d_k, d_q, m)
-    scope: MatrixScope  # {"heads", "fused", "kq"}
+    scope: str  # {"heads", "fused", "kq"}
 
     def __post_init__(self) -> None:
         refuse_joint_parts(self)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm._utils.checks import parameters_of, selection_of
+from attsvm._utils.checks import check_choice, parameters_of, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, parse_norm
 from attsvm.norms.factors import induced_norm
-from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
@@ -130,7 +129,8 @@ def factor_ratio(
     1.0
     """
     check_is_problem(problem)
-    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), at_unit_scale(problem)
+    norm, problem = parse_norm(norm), at_unit_scale(problem)
+    check_choice("scope", scope, "heads", "fused", "kq")
     selected = selection_of(selected, parameters)
     token_of_each_query(problem, selected)
     keys, queries = read_factors(problem, parameters)
@@ -214,7 +214,7 @@ class Scaled(NamedTuple):
     flat: Float[np.ndarray, "*model number"]
 
 
-def at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -> Scaled:
+def at_unit_size(norm: Norm, scope: str, keys: Keys, queries: Queries) -> Scaled:
     """The factors of each model, scaled to a size of 1; zeros where the size is 0.
 
     The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix. Both
@@ -256,7 +256,7 @@ def lower_bound(solution: Solution) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope: MatrixScope) -> Groups:
+def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope: str) -> Groups:
     """The places of the matrices among the numbers of K (H, d_k, m) and Q (H, d_q, m), keys and queries in pairs.
 
     Raises ProblemError if keys and queries of different dimensions are to be one matrix.

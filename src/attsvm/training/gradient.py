@@ -121,9 +121,9 @@ def _evaluation(
         if batches is not None:
             data = batches.take(data, batches.order(key, step), step)
         last = {name: jnp.moveaxis(x, 0, -1) for name, x in parameters.items()}
-        found = objective.evaluate(last, fixed, data, penalty)
+        value, found = objective.evaluate(last, fixed, data, penalty)
         name, values = next(iter(last.items()))
         gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
-        return found.value, gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
+        return value, gradient, jnp.broadcast_to(found.logs[name], values.shape[-1])
 
     return jax.jit(evaluate)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import over_entries, settle
-from attsvm.optimizers.sizes import over_all
+from attsvm._utils.contractions import over_all, over_entries, settle
 from attsvm.training.attention import Parameters
 
 Array = jax.Array

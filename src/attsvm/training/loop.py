@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import elementwise, lanes, over_entries, settle
+from attsvm._utils.contractions import elementwise, lanes, over_all, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
-from attsvm.optimizers.rule import LOG_EXCESS, Chain, Transformation
-from attsvm.optimizers.scales import Scaled, rescaled
-from attsvm.optimizers.sizes import over_all
+from attsvm.optimizers import Rule
 from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.excess import log_excess
 from attsvm.training.objective import Objective, Observation
@@ -63,25 +61,19 @@ class Program:
     """
 
     objective: Objective
-    rule: Transformation
+    rule: Rule
     num_records: int
     batches: MiniBatches | None = None
     watches_gradient: bool = False
 
     @cached_property
-    def relative(self) -> Chain | None:
-        """The rule, where its steps make the weights grow exponentially, and their direction alone matters then.
+    def keeps_exponent(self) -> bool:
+        """Whether weights may be larger than any float: steps may make them grow exponentially.
 
         The objective of large weights depends on their direction alone, without a trained head or a penalty.
         """
         simple = not self.objective.head_names and not self.objective.penalized
-        relative = isinstance(self.rule, Chain) and self.rule.state_degree is not None
-        return self.rule if simple and relative and isinstance(self.rule, Chain) else None
-
-    @property
-    def keeps_exponent(self) -> bool:
-        """Whether weights may be larger than any float."""
-        return self.relative is not None
+        return simple and self.rule.state_degree is not None
 
     def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> State:
         """State before the first step, from 2^exponent · trained."""
@@ -172,13 +164,13 @@ class Program:
         return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
-        value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
-        gradient, scales, largest = rescaled(gradient, scales)
+        value, gradient = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
+        gradient, largest = gradient.rescaled()
         heads, numbers = self.objective.heads, inputs.numbers
         if self.rule.reads_excess:
-            numbers = numbers | {LOG_EXCESS: log_excess(self.objective, state.trained, inputs.fixed, data)}
+            numbers = numbers | {"log_excess": log_excess(self.objective, state.trained, inputs.fixed, data)}
         updates, optimizer = self.rule.update(
-            Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
+            gradient, state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
         )
         moves = heads.joined(updates)
         # settled: the sums are computed once
@@ -188,7 +180,7 @@ class Program:
         below = {name: elementwise(_is_below, x, limits[name]) for name, x in trained.items()}
         finite = over_all(jnp.logical_and, below, lambda x: x)
         # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
-        sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
+        sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in gradient.logs.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
         if not self.objective.defined_everywhere:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
@@ -201,7 +193,10 @@ class Program:
         status = jnp.where(running & stalled, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
         goes_on = running & ~zero & finite
         if self.watches_gradient:
-            lengths = [jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(scales[name]) for name, g in gradient.items()]
+            logs = gradient.logs
+            lengths = [
+                jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(logs[name]) for name, g in gradient.gradient.items()
+            ]
             ends = goes_on & (reduce(jnp.hypot, lengths) <= inputs.gradient_tol)
             status, goes_on = jnp.where(ends, CONVERGED, status), goes_on & ~ends
         counted = goes_on if self.batches is None else status == RUNNING
@@ -220,9 +215,8 @@ class Program:
 
     def _within_border(self, state: State, allowed: Range, looks: Array) -> State:
         """The same weights with powers of two taken out of those beyond the border, where ``looks`` is true."""
-        assert self.relative is not None
         # a state of a higher degree must not overflow before the weights do
-        degree = max(self.relative.state_degree or 0.0, 1.0)
+        degree = max(self.rule.state_degree or 0.0, 1.0)
         border = jnp.minimum(allowed.border, int(half_range(next(iter(state.trained.values())).dtype) / degree))
         largest = over_all(jnp.maximum, state.trained, jnp.abs)
         _, size = jnp.frexp(jnp.where(looks & (largest > 0), largest, 1.0))
@@ -230,7 +224,7 @@ class Program:
         factor = jnp.ldexp(jnp.ones_like(largest), -power)
         return state._replace(
             trained={name: elementwise(jnp.multiply, x, factor) for name, x in state.trained.items()},
-            optimizer=self.relative.rescaled(state.optimizer, -power),
+            optimizer=self.rule.rescaled(state.optimizer, -power),
             exponent=state.exponent + power,
         )
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from operator import or_
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -15,8 +16,7 @@ from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
-from attsvm.optimizers import Limit, Optimizer, Steps
-from attsvm.optimizers.scales import Scale, Scales
+from attsvm.optimizers import Limit, Optimizer, ScaledGradient, Steps
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters, Reduced
 from attsvm.training.attention_heads import AttentionHeads
@@ -32,14 +32,6 @@ HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale", "
 # the pooled tokens (n, Q, d, H·B), the winners and their probabilities (n, Q, 1, H·B), the largest logit of each head
 # and trial, and what the loss reads of the attention
 Attended = tuple[Array, Array, Array, Array, tuple[Array, ...]]
-
-
-class Evaluation(NamedTuple):
-    """Objective and gradient of each trial (trailing axis B)."""
-
-    value: Array  # (B,)
-    gradient: Parameters  # of each trained parameter, times exp(−log_scale)
-    log_scale: Scales  # attention and head have different common factors
 
 
 class Observation(NamedTuple):
@@ -131,16 +123,21 @@ class Objective:
         if any(getattr(x, "shape", None) != labels.shape for x in (values, getattr(slope, "log_slope", None))):
             raise ProblemError("loss: expected one number per margin, got another shape; write it elementwise")
 
-    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
-        """Value and gradient; parts that are not used are removed by the compiler."""
-        value, gradient, scales = self.loss_gradient(trained, fixed, data)
-        gradient, scales = self.heads.scaled(gradient, scales)
+    def evaluate(
+        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array
+    ) -> tuple[Array, ScaledGradient]:
+        """Value (B,) and gradient; parts that are not used are removed by the compiler.
+
+        Attention and head have different common factors.
+        """
+        value, gradient = self.loss_gradient(trained, fixed, data)
+        gradient = self.heads.scaled(gradient)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
-            gradient, scales = _add_penalty(gradient, scales, self.heads.seen(trained), penalty)
-        return Evaluation(value, gradient, scales)
+            gradient = _add_penalty(gradient, self.heads.seen(trained), penalty)
+        return value, gradient
 
-    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, Parameters, Scales]:
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, ScaledGradient]:
         """The loss, and its gradient with the heads folded into the trials."""
         of_attention, of_head = self.split(trained, fixed)
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
@@ -158,18 +155,15 @@ class Objective:
         )
         _, output_gradient = pull_outputs(_like(direction, of_heads))
         gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
-        (gradient,) = pull_logits(gradient_of_logits)
-        scales = Scales.shared(gradient, log_scale) if gradient else Scales(())
+        gradient = ScaledGradient.shared(*pull_logits(gradient_of_logits), log_scale)
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
                 of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), of_heads))
                 return {name: of_outputs[name] for name in self.head_names}
 
-            of_trained, log_scale = head_gradient(pull_trained, log_slope, query_weight)
-            gradient |= of_trained
-            scales = scales | Scales.shared(self.head_names, log_scale)
-        return self.mean_loss(outputs, data, of_loss), gradient, scales
+            gradient |= ScaledGradient.shared(*head_gradient(pull_trained, log_slope, query_weight))
+        return self.mean_loss(outputs, data, of_loss), gradient
 
     def attend(self, of_attention: Parameters, fixed: Parameters, data: Data) -> Attended:
         """The last attention layer at some parameters."""
@@ -299,23 +293,21 @@ def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[st
         raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
 
 
-def _add_penalty(
-    gradient: Parameters, scales: Scales, trained: Parameters, penalty: Array
-) -> tuple[Parameters, Scales]:
+def _add_penalty(gradient: ScaledGradient, trained: Parameters, penalty: Array) -> ScaledGradient:
     """Add 2 penalty θ, on the scale of whichever is larger: exp(−c) alone would overflow once the loss is tiny.
 
     Parameters that share a scale keep sharing one.
     """
-    added: Parameters = {}
-    groups: list[Scale] = []
-    for group in scales.groups:
-        sizes = [over_entries(jnp.maximum, jnp.abs(trained[name])) for name in group.names]
-        largest = jnp.max(jnp.stack(sizes), axis=0)
-        new = settle(jnp.maximum(group.log, jnp.log(2.0 * penalty * largest)))
-        for name in group.names:
-            added[name] = gradient[name] * jnp.exp(group.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
-        groups.append(Scale(group.names, new))
-    return added, Scales(tuple(groups))
+    found = []
+    for scale, own in gradient.parts:
+        sizes = [over_entries(jnp.maximum, jnp.abs(trained[name])) for name in own]
+        new = settle(jnp.maximum(scale.log, jnp.log(2.0 * penalty * jnp.max(jnp.stack(sizes), axis=0))))
+        added = {
+            name: g * jnp.exp(scale.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
+            for name, g in own.items()
+        }
+        found.append(ScaledGradient.shared(added, new))
+    return reduce(or_, found)
 
 
 def _abstract(*shape: int) -> Any:

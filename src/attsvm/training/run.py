@@ -10,7 +10,7 @@ import numpy as np
 from attsvm._utils.extras import check_installed
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Limit, converted, read_limit, written_limit
+from attsvm.optimizers import Limit, converted, limit_field
 from attsvm.results import NOT_RECORDED, Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
 
@@ -123,7 +123,7 @@ class Run(Result):
     head: str = shared()
     optimizer: str = shared()
     norm: Norm | None = shared(write=written_norm, read=read_norm)
-    limit: Limit = shared(write=written_limit, read=read_limit)
+    limit: Limit = limit_field()
     seed: int = shared()
     precise_until: int | np.ndarray | None = per_trial(None)
     log_scale: float | np.ndarray = per_trial(0.0)

@@ -11,7 +11,6 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.optimizers.unit_steps import Schedule
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import run_of, run_steps
@@ -28,7 +27,7 @@ def train(
     *,
     attention: str | None = None,
     optimizer: str | optax.GradientTransformation | None = None,
-    learning_rate: float | Schedule | None = None,
+    learning_rate: float | Callable[[Any], Any] | None = None,
     steps: int = 20_000,
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
     head: str | Head | None = None,

@@ -7,8 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.measures import correlation
 from attsvm.next_token import TokenGraph
-from attsvm.optimizers import Optimizer, mirror_descent, normalized_gradient_descent
-from attsvm.optimizers.transformations import Decaying
+from attsvm.optimizers import Decaying, Optimizer, mirror_descent, normalized_gradient_descent
 from attsvm.pages.words import number
 from attsvm.papers.drawing import POINTS, diagonal
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict

@@ -9,8 +9,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer, Steps, limit_of
-from attsvm.optimizers.gradient import normalized_gradient_descent
+from attsvm.optimizers import Limit, Optimizer, Steps, limit_of, normalized_gradient_descent
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array

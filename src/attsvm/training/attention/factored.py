@@ -8,9 +8,7 @@ import numpy as np
 
 from attsvm._utils.contractions import contract
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Optimizer
-from attsvm.optimizers.gradient import normalized_gradient_descent
-from attsvm.optimizers.transformations import Decaying
+from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
 from attsvm.training.attention.combined import Combined
