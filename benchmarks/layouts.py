@@ -29,12 +29,12 @@ import attsvm
 from attsvm._utils.contractions import contract
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, chain, normalized_gradient_descent
-from attsvm.optimizers.matrix_directions import Direction, PolarDirection, UnitColumns, UnitRows
-from attsvm.optimizers.matrix_steps import over_matrices
+from attsvm.optimizers.matrix_directions import MatrixDirection, PolarDirection, UnitColumnDirection, UnitRowDirection
+from attsvm.optimizers.matrix_steps import map_matrices
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training import attention
-from attsvm.training.attention import Factored
+from attsvm.training.attention import FactoredAttention
 from cases import markdown
 
 HEADS, N, T, D, PROBLEMS, SEED = 4, 3, 4, 5, 24, 45
@@ -48,7 +48,7 @@ STORE = Path("out/layouts.json")
 class Steps(Rule):
     """Steps along a direction of matrices: of a head, of a group of heads, of all heads, or of all keys and queries."""
 
-    direction: Direction
+    direction: MatrixDirection
     scope: str
     groups: int
 
@@ -62,7 +62,7 @@ class Steps(Rule):
         """−η D."""
         gradient, lengths = updates.gradient, updates.lengths
         if self.scope == "head":
-            moves = over_matrices(self._of, gradient, "heads")
+            moves = map_matrices(self._of, gradient, "heads")
         elif self.scope == "[K, Q]":
             common = updates.resolved().regrouped("all").gradient
             sides = [g.reshape(g.shape[0], -1, g.shape[-1]) for g in common.values()]
@@ -87,7 +87,7 @@ class Steps(Rule):
 
 
 @dataclass(frozen=True)
-class Latent(Factored):
+class Latent(FactoredAttention):
     """s_it = k_it' C U Q' z_i, with C, here by the name K, shared by all heads."""
 
     name = "latent"
@@ -107,7 +107,11 @@ class Latent(Factored):
 
 attention.ATTENTIONS["latent"] = Latent
 
-DIRECTIONS = {"spectral": (PolarDirection(), 0.05), "rows": (UnitRows(), 0.02), "columns": (UnitColumns(), 0.02)}
+DIRECTIONS = {
+    "spectral": (PolarDirection(), 0.05),
+    "rows": (UnitRowDirection(), 0.02),
+    "columns": (UnitColumnDirection(), 0.02),
+}
 SCOPES = ("head", "group", "whole", "[K, Q]")
 # a column is the same in every scope
 STEPS = [

@@ -13,7 +13,7 @@ from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp
 from attsvm.optimizers import NewtonSchulz
-from attsvm.optimizers.matrix_directions import PolarDirection, UnitRows
+from attsvm.optimizers.matrix_directions import PolarDirection, UnitRowDirection
 from attsvm.optimizers.matrix_steps import MatrixSteps
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import configuration, from_configuration
@@ -249,7 +249,7 @@ OF_KNOWN_LENGTH = {
     "spectral": optimizers.spectral_descent(0.1),
     "columns": optimizers.column_descent(0.1),
     "iteration": optimizers.spectral_descent(0.1, momentum=0.9, polar="newton_schulz"),
-    "a sum of steps": optimizers.chain(LearningRate(0.1), DecayingSum(0.5), MatrixSteps(UnitRows())),
+    "a sum of steps": optimizers.chain(LearningRate(0.1), DecayingSum(0.5), MatrixSteps(UnitRowDirection())),
     "custom": optimizers.chain(LearningRate(0.1), Signs()),
 }
 

@@ -15,9 +15,9 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
 from attsvm.optimizers import Rule, SquaredNorm, rule_of
-from attsvm.optimizers.rule import WeightDecay
+from attsvm.optimizers.rule import DecoupledWeightDecay
 from attsvm.optimizers.transformations import LearningRate
-from attsvm.training.attention import Factored
+from attsvm.training.attention import FactoredAttention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData
@@ -68,7 +68,7 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is(key_groups):
         data = TrialData(problem, np.dtype(float)).take(np.arange(1))
         evaluations = {}
         for heads in (AttentionHeads(H, True, key_groups), AttentionHeads(H, False, key_groups)):
-            objective = Objective(Factored(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
+            objective = Objective(FactoredAttention(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
             evaluations[heads] = jax.jit(objective.evaluate)
         for sizes in ((1.0, 1.0), (1.0, 36.0), (22.0, 36.0)):
             K, Q_ = factors * np.array(sizes)[:, None, None]
@@ -162,7 +162,7 @@ STEPS_ON_EACH_HEAD = {
     "product": optimizers.bilinear_descent(),
     "potential": optimizers.mirror_descent(potential=SquaredNorm(schatten(1.5)), scope="each"),
     "custom": optimizers.chain(LearningRate(0.1), Unit()),
-    "custom with decay": optimizers.chain(LearningRate(0.1), WeightDecay(Unit(), 0.1)),
+    "custom with decay": optimizers.chain(LearningRate(0.1), DecoupledWeightDecay(Unit(), 0.1)),
 }
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.norms import Norm
-from attsvm.optimizers.rule import Rule, SizeOfWeights, Transformation
+from attsvm.optimizers.rule import Moves, Numbers, Rule, SizeOfWeights, Transformation
 from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
@@ -53,12 +53,13 @@ class Chain(Rule):
 
     @property
     def rate(self) -> float | Schedule | None:
-        """That of the only learning rate among the transformations."""
+        """The only learning rate among the transformations."""
         rates = [part.rate for part in self.parts if isinstance(part, LearningRate)]
         return rates[0] if len(rates) == 1 else None
 
     def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
-        """Those of the rule, for what the transformations make of the gradient."""
+        """The steps of the rule, for what the transformations make of the gradient."""
+        # the length of the gradient, followed through the transformations
         for part in self.parts:
             changed = part.length_of(gradient)
             if changed is None:
@@ -69,20 +70,21 @@ class Chain(Rule):
     @property
     def state_degree(self) -> float | None:
         """The power of the size of the weights that the steps are multiplied by, if nothing else sets their length."""
+        # two such factors, or a gradient of any size, leave the growth of the weights unknown
         powers = [part.power for part in self.parts if isinstance(part, SizeOfWeights)]
         return powers[0] if len(powers) == 1 and self.scale_free else None
 
     def init(self, params: Tree) -> ChainState:
         return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
 
-    def update(
-        self, updates: Any, state: ChainState, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, ChainState]:
+    def update(self, updates: Any, state: ChainState, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """Apply the transformations in their order, then the rule."""
+        # each transformation gets what the one before it made of the gradient
         states = []
         for part, own in zip(self.parts, state.parts, strict=True):
             updates, own = part.update(updates, own, params, numbers=numbers, value=value)
             states.append(own)
+        # the rule makes updates of it, which are added to the parameters
         updates, of_rule = self.rule.update(updates, state.rule, params, numbers=numbers, value=value)
         return updates, ChainState(tuple(states), of_rule)
 

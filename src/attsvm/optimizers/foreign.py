@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Moves, Numbers, Rule
 from attsvm.optimizers.scaled_gradient import ScaledGradient
-from attsvm.optimizers.sizes import Tree, over_trials
+from attsvm.optimizers.sizes import Tree, map_trials
 
 Array = jax.Array
 
@@ -34,21 +33,21 @@ class Foreign(Rule):
         return "log_scale" in inspect.signature(self.transformation.update).parameters
 
     def init(self, params: Tree) -> Any:
-        """Its own state, for each trial."""
-        return over_trials(lambda one: _without_keys(self.transformation.init(one)))(params)
+        """Make its own state, for each trial."""
+        return map_trials(lambda one: _without_keys(self.transformation.init(one)))(params)
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
-        """Its own update, for each trial."""
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
+        """Make its own update, for each trial."""
 
         def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
+            # optax names the arguments that an update may take beyond gradient, state and parameters
             extra: dict[str, Any] = {}
             if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
                 extra["value"] = value
             if self.scale_free:
                 extra["log_scale"] = log_scale
             else:
+                # the gradient itself, which underflows far in the limit
                 gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
                 extra |= {"grad": gradient} if extra else {}
             try:
@@ -56,14 +55,16 @@ class Foreign(Rule):
             except TypeError as error:
                 if "required keyword-only argument" not in str(error):
                     raise
+                # the message of Python names the arguments that are missing
                 needs = ", ".join(re.findall("'(.+?)'", str(error)))
                 raise ProblemError(
                     f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
                 ) from None
             return updates, _without_keys(state)
 
+        # the norms and lengths of earlier transformations are part of the logarithms
         logs = updates.resolved().logs
-        moves, state = over_trials(of_trial)(updates.gradient, state, params, logs, value)
+        moves, state = map_trials(of_trial)(updates.gradient, state, params, logs, value)
         return moves, state
 
 

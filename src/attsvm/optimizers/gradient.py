@@ -13,7 +13,7 @@ from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Moves, Numbers, Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree, sum_of_squares
@@ -25,7 +25,7 @@ Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Descent(Rule):
+class GradientDescent(Rule):
     """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
 
     on_each_head = False
@@ -38,10 +38,9 @@ class Descent(Rule):
         """For gradients of ℓ2 norm 1."""
         return UnitSteps(self.norm, gradient.together, gradient.rate) if gradient.unit == self.norm else None
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """Return the step −g."""
+        # −η ∇L, or −η ∇L/‖∇L‖ after a normalization: the factor is all but the entries
         factors = updates.factors()
         return {name: elementwise(jnp.multiply, -factors[name], g) for name, g in updates.gradient.items()}, state
 
@@ -85,7 +84,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
     return chain(
         *([Relative()] if relative else []),
         LearningRate(learning_rate),
-        Descent(),
+        GradientDescent(),
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
         steps=Steps("gradient", Lp(2.0)),
@@ -140,12 +139,13 @@ def normalized_gradient_descent(
     >>> attsvm.train(random_problem(3, 4, 5, 0), optimizer=descent, steps=100).status.value
     'finished'
     """
+    # files of runs without an average have no such argument
     of_average = {"average": average} if average else {}
     return chain(
         normalization(scope, average),
         *([Relative(scope)] if relative else []),
         LearningRate(learning_rate),
-        Descent(),
+        GradientDescent(),
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
         steps=Steps("gradient", Lp(2.0), "average" if average else "step", scope=scope),
@@ -196,10 +196,9 @@ class Polyak(Rule):
         """True: the smaller the gradient, the longer the step."""
         return True
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """−(L − L*)/‖g‖² g, or zero where the loss does not exceed L*."""
+        # ‖∇L‖ = exp(c)·size, of all parameters on one scale
         together = updates.resolved().regrouped("all")
         gradient, (scale,) = together.gradient, together.scales
         size = jnp.sqrt(sum_of_squares(gradient))
@@ -208,6 +207,7 @@ class Polyak(Rule):
         # in logarithms: the gradient may be too small for a float where the excess of the loss is not
         log_length = jnp.log(jnp.where(moves, excess, 1.0)) - scale.log - jnp.log(jnp.where(moves, size, 1.0))
         length = jnp.minimum(jnp.exp(log_length), numbers["longest"])
+        # the entries g = ∇L exp(−c) over their own norm are a unit vector
         factor = jnp.where(moves, -length / jnp.where(moves, size, 1.0), 0.0)
         return {name: factor * g for name, g in gradient.items()}, state
 

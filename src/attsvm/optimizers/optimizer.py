@@ -68,12 +68,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     steps: Steps
 
     def __new__(
-        cls,
-        rule: Rule,
-        name: str,
-        *,
-        arguments: Mapping[str, Any] | None = None,
-        steps: Steps | None = None,
+        cls, rule: Rule, name: str, *, arguments: Mapping[str, Any] | None = None, steps: Steps | None = None
     ) -> "Optimizer":
         """Wrap a rule.
 
@@ -85,16 +80,19 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         def update(
             updates: Any, state: Any, params: Any = None, *, log_scale: Any = None, value: Any = np.nan, **extra: Any
         ) -> tuple[Any, Any]:
+            # any tree is a dictionary of arrays with a trailing axis of one trial for a rule
             gradient = _named(updates)
             logs = (
                 _named(log_scale) if log_scale is not None else {k: jnp.zeros(1, g.dtype) for k, g in gradient.items()}
             )
+            # entries near 1, as those of a training
             scaled, _ = ScaledGradient.separate(gradient, logs).rescaled()
             dtype = jnp.result_type(*gradient.values())
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
             known = _Unknown() if params is None else _named(params)
             loss = jnp.asarray(value, dtype)[..., None]
             moves, state = rule.update(scaled, _last(state), known, numbers=given, value=loss)
+            # back to the tree of the caller
             structure = jax.tree.structure(updates)
             leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
             return jax.tree.unflatten(structure, leaves), _one_trial(state)
@@ -194,8 +192,10 @@ def chain(
         if isinstance(part, Rule) or not isinstance(part, Transformation):
             raise ProblemError(f"chain: expected a transformation before the rule, got {part!r}")
         before.append(part)
+    # a chain in a chain is one chain
     if isinstance(rule, Chain):
         before, rule = [*before, *rule.parts], rule.rule
+    # numbers of one name would share their value
     names = [number for part in before for number in part.numbers] + list(rule.numbers)
     for number in names:
         if names.count(number) > 1:
@@ -215,6 +215,7 @@ def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps
     parts = rule.parts if isinstance(rule, Chain) else ()
     in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), steps.schedule)
     rate = arguments.get("learning_rate", in_chain)
+    # of schedules only those that files can hold are known
     is_known = rate is not None and (not callable(rate) or isinstance(rate, tuple(ARGUMENTS.values())))
     return replace(
         steps,
@@ -242,11 +243,13 @@ def not_an_optimizer(got: object) -> ProblemError:
     """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
     shown, hint = repr(got), ""
     kind = got if isinstance(got, type) else type(got)
+    # by the name of the module, as PyTorch need not be installed
     if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
         shown = kind.__name__
         hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
     elif inspect.isfunction(got):
         home, name = got.__module__.split(".")[0], got.__name__
+        # the shortest path under which users know the function
         path = f"{home}.{name}" if getattr(sys.modules[home], name, None) is got else name
         given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
         needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)

@@ -17,6 +17,9 @@ from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
+Numbers = Mapping[str, Any]  # learning rates and the like, numbers of each trial
+Changed = tuple[ScaledGradient, Any]  # what a transformation makes of a gradient, and its next state
+Moves = tuple[Tree, Any]  # the updates that are added to the parameters, and the next state
 
 
 class Transformation(ABC):
@@ -52,7 +55,7 @@ class Transformation(ABC):
         return False
 
     def length_of(self, gradient: GradientLength) -> GradientLength | None:
-        """What is known of the length of the result; None if it is multiplied by an unknown factor, as by default."""
+        """The length of the result as far as it is known; None if its factor is unknown, as by default."""
         return None
 
     def init(self, params: Tree) -> Any:
@@ -60,9 +63,7 @@ class Transformation(ABC):
         return ()
 
     @abstractmethod
-    def update(
-        self, updates: Any, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Any, Any]:
+    def update(self, updates: Any, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> tuple[Any, Any]:
         """Return what the next transformation gets, or the updates that are added to the parameters, and the state.
 
         Parameters
@@ -155,7 +156,7 @@ class Wrapped(Rule):
 
 
 @dataclass(frozen=True)
-class WeightDecay(Wrapped):
+class DecoupledWeightDecay(Wrapped):
     """Steps of a rule, and −ηλθ: the weights shrink by a factor 1 − ηλ in a step of length η.
 
     η is the product of what the transformations of a chain multiply the gradient by: learning rate and schedule.
@@ -180,19 +181,18 @@ class WeightDecay(Wrapped):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Those of the rule, and λ as ``weight_decay``."""
+        """Numbers of the rule, and λ as ``weight_decay``."""
         return {**self.rule.numbers, "weight_decay": self.decay}
 
     def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
-        """Those of the rule, with decay."""
+        """Steps of the rule, with decay."""
         steps = self.rule.unit_steps(gradient)
         return None if steps is None else steps._replace(decays=True)
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """The updates of the rule, and the decay."""
         moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
+        # θ ← θ − η λ θ, with the length η that the transformations have given to the step
         lengths = updates.lengths
         return {
             name: move - lengths[name] * numbers["weight_decay"] * params[name] for name, move in moves.items()
@@ -208,12 +208,10 @@ class Multiplied(Wrapped):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Those of the rule, and the factor as ``step_factor``."""
+        """Numbers of the rule, and the factor as ``step_factor``."""
         return {**self.rule.numbers, "step_factor": self.factor}
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """The updates of the rule, multiplied."""
         moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
         return {name: numbers["step_factor"] * move for name, move in moves.items()}, state

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import settle
 from attsvm.norms import Lp
-from attsvm.optimizers.rule import Transformation
+from attsvm.optimizers.rule import Changed, Numbers, Transformation
 from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope
 from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.transformations import Normalize
@@ -68,9 +68,7 @@ class NormalizeByAverage(Transformation):
             jnp.zeros(first.shape[-1:], first.dtype),
         )
 
-    def update(
-        self, updates: ScaledGradient, state: Average, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[ScaledGradient, Average]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Average the norms in logarithms, and subtract the logarithm of the average from that of the scale."""
         decay = numbers["average"]
         given = updates.resolved()
@@ -83,8 +81,10 @@ class NormalizeByAverage(Transformation):
             # the norm of a zero gradient is 0, and the average is that of the others
             log_norm = jnp.where(size > 0, largest + jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
             before = state.log_sum[scale.names[0]]
+            # m⁺ = β m + (1 − β)‖g‖ in logarithms
             after = settle(jnp.logaddexp(jnp.log(decay) + before, jnp.log1p(-decay) + log_norm))
             sums |= dict.fromkeys(scale.names, after)
+            # g/(m⁺/(1 − β^k)); before the first gradient that is not zero there is no average
             known = ~jnp.isneginf(after)
             log = jnp.where(known, scale.log - jnp.where(known, after, 0.0) + jnp.log(weight), 0.0)
             scales.append(Scale(scale.names, log))

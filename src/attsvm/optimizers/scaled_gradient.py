@@ -57,6 +57,7 @@ class Scale:
 
     def factor(self, gradient: Tree) -> Array:
         """The factor as a number, zero for a zero gradient; ``gradient`` holds the parameters of this scale."""
+        # η exp(c), or η/N(g) where the gradient is divided by its norm
         length = 1.0 if self.length is None else self.length
         if self.unit is None:
             return length * jnp.exp(self.log)
@@ -71,6 +72,7 @@ class Scale:
         if self.size is not None:
             log = log - jnp.log(jnp.where(self.size > 0, self.size, 1.0))
         elif self.unit is not None:
+            # exp(c) g / N(exp(c) g) = g / N(g)
             log = -log_size_of(self.unit, gradient)
         return Scale(self.names, log if self.length is None else log + jnp.log(self.length))
 
@@ -112,7 +114,7 @@ class ScaledGradient(NamedTuple):
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """What each gradient was multiplied by: learning rates and the like."""
+        """The number that each gradient was multiplied by: learning rates and the like."""
         return {name: 1.0 if one.length is None else one.length for one in self.scales for name in one.names}
 
     def factors(self) -> Tree:
@@ -145,6 +147,7 @@ class ScaledGradient(NamedTuple):
             # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
             positive = jnp.where(most > 0, most, 1.0)
             gradient |= {name: quotient(g, positive) for name, g in own.items()}
+            # exp(c) g = exp(c + log m) (g/m)
             scales.append(Scale(scale.names, scale.log + jnp.log(most)))
             largest |= dict.fromkeys(scale.names, most)
         return ScaledGradient(subtree(gradient, self.gradient), tuple(scales)), largest
@@ -178,6 +181,7 @@ class ScaledGradient(NamedTuple):
         return jnp.where(jnp.isneginf(scale.log), 0.0, scale.log), settle(size_of(norm, aligned.gradient))
 
     def _aligned(self) -> "ScaledGradient":
+        # exp(c_i) g_i = exp(c) (exp(c_i − c) g_i) with the largest c
         largest = reduce(jnp.maximum, [scale.log for scale in self.scales])
         common, logs = jnp.where(jnp.isneginf(largest), 0.0, largest), self.logs
         return ScaledGradient.shared(
@@ -195,7 +199,7 @@ def read_scope(scope: str) -> Scope:
     return check_choice("scope", scope, "all", "each")
 
 
-def by_head(names: Iterable[str]) -> list[list[str]]:
+def group_by_head(names: Iterable[str]) -> list[list[str]]:
     """The names of each head, as "K[0]" and "Q[0]"; all of them where the heads are not apart."""
     groups: dict[str, list[str]] = {}
     for name in names:

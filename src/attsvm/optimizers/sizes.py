@@ -100,9 +100,10 @@ def size_of(norm: Norm, tree: Tree) -> Array:
     several = getattr(norm, "size_in_trials", None)
     if several is not None:
         return jnp.asarray(several(tree, HERE))
+    # a norm that is not entrywise, one trial at a time
     x = only(norm, tree)
     own = norm.of_vectors if x.ndim <= 2 else norm
-    return jnp.asarray(over_trials(_traced(own, "value", own.value))(x))
+    return jnp.asarray(map_trials(_traced(own, "value", own.value))(x))
 
 
 def log_size_of(norm: Norm, tree: Tree) -> Array:
@@ -114,6 +115,7 @@ def log_size_of(norm: Norm, tree: Tree) -> Array:
 
 def norm_of(norm: Norm, tree: Tree) -> Array:
     """Return the norm of parameters of any size, relative to their largest entry, so that no power overflows."""
+    # N(x) = m N(x/m)
     largest = over_all(jnp.maximum, tree, jnp.abs)
     scale = settle(jnp.where(largest > 0, largest, 1.0))
     return scale * size_of(norm, {name: quotient(x, scale) for name, x in tree.items()})
@@ -130,7 +132,7 @@ def steepest(norm: Norm, gradient: Array) -> Array:
     several = getattr(own, "steepest_in_trials", None)
     if several is not None:
         return jnp.asarray(several(gradient, HERE))
-    return jnp.asarray(over_trials(_traced(own, "steepest", own.steepest))(gradient))
+    return jnp.asarray(map_trials(_traced(own, "steepest", own.steepest))(gradient))
 
 
 def has_fast_steps(norm: Norm) -> bool:
@@ -168,7 +170,7 @@ def sum_of_squares(tree: Tree) -> Array:
     return over_all(jnp.add, tree, lambda x: x * x)
 
 
-def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
+def map_trials(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of one trial one of all, along the trailing axis of each argument and result."""
 
     def of_all(*arguments: Any) -> Any:

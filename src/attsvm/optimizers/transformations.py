@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.rule import SizeOfWeights, Transformation
+from attsvm.optimizers.rule import Changed, Numbers, SizeOfWeights, Transformation
 from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope, subtree
-from attsvm.optimizers.sizes import Tree, norm_of, over_trials, power
+from attsvm.optimizers.sizes import Tree, map_trials, norm_of, power
 from attsvm.optimizers.steps import ARGUMENTS
 from attsvm.optimizers.unit_steps import GradientLength, Schedule
 
@@ -62,6 +62,7 @@ class Decaying:
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
+        # η/(1 + k/K)^a
         return self.rate / (1.0 + step / self.steps) ** self.power
 
 
@@ -127,14 +128,13 @@ class LearningRate(Transformation):
             return ()
         return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[ScaledGradient, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Multiply all gradients by the rate of this step."""
         if self.schedule is None:
             rate = numbers["learning_rate"]
         else:
-            rate, state = over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
+            # the count is part of the state, so a resumed run continues its schedule
+            rate, state = map_trials(self.schedule)(state.steps), Taken(state.steps + 1)
         return updates.times(rate), state
 
 
@@ -172,9 +172,7 @@ class Normalize(Transformation):
         """One, whatever it was before."""
         return GradientLength(unit=parse_norm(self.by), together=self.scope == "all")
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[ScaledGradient, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Mark the gradients as divided by their norm, which the rule computes if it needs it."""
         given, unit = updates, parse_norm(self.by)
         if any(scale.unit is not None or scale.length is not None for scale in given.scales):
@@ -221,15 +219,14 @@ class Relative(SizeOfWeights):
     def on_each_head(self) -> bool:
         return self.scope == "each"
 
-    def update(
-        self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[ScaledGradient, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Multiply each group by the size of its weights, or of all weights."""
         given, each, norm = updates, self.scope == "each", parse_norm(self.by)
         if each and any(len(scale.names) > 1 or scale.unit is None for scale in given.scales):
             given = given.resolved().regrouped("each")
         scales = []
         for scale in given.scales:
+            # N(θ)^power, of the parameters that share the scale or of all
             weights = subtree(params, scale.names if each else given.gradient)
             scales.append(scale.times(power(norm_of(norm, weights), self.power)))
         return given._replace(scales=tuple(scales)), state
@@ -278,11 +275,10 @@ class DecayingSum(Transformation):
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
         return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
 
-    def update(
-        self, updates: ScaledGradient, state: SumState, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[ScaledGradient, SumState]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Add the gradient to the sum."""
         decay, given = numbers["momentum"], updates.resolved()
+        # m⁺ = β m + ∇L
         added = _add(decay, state, given)
         kept = SumState(added.gradient, added.logs)
         return _add(decay, kept, given) if self.nesterov else added, kept

@@ -41,12 +41,12 @@ class Installed:
 
     @property
     def rank(self) -> int:
-        """Its place among the best known optimizers, from 0."""
+        """The place among the best known optimizers, from 0."""
         own = self.path.rsplit(".", 1)[-1].upper()
         return BEST_KNOWN.index(own) if own in BEST_KNOWN else len(BEST_KNOWN)
 
     def make(self) -> Any:
-        """What :func:`attsvm.margin_profile` takes."""
+        """Make what :func:`attsvm.margin_profile` takes."""
         found = import_optimizer(self.path)
         options = {**self.variant, **dict.fromkeys(self.decay, 0.0)}
         methods = filter(inspect.isfunction, vars(found).values()) if inspect.isclass(found) else ()

@@ -11,7 +11,7 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Optimizer, multiplied, normalized
-from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task, refusal
+from attsvm.profiles.stepped import Arrays, Look, ProfileTask, RateFactor, Schedule, Stepped, refusal
 from attsvm.results import Status
 from attsvm.training import train
 
@@ -25,7 +25,7 @@ class OfOptax(Stepped):
 
     def __init__(
         self,
-        make: Callable[[Factor], optax.GradientTransformation],
+        make: Callable[[RateFactor], optax.GradientTransformation],
         with_factor: Callable[[float], optax.GradientTransformation],
         name: str,
         learning_rate: float | None,
@@ -51,7 +51,7 @@ class OfOptax(Stepped):
     ) -> "OfOptax":
         """A transformation with a learning rate of its own: its updates are multiplied by the factor."""
 
-        def make(factor: Factor) -> optax.GradientTransformation:
+        def make(factor: RateFactor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
         return cls(make, partial(multiplied, transformation), name, learning_rate)
@@ -67,7 +67,7 @@ class OfOptax(Stepped):
                 raise refusal(self.name, error) from error
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
-    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+    def trajectory(self, task: ProfileTask, factor: RateFactor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
         scheduled = self._make(factor)
         point: Any = task.start

@@ -13,9 +13,9 @@ import numpy as np
 from attsvm._utils.contractions import added, contract, settle
 from attsvm.optimizers import Growing, Limit, Optimizer, ScaledGradient, Steps, normalized_gradient_descent
 from attsvm.problem import Problem
-from attsvm.stack.layers import Attended, Tokens, attend
+from attsvm.stack.layers import Attended, LayerTokens, attend
 from attsvm.stack.pullback import Sloped, pull_back, summed
-from attsvm.training import Data, Objective
+from attsvm.training import Objective, ProblemData
 
 Array = jax.Array
 Parameters = dict[str, Array]
@@ -47,7 +47,7 @@ class StackObjective(Objective):
         of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
         return tuple(f"{name}{layer}" for name in of_one)
 
-    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, ScaledGradient]:
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> tuple[Array, ScaledGradient]:
         """The loss, and the gradient of each layer with a scale of its own."""
         of_attention, of_head = self.split(trained, fixed)
         weights, pull_weights = jax.vjp(self.weights, of_attention)
@@ -84,7 +84,7 @@ class StackObjective(Objective):
         return self.mean_loss(outputs, data), reduce(or_, layers_apart)._replace(gradient=gradient)
 
     def attend(
-        self, of_attention: Parameters, fixed: Parameters, data: Data
+        self, of_attention: Parameters, fixed: Parameters, data: ProblemData
     ) -> tuple[Array, Array, Array, Array, tuple[Array, ...]]:
         """The last layer, and the largest logit of all layers."""
         layers = self.forward(self.weights(of_attention), fixed, data)
@@ -102,33 +102,33 @@ class StackObjective(Objective):
         each = [[parameters[name] for name in self.names(layer)] for layer in range(1, self.num_layers + 1)]
         return [x[0] if len(x) == 1 else contract("km,em->ke", *x) for x in each]
 
-    def forward(self, weights: Sequence[Array], fixed: Parameters, data: Data) -> list[Attended]:
+    def forward(self, weights: Sequence[Array], fixed: Parameters, data: ProblemData) -> list[Attended]:
         """All layers."""
         length = weights[0].shape[-1]
         allowed = self._self_mask(data)
-        tokens, of_one = (Tokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
+        tokens, of_one = (LayerTokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
         found: list[Attended] = []
         for number, W in enumerate(weights[:-1], start=1):
             found.append(attend(W, tokens, tokens.whole, allowed))
-            of_one = self._next(of_one, found[-1], fixed, number)
+            of_one = self._next_tokens(of_one, found[-1], fixed, number)
             assert of_one.rest is not None
             limit, rest, whole = (self.heads.repeated(x, length) for x in (of_one.limit, of_one.rest, of_one.whole))
-            tokens = Tokens(limit, rest, whole)
+            tokens = LayerTokens(limit, rest, whole)
         found.append(attend(weights[-1], tokens, data.queries, data.allowed))
         return found
 
-    def _next(self, tokens: Tokens, layer: Attended, fixed: Parameters, number: int) -> Tokens:
+    def _next_tokens(self, tokens: LayerTokens, layer: Attended, fixed: Parameters, number: int) -> LayerTokens:
         """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the limit and the rest each by themselves."""
         kept_limit, kept_rest = (tokens.limit, tokens.rest) if self.residual else (None, None)
         if VALUES not in fixed:
             limit = layer.winning if kept_limit is None else added(layer.winning, kept_limit)
-            return Tokens.of(limit, layer.rest_of_output(kept_rest))
+            return LayerTokens.of(limit, layer.rest_of_output(kept_rest))
 
         def summed(of_heads: Array, kept: Array | None) -> Array:
             total = self.heads.total(contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads))
             return settle(total) if kept is None else added(total, kept)
 
-        return Tokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
+        return LayerTokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
 
     def _into_heads(self, slope: Sloped, length: int, values: Array | None = None) -> Sloped:
         """The gradient for each attention head, of its output before the value matrices V_h: V_h'u."""
@@ -150,8 +150,8 @@ class StackObjective(Objective):
             return tokens
         return jnp.asarray(self.heads.unfold(tokens)[..., 0, :])
 
-    def _self_mask(self, data: Data) -> Array | None:
-        """What each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""
+    def _self_mask(self, data: ProblemData) -> Array | None:
+        """Mask what each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""
         if data.allowed is None and not self.causal:
             return None
         T = data.tokens.shape[1]
@@ -197,7 +197,7 @@ class StackObjective(Objective):
         return self.attention.limit(steps, problem, positions, layers=True)
 
     def num_factors(self, trained: Collection[str]) -> int:
-        """Those of one layer."""
+        """Count the factors of one layer."""
         return len(self.names(1))
 
     def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
@@ -205,7 +205,7 @@ class StackObjective(Objective):
         of_layer = sequences * problem.num_tokens**2 * problem.dim
         return max(of_layer, min(2 * self.num_layers * of_layer, MOST_NUMBERS))
 
-    def largest_data(self, data: Data) -> Data:
+    def largest_data(self, data: ProblemData) -> ProblemData:
         """With tokens that have grown, which are also the queries of all layers but the last one."""
         tokens = data.tokens * self.growth
         queries = np.maximum(*(np.abs(x).max(axis=(0, 1, 2)) for x in (tokens, data.queries)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.norms import JointNorm
-from attsvm.stack.layout import Layout
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.svm import Solution
@@ -21,7 +21,11 @@ SATURATED = 0.99
 
 
 def predictions(
-    stack: Layout, run: StackRun, layers: list[Layer], solutions: tuple[Solution, ...], saturation: np.ndarray | float
+    stack: StackLayout,
+    run: StackRun,
+    layers: list[Layer],
+    solutions: tuple[Solution, ...],
+    saturation: np.ndarray | float,
 ) -> tuple[Prediction, ...]:
     """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
     # the functions on one layer read fields that both kinds of runs have
@@ -68,8 +72,8 @@ def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
     return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 
-def model_of(stack: Layout, run: StackRun) -> Model:
-    """What a run trained, by the names of the table of standings."""
+def model_of(stack: StackLayout, run: StackRun) -> Model:
+    """Describe what a run trained, by the names of the table of standings."""
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
     name += "" if stack.values is None else ", values"

@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
 from attsvm.results import plain
-from attsvm.stack.layout import Layout
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.path import Layer, layers_of, smallest_margin
 from attsvm.stack.prediction import predictions
 from attsvm.stack.run import StackRun
@@ -22,7 +22,7 @@ from attsvm.theory import Prediction
 from attsvm.theory.standing import norm_for
 
 
-class Stack(Layout):
+class Stack(StackLayout):
     """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.

@@ -9,7 +9,7 @@ from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
-from attsvm.stack.layout import Layout
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
 from attsvm.stack.run import StackRun
@@ -17,7 +17,7 @@ from attsvm.training import Attention, Setup, logit_changes, parse_attention, ru
 
 
 def train_stack(
-    stack: Layout,
+    stack: StackLayout,
     attention: str | None,
     rank: int | None,
     loss: Any,
@@ -36,7 +36,8 @@ def train_stack(
     )
     of_head |= {} if stack.values is None else {VALUES: stack.values}
     # without the head, which is not trained, among the parameters that may be given
-    setup = replace(Setup.of(stack.problem, objective, {}, loss=loss, resumed=resumed, **options), of_head=of_head)
+    setup = Setup(stack.problem, objective, {}, loss=loss, resumed=resumed, **options)
+    setup.of_head = of_head
     recorded = run_steps(setup, callback)
     steps, parameters = recorded.steps, recorded.parameters
     weights = {
@@ -59,7 +60,7 @@ def train_stack(
     return replace(run, history=recorded.joined(resumed, history))
 
 
-def _parse_layer(stack: Layout, name: str | None, rank: int | None, resumed: StackRun | None) -> Attention:
+def _parse_layer(stack: StackLayout, name: str | None, rank: int | None, resumed: StackRun | None) -> Attention:
     """The parametrization of each layer, by default that of the run that is resumed.
 
     Raises ProblemError if there is no such parametrization.

@@ -26,7 +26,7 @@ ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
 
 
-class Task(NamedTuple):
+class SweepChunk(NamedTuple):
     """A chunk of trials of one cell."""
 
     cell: int
@@ -44,10 +44,10 @@ class Task(NamedTuple):
         return self.stop - self.first
 
 
-def tasks(num_cells: int, trials: int, chunk: int) -> list[Task]:
+def tasks(num_cells: int, trials: int, chunk: int) -> list[SweepChunk]:
     """All chunks of a sweep, cell by cell."""
     firsts = range(0, trials, chunk)
-    return [Task(cell, first, min(first + chunk, trials)) for cell in range(num_cells) for first in firsts]
+    return [SweepChunk(cell, first, min(first + chunk, trials)) for cell in range(num_cells) for first in firsts]
 
 
 class Failure(NamedTuple):
@@ -64,7 +64,7 @@ class Failure(NamedTuple):
         return cls(f"{type(error).__name__}: {error}", "".join(lines), attempts)
 
 
-def attempt(call: Callable[[Task], object], task: Task) -> Failure | None:
+def attempt(call: Callable[[SweepChunk], object], task: SweepChunk) -> Failure | None:
     """Make a call, again where it fails, and return how it failed the last time."""
     failure = None
     for number in range(1, ATTEMPTS + 1):
@@ -79,7 +79,7 @@ def attempt(call: Callable[[Task], object], task: Task) -> Failure | None:
     return failure
 
 
-def compute(definition: Definition, task: Task) -> dict[str, np.ndarray]:
+def compute(definition: Definition, task: SweepChunk) -> dict[str, np.ndarray]:
     """The outputs of a chunk, block by block."""
     blocks = [block_outputs(definition, task.cell, first) for first in range(task.first, task.stop, definition.width)]
     # the last block is computed as a whole, and what is beyond the trials is dropped
@@ -163,7 +163,7 @@ def measured(definition: Definition, device: str | None = None) -> dict[str, np.
     """
     home = find_device(device)
 
-    def compute_there(task: Task) -> dict[str, np.ndarray]:
+    def compute_there(task: SweepChunk) -> dict[str, np.ndarray]:
         with on_device(home):  # of this thread
             return compute(definition, task)
 

@@ -15,7 +15,7 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "ATTENTIONS",
     "Attention",
-    "Data",
+    "ProblemData",
     "Objective",
     "Setup",
     "gap_products",

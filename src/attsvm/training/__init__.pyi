@@ -1,6 +1,6 @@
 from .attention import ATTENTIONS as ATTENTIONS
 from .attention import Attention as Attention
-from .attention import Data as Data
+from .attention import ProblemData as ProblemData
 from .attention import parse_attention as parse_attention
 from .changes import logit_changes as logit_changes
 from .collect import run_steps as run_steps

@@ -58,7 +58,7 @@ class AttentionHeads:
         """(..., H, B) as (H, ..., B)."""
         return x if self.number is None else jnp.moveaxis(x, -2, 0)
 
-    def over(self, reduction: Callable[..., AnyArray], x: AnyArray) -> AnyArray:
+    def reduced(self, reduction: Callable[..., AnyArray], x: AnyArray) -> AnyArray:
         """Reduce the heads: (..., H·B) to (..., B), or 1 if all heads and trials share it."""
         return x if self.number is None or x.shape[-1] == 1 else reduction(self.unfold(x), axis=-2)
 
@@ -72,7 +72,7 @@ class AttentionHeads:
         return summed
 
     def repeated(self, x: Array, length: int) -> Array:
-        """The same for all heads: (..., B or 1) to (..., H·B), which is the length."""
+        """Repeat an array for all heads: (..., B or 1) to (..., H·B), which is the length."""
         if self.number is None:
             return x
         of_heads = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], self.number, length // self.number))

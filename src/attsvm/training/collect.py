@@ -26,7 +26,7 @@ PRECISE_LOGIT = 1e8
 """Rounding errors of larger logits are not negligible."""
 
 
-class Recorded(NamedTuple):
+class TrainingRecord(NamedTuple):
     """A training after its steps, with all that it observed; *batch are the batch axes of the run, trials first."""
 
     steps: Int[np.ndarray, " R"]  # observed, in increasing order
@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
         return {name: np.concatenate([known[name], x]) for name, x in history.items()}
 
 
-def run_steps(setup: Setup, callback: Callback | None) -> Recorded:
+def run_steps(setup: Setup, callback: Callback | None) -> TrainingRecord:
     """Make the steps, observe the marked ones, and collect what every kind of run has.
 
     Raises ProblemError if the loss is not a number at the start, and MemoryError if memory does not suffice.
@@ -71,7 +71,7 @@ def run_steps(setup: Setup, callback: Callback | None) -> Recorded:
             return _collect(session, setup, interrupted)
 
 
-def _collect(session: Session, setup: Setup, interrupted: bool) -> Recorded:
+def _collect(session: Session, setup: Setup, interrupted: bool) -> TrainingRecord:
     everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *session.observed)
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
     steps = np.array(session.observed_steps, dtype=np.int64)
@@ -104,7 +104,7 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> Recorded:
         "loss_name": setup.loss_name,
         "weight_decay": _weight_decay_of(optimizer, limit),
     }
-    return Recorded(
+    return TrainingRecord(
         steps,
         np.isin(steps, setup.recorded),
         parameters,
@@ -117,7 +117,7 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> Recorded:
     )
 
 
-def run_of(setup: Setup, recorded: Recorded, fixed: Sequence[str]) -> Run:
+def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
     """The run of one layer. ``fixed``: the names of the parameters that were not to be trained."""
     problem, layer, head_names = setup.problem, setup.objective.attention, setup.objective.head_names
     resumed, num_records = setup.resumed, len(recorded.steps)

@@ -14,11 +14,11 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention import Data, Parameters, parse_attention
+from attsvm.training.attention import Parameters, ProblemData, parse_attention
 from attsvm.training.objective import Objective
 from attsvm.training.setup import mini_batches
 from attsvm.training.stopping import Stopping
-from attsvm.training.trials import MiniBatches, TrialData
+from attsvm.training.trials import MiniBatchSampler, TrialData
 
 
 class LossGradient:
@@ -111,12 +111,17 @@ class LossGradient:
 
 @lru_cache(maxsize=32)
 def _evaluation(
-    objective: Objective, batches: MiniBatches | None, device: jax.Device
+    objective: Objective, batches: MiniBatchSampler | None, device: jax.Device
 ) -> Callable[..., tuple[jax.Array, dict[str, jax.Array], jax.Array]]:
     """From parameters with the trials first to loss, gradient and the logarithm of its scale, for each shape."""
 
     def evaluate(
-        parameters: Parameters, step: jax.Array, fixed: Parameters, data: Data, penalty: jax.Array, key: jax.Array
+        parameters: Parameters,
+        step: jax.Array,
+        fixed: Parameters,
+        data: ProblemData,
+        penalty: jax.Array,
+        key: jax.Array,
     ) -> Any:
         if batches is not None:
             data = batches.take(data, batches.order(key, step), step)

@@ -14,11 +14,11 @@ import numpy as np
 from attsvm._utils.contractions import elementwise, lanes, over_all, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
 from attsvm.optimizers import Rule
-from attsvm.training.attention import AnyArray, Data, Parameters
+from attsvm.training.attention import AnyArray, Parameters, ProblemData
 from attsvm.training.excess import log_excess
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.range import STEPS_BETWEEN_BORDERS, Range, half_range
-from attsvm.training.trials import MiniBatches
+from attsvm.training.trials import MiniBatchSampler
 
 Array = jax.Array
 
@@ -30,7 +30,7 @@ MOST_EXECUTABLES = 128
 """How many are kept. Each takes about 140 mappings of memory, of which Linux allows a process 65,530."""
 
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """The state of a slice of trials; the trailing axis of each array holds them."""
 
     trained: dict[str, AnyArray]
@@ -44,7 +44,7 @@ class State(NamedTuple):
 class Inputs(NamedTuple):
     """The inputs of a run, which it does not change."""
 
-    data: Data
+    data: ProblemData
     fixed: dict[str, AnyArray]
     range: Range
     numbers: dict[str, AnyArray]
@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class TrainingProgram:
     """Training of one structure: an objective under an optimiser, with up to ``num_records`` records per call.
 
     ``batches`` is None if every step uses all sequences; ``watches_gradient``: whether a small gradient ends a trial.
@@ -63,7 +63,7 @@ class Program:
     objective: Objective
     rule: Rule
     num_records: int
-    batches: MiniBatches | None = None
+    batches: MiniBatchSampler | None = None
     watches_gradient: bool = False
 
     @cached_property
@@ -75,13 +75,13 @@ class Program:
         simple = not self.objective.head_names and not self.objective.penalized
         return simple and self.rule.state_degree is not None
 
-    def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> State:
+    def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> TrainingState:
         """State before the first step, from 2^exponent · trained."""
         arguments = trained, exponent
-        state: State = self._executable("_start", *arguments).call(*arguments)
+        state: TrainingState = self._executable("_start", *arguments).call(*arguments)
         return state
 
-    def compiled(self, state: State, inputs: Inputs) -> "Executable":
+    def compiled(self, state: TrainingState, inputs: Inputs) -> "Executable":
         """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
 
         It makes ``lengths[i]`` steps and observes, for i < count.
@@ -100,24 +100,26 @@ class Program:
     def _lock(self) -> Lock:
         return Lock()
 
-    def _start(self, trained: Parameters, exponent: Array) -> State:
+    def _start(self, trained: Parameters, exponent: Array) -> TrainingState:
         num_trials = next(iter(trained.values())).shape[-1]
         status = jnp.full((num_trials,), RUNNING, jnp.int8)
         none = jnp.zeros((num_trials,), jnp.int64)
         idle = None if self.batches is None else none
-        return State(trained, self.rule.init(self.objective.heads.seen(trained)), status, none, exponent, idle)
+        return TrainingState(trained, self.rule.init(self.objective.heads.seen(trained)), status, none, exponent, idle)
 
-    def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
+    def _stretch(
+        self, start: TrainingState, inputs: Inputs, lengths: Array, count: Array
+    ) -> tuple[TrainingState, Observation]:
         # traced once: for the shapes of the records, and in the loop
         observe = jax.jit(self._observe, inline=True)
 
-        def in_lanes(state: State) -> State:
-            return State(*jax.tree.map(lanes, tuple(state)))
+        def in_lanes(state: TrainingState) -> TrainingState:
+            return TrainingState(*jax.tree.map(lanes, tuple(state)))
 
-        def whole(state: State) -> State:
-            return State(*jax.tree.map(lambda x, like: x.reshape(like.shape), tuple(state), tuple(start)))
+        def whole(state: TrainingState) -> TrainingState:
+            return TrainingState(*jax.tree.map(lambda x, like: x.reshape(like.shape), tuple(state), tuple(start)))
 
-        def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+        def step(_: Array, carry: tuple[TrainingState, Array | None]) -> tuple[TrainingState, Array | None]:
             state, order = whole(carry[0]), carry[1]
             if self.batches is None or order is None:
                 return in_lanes(self._step(state, inputs, inputs.data)), order
@@ -125,14 +127,14 @@ class Program:
             order = self.batches.renewed(order, inputs.key, number)
             return in_lanes(self._step(state, inputs, self.batches.take(inputs.data, order, number))), order
 
-        def steps(number: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+        def steps(number: Array, carry: tuple[TrainingState, Array | None]) -> tuple[TrainingState, Array | None]:
             if not self.keeps_exponent:
-                stepped: tuple[State, Array | None] = jax.lax.fori_loop(0, number, step, carry)
+                stepped: tuple[TrainingState, Array | None] = jax.lax.fori_loop(0, number, step, carry)
                 return stepped
 
             def to_border(
-                carry: tuple[Array, tuple[State, Array | None]],
-            ) -> tuple[Array, tuple[State, Array | None]]:
+                carry: tuple[Array, tuple[TrainingState, Array | None]],
+            ) -> tuple[Array, tuple[TrainingState, Array | None]]:
                 left, (state, order) = carry
                 ahead = STEPS_BETWEEN_BORDERS - _number(state) % STEPS_BETWEEN_BORDERS
                 length = jnp.minimum(ahead, left)
@@ -145,8 +147,8 @@ class Program:
             return moved
 
         def segment(
-            i: Array, carry: tuple[tuple[State, Array | None], Observation]
-        ) -> tuple[tuple[State, Array | None], Observation]:
+            i: Array, carry: tuple[tuple[TrainingState, Array | None], Observation]
+        ) -> tuple[tuple[TrainingState, Array | None], Observation]:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = steps(length, (state, order))
@@ -160,10 +162,10 @@ class Program:
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((in_lanes(start), order), empty))
         return whole(state), records
 
-    def _observe(self, state: State, inputs: Inputs) -> Observation:
+    def _observe(self, state: TrainingState, inputs: Inputs) -> Observation:
         return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
-    def _step(self, state: State, inputs: Inputs, data: Data) -> State:
+    def _step(self, state: TrainingState, inputs: Inputs, data: ProblemData) -> TrainingState:
         value, gradient = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, largest = gradient.rescaled()
         heads, numbers = self.objective.heads, inputs.numbers
@@ -204,7 +206,7 @@ class Program:
         def keep(new: Array, old: Array) -> Array:
             return elementwise(jnp.where, goes_on, new, old)
 
-        return State(
+        return TrainingState(
             jax.tree.map(keep, trained, state.trained),
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
@@ -213,8 +215,8 @@ class Program:
             idle,
         )
 
-    def _within_border(self, state: State, allowed: Range, looks: Array) -> State:
-        """The same weights with powers of two taken out of those beyond the border, where ``looks`` is true."""
+    def _within_border(self, state: TrainingState, allowed: Range, looks: Array) -> TrainingState:
+        """Take powers of two out of those beyond the border, where ``looks`` is true."""
         # a state of a higher degree must not overflow before the weights do
         degree = max(self.rule.state_degree or 0.0, 1.0)
         border = jnp.minimum(allowed.border, int(half_range(next(iter(state.trained.values())).dtype) / degree))
@@ -239,12 +241,12 @@ def _is_below(x: Array, limit: Array) -> Array:
     return jnp.abs(x) <= limit
 
 
-def _number(state: State) -> Array:
+def _number(state: TrainingState) -> Array:
     """The number of the step that the running trials are about to make."""
     return jnp.max(jnp.where(state.status == RUNNING, state.steps, 0))
 
 
-program = lru_cache(maxsize=128)(Program)
+program = lru_cache(maxsize=128)(TrainingProgram)
 
 
 class Executable(NamedTuple):
@@ -261,7 +263,7 @@ def _settled_sum(x: Array, y: Array) -> Array:
 
 @lru_cache(maxsize=MOST_EXECUTABLES)
 def _compiled(
-    owner: Program,
+    owner: TrainingProgram,
     method: str,
     structure: Any,
     shapes: tuple[tuple[Any, Any], ...],

@@ -18,7 +18,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.optimizers import Limit, Optimizer, ScaledGradient, Steps
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Attention, Data, Parameters, Reduced
+from attsvm.training.attention import AnyArray, Attention, Parameters, ProblemData, ReducedProblem
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.head_gradient import head_gradient
 from attsvm.training.softmax import Pooled, log_attention, logit_gradient, pool
@@ -35,7 +35,7 @@ Attended = tuple[Array, Array, Array, Array, tuple[Array, ...]]
 
 
 class Observation(NamedTuple):
-    """What is recorded of each trial (trailing axis B)."""
+    """Record of each trial (trailing axis B)."""
 
     loss: AnyArray  # (B,)
     selected: AnyArray  # ([H,] n, Q, B)
@@ -124,7 +124,7 @@ class Objective:
             raise ProblemError("loss: expected one number per margin, got another shape; write it elementwise")
 
     def evaluate(
-        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array
+        self, trained: Parameters, fixed: Parameters, data: ProblemData, penalty: Array
     ) -> tuple[Array, ScaledGradient]:
         """Value (B,) and gradient; parts that are not used are removed by the compiler.
 
@@ -137,7 +137,7 @@ class Objective:
             gradient = _add_penalty(gradient, self.heads.seen(trained), penalty)
         return value, gradient
 
-    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: Data) -> tuple[Array, ScaledGradient]:
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> tuple[Array, ScaledGradient]:
         """The loss, and its gradient with the heads folded into the trials."""
         of_attention, of_head = self.split(trained, fixed)
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
@@ -149,7 +149,7 @@ class Objective:
         direction, log_slope = self.loss.slope(outputs, data.labels, *of_loss)
         if not self.defined_everywhere:
             # labels of padded queries are 0, where a loss may be undefined
-            direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
+            direction = jnp.where(_per_output(data.query_weight, direction) > 0, direction, 0.0)
         direction, log_slope, query_weight = (
             self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, settle(log_slope), data.query_weight)
         )
@@ -159,13 +159,13 @@ class Objective:
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
-                of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), of_heads))
+                of_outputs, _ = pull_outputs(_like(direction * _per_output(size, direction), of_heads))
                 return {name: of_outputs[name] for name in self.head_names}
 
             gradient |= ScaledGradient.shared(*head_gradient(pull_trained, log_slope, query_weight))
         return self.mean_loss(outputs, data, of_loss), gradient
 
-    def attend(self, of_attention: Parameters, fixed: Parameters, data: Data) -> Attended:
+    def attend(self, of_attention: Parameters, fixed: Parameters, data: ProblemData) -> Attended:
         """The last attention layer at some parameters."""
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed, data.copies)
@@ -175,14 +175,14 @@ class Objective:
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
         return pooled.output, pooled.winner, pooled.probability, largest, self._read_by_loss(pooled, data)
 
-    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
+    def defined(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> Array:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self.split(trained, fixed)
         pooled, *_, of_loss = self.attend(of_attention, fixed, data)
         return ~jnp.isnan(self.mean_loss(self._outputs(of_head, pooled, data), data, of_loss))
 
     def observe(
-        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
+        self, trained: Parameters, fixed: Parameters, data: ProblemData, penalty: Array, exponent: Array
     ) -> Observation:
         """The observation of the current parameters."""
         of_attention, of_head = self.split(trained, fixed)
@@ -194,7 +194,7 @@ class Objective:
             value,
             self.heads.first(self.heads.unfold(winner[:, :, 0])),
             self.heads.first(self.heads.unfold(probability[:, :, 0])),
-            self.heads.over(jnp.max, largest),
+            self.heads.reduced(jnp.max, largest),
             exponent,
             {name: self.heads.first(x) for name, x in trained.items()},
         )
@@ -204,11 +204,11 @@ class Objective:
         """Whether head and loss have values and slopes everywhere. Otherwise each step checks that they do."""
         return self.head.defined_everywhere and self.loss.defined_everywhere
 
-    def _outputs(self, of_head: Parameters, pooled: Array, data: Data) -> Array:
+    def _outputs(self, of_head: Parameters, pooled: Array, data: ProblemData) -> Array:
         """The output of each query, the sum over the attention heads."""
         return self.heads.total(self.head.outputs(of_head, self._read_by_head(pooled, data)))
 
-    def _read_by_head(self, pooled: Array, data: Data) -> Array:
+    def _read_by_head(self, pooled: Array, data: ProblemData) -> Array:
         """The pooled tokens; those of padded queries, which pool none, are replaced by the mean of the others."""
         if data.allowed is None or self.defined_everywhere:
             return pooled
@@ -223,13 +223,13 @@ class Objective:
         of_attention |= {name: fixed[name] for name in self.fixed_names}
         return of_attention, {name: x for name, x in fixed.items() if name not in of_attention} | of_head
 
-    def _read_by_loss(self, pooled: Pooled, data: Data) -> tuple[Array, ...]:
-        """What a loss of the attention reads beside outputs and labels."""
+    def _read_by_loss(self, pooled: Pooled, data: ProblemData) -> tuple[Array, ...]:
+        """Compute what a loss of the attention reads beside outputs and labels."""
         if not self.loss.reads_attention:
             return ()
         return (log_attention(pooled, data.tokens, data.labels),)
 
-    def mean_loss(self, outputs: Array, data: Data, of_loss: tuple[Array, ...] = ()) -> Array:
+    def mean_loss(self, outputs: Array, data: ProblemData, of_loss: tuple[Array, ...] = ()) -> Array:
         """The loss of the outputs of all queries, shape (B,). ``of_loss``: what it reads of the attention."""
         # a padded query's loss may be infinite, and 0 · ∞ is NaN
         values = self.loss.values(outputs, data.labels, *of_loss)
@@ -251,16 +251,16 @@ class Objective:
         """The initial parameters, with or without the batch axes, of which the heads' is the last."""
         return self.attention.initial(problem, generator, batch)
 
-    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced | None:
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem | None:
         """The problem of the attention's trained parameters, from the fixed ones; None if all are fixed."""
         of_attention = {name: fixed[name] for name in self.fixed_names}
         return None if len(of_attention) == len(self.shapes(problem)) else self.attention.reduced(problem, of_attention)
 
-    def default_optimizer(self, reduced: Reduced | None) -> Optimizer:
+    def default_optimizer(self, reduced: ReducedProblem | None) -> Optimizer:
         """The optimizer of a training that is given none."""
         return (self.attention if reduced is None else reduced.attention).default_optimizer()
 
-    def limit(self, steps: Steps, problem: Problem, reduced: Reduced | None) -> Limit:
+    def limit(self, steps: Steps, problem: Problem, reduced: ReducedProblem | None) -> Limit:
         """The limit of the weights after such steps; unknown for an attention that is not trained."""
         if reduced is None:
             return Limit(None)
@@ -279,7 +279,7 @@ class Objective:
         """How many numbers one head of a trial keeps of tokens between layers; none of one layer."""
         return 0
 
-    def largest_data(self, data: Data) -> Data:
+    def largest_data(self, data: ProblemData) -> ProblemData:
         """The data with entries as large as those that any layer may read."""
         return data
 
@@ -322,7 +322,7 @@ def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise ProblemError(f"{name}: JAX cannot trace it: {reason(error)}") from error
 
 
-def _over_outputs(of_queries: Array, outputs: Array) -> Array:
+def _per_output(of_queries: Array, outputs: Array) -> Array:
     """(n, Q, B) with the axis of classes that outputs may have."""
     return of_queries if of_queries.ndim == outputs.ndim else of_queries[:, :, None]
 

@@ -14,14 +14,14 @@ from attsvm._utils.threads import num_threads, thread_map
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of
 from attsvm.training.attention_heads import fold
-from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
+from attsvm.training.loop import CONVERGED, RUNNING, Inputs, TrainingProgram, TrainingState, program
 from attsvm.training.objective import Observation
 from attsvm.training.range import range_of
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import (
     LARGE_TRIAL,
-    Pace,
+    StretchLength,
     TrialData,
     padded_number,
     segment_lengths,
@@ -46,10 +46,10 @@ class Session:
         padded, of_head = _data_sizes(setup)
         self.trial_size = heads * of_head
         self.slices = slices(self.num_trials, of_head, heads)
-        self.program: Program = _program(setup, len(self.slices[0]))
+        self.program: TrainingProgram = _program(setup, len(self.slices[0]))
         starts = [self._start(setup, part) for part in self.slices]
         self.inputs = self._inputs(setup, TrialData(self.problem, setup.dtype, padded), [x for x, _ in starts])
-        self.states: list[State] = [self.program.start(*start) for start in starts]
+        self.states: list[TrainingState] = [self.program.start(*start) for start in starts]
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
@@ -127,7 +127,7 @@ class Session:
         self.marked = frozenset(marks)
         left, goal, done = sorted({*marks, *checks}), marks[-1], start
         threads = min(num_threads(), len(self.slices)) if self.executable.concurrent else 1
-        pace = Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
+        pace = StretchLength(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
         began = time.perf_counter()
         try:
             with interruptions() as requested, thread_map(threads) as spread:
@@ -183,11 +183,11 @@ class Session:
             status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)
             self.states[i] = self.states[i]._replace(status=jax.device_put(status))
 
-    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[State, Observation]]:
+    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[TrainingState, Observation]]:
         padded = np.zeros(self.program.num_records, np.int64)
         padded[: len(lengths)] = lengths
 
-        def call(i: int) -> tuple[State, Observation]:
+        def call(i: int) -> tuple[TrainingState, Observation]:
             # the context of float64 belongs to a thread
             with jax.enable_x64(True):
                 result = self.executable.call(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
@@ -197,7 +197,7 @@ class Session:
 
         return call
 
-    def _keep(self, results: list[tuple[State, Observation]], steps: np.ndarray) -> None:
+    def _keep(self, results: list[tuple[TrainingState, Observation]], steps: np.ndarray) -> None:
         def join(*parts: Any) -> np.ndarray:
             joined = np.concatenate([np.asarray(part)[: len(steps)] for part in parts], axis=-1)
             return joined[..., : self.num_trials]
@@ -244,7 +244,7 @@ def _data_sizes(setup: Setup) -> tuple[int, int]:
     return number, max(number * of_sequence, setup.objective.numbers_between_layers(number, problem))
 
 
-def _program(setup: Setup, trials: int) -> Program:
+def _program(setup: Setup, trials: int) -> TrainingProgram:
     # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
     row = trials * sum(x[0].size for x in setup.trained.values())
     capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))

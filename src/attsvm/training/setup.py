@@ -1,7 +1,7 @@
 """A training before its first step: its arguments, checked and brought together, and the initial parameters."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers import Steps, limit_of, optimizer_of, parse_optimizer, rule_of
 from attsvm.problem import Problem
-from attsvm.training.attention import Reduced
+from attsvm.training.attention import ReducedProblem
 from attsvm.training.attention_heads import heads_of
 from attsvm.training.excess import check_excess
 from attsvm.training.objective import Objective
 from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
-from attsvm.training.trials import MiniBatches
+from attsvm.training.trials import MiniBatchSampler
 
 Arrays = dict[str, np.ndarray]
 
@@ -28,36 +28,18 @@ DEFAULT_RECORDS = 50
 MOST_RECORDS = 10**7
 
 
-@dataclass(frozen=True)
 class Setup:
-    """One training: what is minimised, by what, from where, and for how many steps."""
+    """One training before its first step: what is minimised, by what, from where, and for how many steps.
 
-    problem: Problem
-    objective: Objective
-    optimizer: optax.GradientTransformation
-    of_head: Arrays  # all parameters of the head, with the batch axes of the problem
-    trained: Arrays  # shape (trials, ...), the initial values of the trained parameters
-    fixed: Arrays  # shape (trials, ...), those of the parameters that would be trained if they were not fixed
-    exponent: np.ndarray  # shape (trials,), the parameters of the attention are 2^exponent times the initial values
-    batch_shape: tuple[int, ...]  # the batch axes of the run, trials first
-    reduced: Reduced | None  # the problem of the attention's trained parameters; None if there are none
-    resumed: Any  # the run that is continued, or None
-    first: int  # the steps that it has made
-    recorded: list[int]  # the steps that the history holds
-    marks: list[int]  # the steps that are observed
-    dtype: np.dtype[Any]
-    device: Any
-    batches: MiniBatches | None
-    seed: int
-    loss_name: str  # "custom" for a function or an object
-    start: str  # where the initial parameters come from: "zeros", "random", "given" or "run"
-    stop: Stopping
-    plateau: MarginPlateau | None
-    penalty: float
+    The arguments are those of :func:`attsvm.train`, for ``steps`` after those of the run that is ``resumed``.
+    ``of_head``: all parameters of the head, with the batch axes of the problem. ``fixed``: the names of the parameters
+    that keep their values.
 
-    @classmethod
-    def of(
-        cls,
+    Raises ProblemError if an argument does not fit.
+    """
+
+    def __init__(
+        self,
         problem: Problem,
         objective: Objective,
         of_head: Arrays,
@@ -77,53 +59,52 @@ class Setup:
         penalty: float = 0.0,
         train_head: bool = False,
         fixed: Sequence[str] = (),
-    ) -> "Setup":
-        """Bring the arguments of :func:`attsvm.train` together; the steps are those after a run that is resumed.
-
-        ``of_head``: all parameters of the head. Raises ProblemError if one of them does not fit.
-        """
-        cls.check_numbers(steps, dtype, penalty, seed)
-        stop = parse_stop(stop)
-        batches = mini_batches(batch_size, stop, problem)
-        values, batch = starting_point(problem, objective, of_head, init, resumed, seed, train_head=train_head)
-        trained = {name: x for name, x in values.items() if name not in fixed}
-        constant = {name: x for name, x in values.items() if name in fixed}
-        reduced = objective.reduced(problem, {name: x.reshape(batch + x.shape[1:]) for name, x in constant.items()})
-        if optimizer is None and learning_rate is None:
-            optimizer = objective.default_optimizer(reduced) if resumed is None else optimizer_of(resumed)
-        elif optimizer is None and resumed is not None:
-            raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
-        optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-        objective = replace(objective, heads=heads_of(problem, rule_of(optimizer)))
-        if rule_of(optimizer).reads_excess:
-            check_excess(objective)
-        first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
-        last = first + int(steps)
-        recorded = record_steps(record, first, last)
-        return cls(
-            problem,
-            objective,
-            optimizer,
-            of_head,
-            trained,
-            constant,
-            initial_exponent(0.0 if resumed is None else resumed.log_scale, objective.num_factors(trained), batch),
-            batch,
-            reduced,
-            resumed,
-            first,
-            recorded,
-            observed_steps(recorded, first, last),
-            np.dtype(dtype),
-            find_device(device),
-            batches,
-            seed,
-            loss if isinstance(loss, str) else "custom",
-            described_start(init, resumed, objective.shapes(problem)),
-            stop,
-            margin_plateau(stop, optimizer, reduced),
-            penalty,
+    ) -> None:
+        self.check_numbers(steps, dtype, penalty, seed)
+        self.problem, self.of_head, self.resumed, self.seed, self.penalty = problem, of_head, resumed, seed, penalty
+        self.dtype, self.device = np.dtype(dtype), find_device(device)
+        # "custom" for a function or an object
+        self.loss_name = loss if isinstance(loss, str) else "custom"
+        self.stop = parse_stop(stop)
+        self.batches = mini_batches(batch_size, self.stop, problem)
+        # the batch axes of the run, trials first
+        values, self.batch_shape = starting_point(
+            problem, objective, of_head, init, resumed, seed, train_head=train_head
         )
+        # shape (trials, ...): the initial values of the trained parameters, and of those that would be if not fixed
+        self.trained = {name: x for name, x in values.items() if name not in fixed}
+        self.fixed = {name: x for name, x in values.items() if name in fixed}
+        # the problem of the attention's trained parameters; None if there are none
+        self.reduced = objective.reduced(
+            problem, {name: x.reshape(self.batch_shape + x.shape[1:]) for name, x in self.fixed.items()}
+        )
+        self.optimizer = self._parse_optimizer(objective, optimizer, learning_rate)
+        rule = rule_of(self.optimizer)
+        self.objective = replace(objective, heads=heads_of(problem, rule))
+        if rule.reads_excess:
+            check_excess(self.objective)
+        # the parameters of the attention are 2^exponent, of each trial, times the initial values
+        log_scale = 0.0 if resumed is None else resumed.log_scale
+        self.exponent = initial_exponent(log_scale, objective.num_factors(self.trained), self.batch_shape)
+        self.first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
+        last = self.first + int(steps)
+        # the steps that the history holds, and those that are observed
+        self.recorded = record_steps(record, self.first, last)
+        self.marks = observed_steps(self.recorded, self.first, last)
+        # where the initial parameters come from: "zeros", "random", "given" or "run"
+        self.start = described_start(init, resumed, objective.shapes(problem))
+        self.plateau = margin_plateau(self.stop, self.optimizer, self.reduced)
+
+    def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
+        if learning_rate is not None:
+            if given is None and self.resumed is not None:
+                raise ProblemError(
+                    "learning_rate: expected it with an optimizer, because a run is resumed, got it alone"
+                )
+            return parse_optimizer(given, learning_rate=learning_rate)
+        if given is None:
+            given = objective.default_optimizer(self.reduced) if self.resumed is None else optimizer_of(self.resumed)
+        return parse_optimizer(given)
 
     @staticmethod
     def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
@@ -154,7 +135,7 @@ def parse_stop(stop: Stopping | None) -> Stopping:
     return stop
 
 
-def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatches | None:
+def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatchSampler | None:
     """The mini-batches of a size; None if each step sees all sequences.
 
     Raises ProblemError if the size does not fit, or comes with a tolerance of the gradient.
@@ -169,7 +150,7 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
             f"gradient_tol: expected None with batch_size, got {stop.gradient_tol:g}; the gradients of single "
             "mini-batches do not vanish, so use margin_tol"
         )
-    return MiniBatches(n, int(size))
+    return MiniBatchSampler(n, int(size))
 
 
 def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, ...]:
@@ -212,9 +193,9 @@ def observed_steps(recorded: list[int], start: int, stop: int) -> list[int]:
 
 
 def margin_plateau(
-    stop: Stopping, optimizer: optax.GradientTransformation, reduced: Reduced | None
+    stop: Stopping, optimizer: optax.GradientTransformation, reduced: ReducedProblem | None
 ) -> MarginPlateau | None:
-    """What finds the trials whose margin no longer grows; None if the margins are not watched.
+    """Make the finder of trials whose margin no longer grows; None if the margins are not watched.
 
     Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
     that other steps on factors induce take too long to compute at every check.

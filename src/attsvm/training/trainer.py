@@ -158,7 +158,7 @@ def train(
         fixed=names,
     )
     check_range(problem, np.dtype(dtype))
-    setup = Setup.of(
+    setup = Setup(
         problem,
         objective,
         of_head,

@@ -18,7 +18,7 @@ Parameters = dict[str, Array]
 AnyArray = Any
 
 
-class Data(NamedTuple):
+class ProblemData(NamedTuple):
     """The data of a problem for logits and loss. The trailing axis holds the trials, or has length 1 if they share."""
 
     tokens: AnyArray  # (n, T, d, B)
@@ -30,7 +30,7 @@ class Data(NamedTuple):
     copies: AnyArray | None  # (n, Q, T, B): the first token with an equal key; None if no two keys are equal
 
 
-class Reduced(NamedTuple):
+class ReducedProblem(NamedTuple):
     """The problem of the parameters that are trained, with the same logits."""
 
     attention: "Attention"  # the parametrization of that problem, whose limits and default optimizer apply
@@ -98,14 +98,14 @@ class Attention(ABC):
         return {name: np.zeros(shape) for name, shape in self.shapes(problem).items()}
 
     @abstractmethod
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         """The logits, shape (n, Q, T, B)."""
 
     @abstractmethod
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The weights of the Att-SVM: W, KQ', p or Wp, with any leading axes."""
 
-    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem:
         """The problem of the parameters that are trained, where others are fixed.
 
         A parametrization with several parameters overrides it for the case that some are fixed.
@@ -114,7 +114,7 @@ class Attention(ABC):
         problem.
         """
         assert not fixed, f"{self.name} has one parameter, which is trained"
-        return Reduced(self, problem, self.weights, lambda weights: weights)
+        return ReducedProblem(self, problem, self.weights, lambda weights: weights)
 
     def limit(self, steps: Steps, problem: Problem, queries: int = 0, *, layers: bool = False) -> Limit:
         """The limit of the weights after such steps, of all heads together.
