@@ -28,14 +28,12 @@ import numpy as np
 import attsvm
 from attsvm._utils.contractions import contract
 from attsvm.datasets import random_problem
-from attsvm.optimizers import Decaying, chain, normalized_gradient_descent
-from attsvm.optimizers.matrix_directions import Direction, PolarDirection, UnitColumns, UnitRows
-from attsvm.optimizers.matrix_steps import over_matrices
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import regrouped
+from attsvm.optimizers import Decaying, Rule, chain, normalized_gradient_descent
+from attsvm.optimizers.matrix_directions import MatrixDirection, PolarDirection, UnitColumnDirection, UnitRowDirection
+from attsvm.optimizers.matrix_steps import map_matrices
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.training import attention
-from attsvm.training.attention import Factored
+from attsvm.training.attention import FactoredAttention
 from cases import markdown
 
 HEADS, N, T, D, PROBLEMS, SEED = 4, 3, 4, 5, 24, 45
@@ -49,7 +47,7 @@ STORE = Path("out/layouts.json")
 class Steps(Rule):
     """Steps along a direction of matrices: of a head, of a group of heads, of all heads, or of all keys and queries."""
 
-    direction: Direction
+    direction: MatrixDirection
     scope: str
     groups: int
 
@@ -61,12 +59,11 @@ class Steps(Rule):
 
     def update(self, updates, state, params, *, numbers, value):
         """−η D."""
-        gradient, scales = updates
-        lengths = {name: group.length for group in scales.groups for name in group.names}
+        gradient, lengths = updates.gradient, updates.lengths
         if self.scope == "head":
-            moves = over_matrices(self._of, gradient, "heads")
+            moves = map_matrices(self._of, gradient, "heads")
         elif self.scope == "[K, Q]":
-            common = regrouped(gradient, scales.resolved(gradient), "all")[0]
+            common = updates.resolved().regrouped("all").gradient
             sides = [g.reshape(g.shape[0], -1, g.shape[-1]) for g in common.values()]
             ends = np.cumsum([side.shape[1] for side in sides])[:-1]
             moved = jnp.split(self._of(jnp.concatenate(sides, axis=1)), ends, axis=1)
@@ -89,7 +86,7 @@ class Steps(Rule):
 
 
 @dataclass(frozen=True)
-class Latent(Factored):
+class Latent(FactoredAttention):
     """s_it = k_it' C U Q' z_i, with C, here by the name K, shared by all heads."""
 
     name = "latent"
@@ -109,7 +106,11 @@ class Latent(Factored):
 
 attention.ATTENTIONS["latent"] = Latent
 
-DIRECTIONS = {"spectral": (PolarDirection(), 0.05), "rows": (UnitRows(), 0.02), "columns": (UnitColumns(), 0.02)}
+DIRECTIONS = {
+    "spectral": (PolarDirection(), 0.05),
+    "rows": (UnitRowDirection(), 0.02),
+    "columns": (UnitColumnDirection(), 0.02),
+}
 SCOPES = ("head", "group", "whole", "[K, Q]")
 # a column is the same in every scope
 STEPS = [

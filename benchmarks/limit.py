@@ -15,9 +15,9 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
+from attsvm._utils.threads import num_threads
 from attsvm.papers.figures.optimizer_norms import problems
 from attsvm.papers.schedules import limit_optimizer
-from attsvm.training.trials import num_threads
 
 UNDECIDED = 1e-6
 

@@ -26,10 +26,10 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles import Catalogue, Entry, margin_profile
-from attsvm.profiles.catalogue import BEST_KNOWN, NOT_RUN, OUT_OF_TIME
-from attsvm.profiles.named import import_optimizer, stepped
-from attsvm.profiles.profile import FEWEST_STEPS, NORMS
+from attsvm.profiles import NORMS, Catalogue, Entry, import_optimizer, margin_profile
+from attsvm.profiles.entries import BEST_KNOWN, NOT_RUN, OUT_OF_TIME
+from attsvm.profiles.named import stepped
+from attsvm.profiles.profile import FEWEST_STEPS
 from attsvm.profiles.stepped import first_line
 from attsvm.statistics import student_half_width
 

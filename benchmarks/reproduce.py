@@ -20,10 +20,10 @@ import torch
 
 import attsvm
 from att_svm import Data, nuclear, per_constraint
+from attsvm._utils.threads import num_threads
 from attsvm.datasets import random_problem
 from attsvm.papers import FIGURES, Arrays
 from attsvm.papers.pieces import PieceStore
-from attsvm.training.trials import num_threads
 from training import torch_loop
 
 Piece = Callable[..., Arrays]

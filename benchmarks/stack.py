@@ -42,9 +42,7 @@ import attsvm
 from attsvm.datasets import random_problem
 from attsvm.measures import token_logits
 from attsvm.norms import Lp
-from attsvm.optimizers import Decaying, chain, normalized_gradient_descent, spectral_descent
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import subtree
+from attsvm.optimizers import Decaying, Rule, chain, normalized_gradient_descent, spectral_descent
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.stack.prediction import model_of
 from attsvm.theory.standing import known_limits, longest_changes
@@ -115,8 +113,7 @@ class Fading(Rule):
 
     def update(self, updates, state, params, *, numbers, value):
         """−η g − 3/(k + 103) W."""
-        gradient, scales = updates
-        factors = {name: one.factor(subtree(gradient, one.names)) for one in scales.groups for name in one.names}
+        gradient, factors = updates.gradient, updates.factors()
         shrinks = 3.0 / (state + 103.0)
         return {name: -factors[name] * g - shrinks * params[name] for name, g in gradient.items()}, state + 1.0
 

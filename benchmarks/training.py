@@ -25,8 +25,8 @@ import torch
 
 import attsvm
 from attsvm import heads, optimizers
+from attsvm._utils.threads import num_threads
 from attsvm.datasets import random_problem
-from attsvm.training.trials import num_threads
 from timing import seconds_of_step
 
 STEPS, STEP, TRIALS, P = 2000, 0.1, 1000, 1.75

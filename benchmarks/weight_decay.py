@@ -18,8 +18,8 @@ import optax
 import attsvm
 from attsvm.norms import parse_norm
 from attsvm.optimizers import chain, spectral_descent, steepest_descent
-from attsvm.optimizers.gradient import Descent
-from attsvm.optimizers.rule import WeightDecay
+from attsvm.optimizers.gradient import GradientDescent
+from attsvm.optimizers.rule import DecoupledWeightDecay
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.theory import constrained_limit
 from cases import markdown
@@ -52,7 +52,7 @@ def frobenius(rate, decay):
 
 def together(rate, decay):
     """One Frobenius norm over all parameters."""
-    return chain(Normalize("all"), LearningRate(rate), WeightDecay(Descent(), decay))
+    return chain(Normalize("all"), LearningRate(rate), DecoupledWeightDecay(GradientDescent(), decay))
 
 
 # attention, norm, first rate times decay, factory, and whether all parameters are in one ball

@@ -3,7 +3,7 @@
 import html
 
 from attsvm.profiles import catalogue
-from attsvm.profiles.catalogue import BEST_KNOWN, OUT_OF_TIME
+from attsvm.profiles.entries import BEST_KNOWN, OUT_OF_TIME
 
 PAGE = "guide/optimizer_catalogue"
 ALL, BEST = "<!-- the catalogue -->", "<!-- the best known optimisers -->"

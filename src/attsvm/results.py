@@ -28,6 +28,7 @@ from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 
 __all__ = [
+    "NOT_RECORDED",
     "Batched",
     "Result",
     "Status",
@@ -40,6 +41,9 @@ __all__ = [
     "shared",
     "unsaved",
 ]
+
+NOT_RECORDED = "not recorded"
+"""What fields hold in files of version 0.2, which lack what predictions depend on."""
 
 
 class Status(StrEnum):

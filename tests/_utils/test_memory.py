@@ -30,7 +30,7 @@ def test_training_without_enough_memory_says_how_many_trials_fit(monkeypatch, er
         raise error
 
     starts = np.zeros((7, 5, 5))
-    monkeypatch.setattr(session.Program, "compiled", fail)
+    monkeypatch.setattr(session.TrainingProgram, "compiled", fail)
     monkeypatch.setattr(memory, "available", lambda device: 10_000)
     with pytest.raises(MemoryError, match=r"7 trials need .* on cpu, which has 9.766 KiB available; about 3 would fit"):
         attsvm.train(PROBLEM, init=starts, steps=1, device="cpu")
@@ -50,7 +50,7 @@ def test_other_errors_of_xla_are_not_changed(monkeypatch):
     def fail(*_):
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(session.Program, "compiled", fail)
+    monkeypatch.setattr(session.TrainingProgram, "compiled", fail)
     with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
         attsvm.train(PROBLEM, steps=1)
 

@@ -166,14 +166,14 @@ def _loads(kind: str, name: str) -> Callable[[Path], object]:
 
 def _read_run(folder: Path) -> None:
     from attsvm import Run
-    from attsvm.training.run import optimizer_of
-    from attsvm.training.setup import _read_init
+    from attsvm.optimizers import optimizer_of
+    from attsvm.training.setup import _last_parameters
 
     run = Run.load(folder / "run.npz")
     repr(run)
     with _naming("run.npz"):
         optimizer_of(run)
-        _read_init(run, ["W"], ["v"], ())
+        _last_parameters(run, ["W"], ())
 
 
 def _read_piece(folder: Path) -> None:

@@ -27,7 +27,7 @@ import attsvm
 from attsvm import heads, optimizers
 from attsvm.losses import LOSSES
 from attsvm.optimizers import OPTIMIZERS
-from attsvm.training.attention import ATTENTIONS
+from attsvm.training import ATTENTIONS
 from attsvm.training.loop import program
 from harness.campaign import Campaign, Outcome
 from oracles import steps as reference

@@ -13,7 +13,7 @@ from attsvm import ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp
 from attsvm.optimizers import NewtonSchulz
-from attsvm.optimizers.matrix_directions import PolarDirection, UnitRows
+from attsvm.optimizers.matrix_directions import PolarDirection, UnitRowDirection
 from attsvm.optimizers.matrix_steps import MatrixSteps
 from attsvm.optimizers.optimizer import rule_of
 from attsvm.optimizers.registry import configuration, from_configuration
@@ -21,7 +21,7 @@ from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.singular import exact_polar_factor
 from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normalize
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, UnitSteps
 from attsvm.training import LossGradient
 
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -232,12 +232,11 @@ def test_bilinear_steps_train_two_factors_alone(options, found):
 class Signs(Rule):
     """A custom rule: the signs of a gradient of any size."""
 
-    def unit_steps(self, gradient):
+    def unit_steps(self, gradient=UNKNOWN_LENGTH):
         return UnitSteps(Lp(np.inf), together=False, rate=gradient.rate)
 
     def update(self, updates, state, params, *, numbers, value):
-        lengths = {name: group.length for group in updates.scales.groups for name in group.names}
-        return {name: -lengths[name] * jnp.sign(g) for name, g in updates.gradient.items()}, state
+        return {name: -updates.lengths[name] * jnp.sign(g) for name, g in updates.gradient.items()}, state
 
 
 OF_KNOWN_LENGTH = {
@@ -250,7 +249,7 @@ OF_KNOWN_LENGTH = {
     "spectral": optimizers.spectral_descent(0.1),
     "columns": optimizers.column_descent(0.1),
     "iteration": optimizers.spectral_descent(0.1, momentum=0.9, polar="newton_schulz"),
-    "a sum of steps": optimizers.chain(LearningRate(0.1), DecayingSum(0.5), MatrixSteps(UnitRows())),
+    "a sum of steps": optimizers.chain(LearningRate(0.1), DecayingSum(0.5), MatrixSteps(UnitRowDirection())),
     "custom": optimizers.chain(LearningRate(0.1), Signs()),
 }
 
@@ -258,7 +257,7 @@ OF_KNOWN_LENGTH = {
 @pytest.mark.parametrize("name", OF_KNOWN_LENGTH)
 def test_steps_have_the_length_that_their_rule_says(name):
     optimizer = OF_KNOWN_LENGTH[name]
-    found = rule_of(optimizer).unit_steps(GradientLength())
+    found = rule_of(optimizer).unit_steps()
     assert found.rate == (1.0 if name == "a sum of steps" else 0.1)
     params = {key: np.zeros((4, 3)) for key in "KQ"}
     g = {key: 3.0 * x for key, x in zip("KQ", np.random.default_rng(0).standard_normal((2, 4, 3)), strict=True)}
@@ -289,7 +288,7 @@ def test_steps_have_the_length_that_their_rule_says(name):
     ids=range(12),
 )
 def test_other_steps_have_no_known_length(optimizer):
-    assert rule_of(optimizer).unit_steps(GradientLength()) is None
+    assert rule_of(optimizer).unit_steps() is None
 
 
 def test_a_custom_rule_of_known_length_has_a_bound_of_the_earliest_selection():

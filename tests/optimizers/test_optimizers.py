@@ -16,7 +16,7 @@ import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.gradient import GradientDescent
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.potential import Power
 from attsvm.optimizers.registry import configuration, from_configuration
@@ -456,7 +456,7 @@ def test_what_does_not_fit_is_named(build, words):
 def test_a_factory_is_the_chain_it_documents(problem):
     o, start = optimizers, np.random.default_rng(0).normal(size=(3, 3))
     pairs = [
-        (o.gradient_descent(0.5), o.chain(LearningRate(0.5), Descent())),
+        (o.gradient_descent(0.5), o.chain(LearningRate(0.5), GradientDescent())),
         (o.mirror_descent(p=3, scope="each"), o.chain(Normalize("each", 1.5), LearningRate(0.1), Mirror(Power(3)))),
         (o.steepest_descent(norm="linf"), o.chain(Normalize("each", 1), LearningRate(0.1), Steepest("linf"))),
     ]

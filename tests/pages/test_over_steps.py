@@ -17,7 +17,7 @@ from attsvm.pages import make_page
 from attsvm.pages.figure import svg_element
 from attsvm.papers.drawing import draw_rings, ring_steps
 from attsvm.plot import DATA
-from attsvm.training.records import recorded_attention
+from attsvm.training import recorded_attention
 from oracles.pages import said
 
 # moves each slider to the step before last, and writes what is shown

@@ -15,7 +15,7 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.errors import ProblemError
-from attsvm.profiles.catalogue import NOT_RUN, Catalogue
+from attsvm.profiles.entries import NOT_RUN, Catalogue
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
 from attsvm.theory import Found, table

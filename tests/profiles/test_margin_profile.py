@@ -16,8 +16,8 @@ from attsvm.norms import parse_norm
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import _standard, _start
 from attsvm.profiles.readings import SCHEDULES, MarginRatios, Reading, losses
-from attsvm.profiles.stepped import Task
-from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled
+from attsvm.profiles.stepped import ProfileTask
+from attsvm.profiles.verdict import VerdictOutcome, chosen, ends_early, outcome, reason, settled
 from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ NORMS = ["l1", "frobenius", "linf"]
 @pytest.fixture(scope="module")
 def task():
     problem = _standard(3)
-    return Task(problem, "combined", _start(problem, {"W": (10, 10)}), looks=(5, 40), normalize=True)
+    return ProfileTask(problem, "combined", _start(problem, {"W": (10, 10)}), looks=(5, 40), normalize=True)
 
 
 @pytest.mark.parametrize(("normalize", "batch_size"), [(True, None), (False, None), (True, 4)])
@@ -135,7 +135,7 @@ def kept_minus_dropped(problem, selected):
 
 
 def _outcome(**changed):
-    return Outcome(
+    return VerdictOutcome(
         **{
             "schedule": "constant",
             "norm": "linf",
@@ -249,9 +249,9 @@ def test_problems_that_follow_have_the_ratios_that_they_have_from_the_start(monk
     options = {"seeds": 3, "steps": 400, "norms": NORMS, "learning_rate": 0.1}
     whole = attsvm.margin_profile(optax.sgd, **options)
     monkeypatch.setattr("attsvm.profiles.profile.FIRST_PROBLEMS", 2)
-    monkeypatch.setattr(Outcome, "open", False)
+    monkeypatch.setattr(VerdictOutcome, "open", False)
     assert attsvm.margin_profile(optax.sgd, **options).ratios.shape[1] == 2
-    monkeypatch.setattr(Outcome, "open", True)
+    monkeypatch.setattr(VerdictOutcome, "open", True)
     later = attsvm.margin_profile(optax.sgd, **options)
     assert (later.schedules, later.steps_made) == (whole.schedules, whole.steps_made)
     np.testing.assert_allclose(later.ratios, whole.ratios, rtol=1e-9)

@@ -9,7 +9,7 @@ import attsvm
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.stack.objective import VALUES, StackObjective
-from attsvm.training.attention import Combined, Factored
+from attsvm.training import parse_attention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.trials import TrialData
 from oracles.training import exact
@@ -86,12 +86,12 @@ def gradient(stack, parameters, attention):
     of_heads = (lambda x: np.moveaxis(x, 0, -1)) if stack.problem.num_heads else (lambda x: x[0])
     with jax.enable_x64(True):
         trained = {name: of_heads(x)[..., None] for name, x in parameters.items()}
-        evaluated = jax.jit(objective.evaluate)(trained, fixed, data.take(one), 0.0)
+        _, evaluated = jax.jit(objective.evaluate)(trained, fixed, data.take(one), 0.0)
     found = {}
     for name, x in evaluated.gradient.items():
         x = np.asarray(x)[..., 0]
         x = np.moveaxis(x, -1, 0) if stack.problem.num_heads else x[None]
-        found[name] = exact(x) * mpmath.exp(mpmath.mpf(float(evaluated.log_scale[name][0])))
+        found[name] = exact(x) * mpmath.exp(mpmath.mpf(float(evaluated.logs[name][0])))
     return found
 
 
@@ -124,7 +124,7 @@ def test_gradient_of_each_layer_is_relatively_exact(case, size):
         names = [f"{name}{number}" for number in range(1, stack.layers + 1) for name in "KQ"]
     power = 1 if rank is None else 0.5
     parameters = {name: size**power * generator.standard_normal((heads or 1, D, columns)) for name in names}
-    attention = Combined() if rank is None else Factored(rank)
+    attention = parse_attention("combined" if rank is None else "factored", drawn, rank)
     with mpmath.workdps(60 if size == 1.0 else 1500):
         found = gradient(stack, parameters, attention)
         given = {name: exact(x) for name, x in parameters.items()}

@@ -16,7 +16,7 @@ from structure.doors import crossings, crossings_of_tests, internal, past_doors,
 FILE = Path(__file__).with_suffix(".toml")
 CALLS = {
     "solve_svm": "attsvm.svm.solve",
-    "train": "attsvm.training.train",
+    "train": "attsvm.training.trainer",
     "predict_direction": "attsvm.theory.prediction",
     "fit": "attsvm._fit.fitting",
 }

@@ -11,8 +11,7 @@ import pytest
 from attsvm.errors import ProblemError
 from attsvm.heads import MLP
 from attsvm.norms import Lp, Nuclear
-from attsvm.optimizers import adam, chain, gradient_descent, normalized_gradient_descent, steepest_descent
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers import Rule, adam, chain, gradient_descent, normalized_gradient_descent, steepest_descent
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.description import described
 

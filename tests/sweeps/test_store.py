@@ -11,10 +11,10 @@ import attsvm
 from attsvm.errors import ProblemError
 from attsvm.optimizers import gradient_descent
 from attsvm.sweeps.arrays import coordinate
-from attsvm.sweeps.compute import Task
+from attsvm.sweeps.compute import SweepChunk
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.store import Store
-from attsvm.sweeps.sweep import sweep
+from attsvm.sweeps.driver import sweep
+from attsvm.sweeps.store import SweepStore
 
 pytestmark = pytest.mark.slow
 
@@ -22,17 +22,17 @@ SOLVED = Definition({"dim": [2]}, ["feasible"], trials=8)
 
 
 def test_a_worker_that_outlives_its_client_commits_nothing_into_a_later_store(tmp_path):
-    store = Store(tmp_path / "store")
+    store = SweepStore(tmp_path / "store")
     arrays = {name: np.ones(8) for name in SOLVED.declared}
     store.prepare(SOLVED, 8, "")
     old = store.header()["digest"]
     shutil.rmtree(store.path)
     store.prepare(SOLVED.changed(seed=1), 8, "")
     with pytest.raises(ProblemError, match="got one that was created later"):
-        store.write(SOLVED, 8, old, Task(0, 0, 8), arrays)
+        store.write(SOLVED, 8, old, SweepChunk(0, 0, 8), arrays)
     assert store.done() == set()
-    store.write(SOLVED, 8, store.header()["digest"], Task(0, 0, 8), arrays)
-    assert store.done() == {Task(0, 0, 8)}
+    store.write(SOLVED, 8, store.header()["digest"], SweepChunk(0, 0, 8), arrays)
+    assert store.done() == {SweepChunk(0, 0, 8)}
 
 
 def test_optimizers_of_one_name_have_coordinates_of_their_own():

@@ -19,10 +19,10 @@ from attsvm.errors import ProblemError
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.compute import measured
 from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.driver import sweep
 from attsvm.sweeps.sources import draw_random as draw
 from attsvm.sweeps.sources import drawn_block
 from attsvm.sweeps.store import open_sweep
-from attsvm.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,14 @@ from attsvm.sweeps.block import Arguments, Block
 from attsvm.sweeps.compute import block_outputs
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Measure, OfFunction, Output
-from attsvm.sweeps.measures import KINDS, AllSupport, DirectionError, KindOfConvergence, MarginRatio, SupportCount
+from attsvm.sweeps.measures import (
+    KINDS,
+    AllSupport,
+    DirectionErrorMeasure,
+    KindOfConvergence,
+    MarginRatio,
+    SupportCount,
+)
 from attsvm.sweeps.sources import Drawn
 from attsvm.sweeps.sources import draw_random as draw
 
@@ -35,7 +42,7 @@ def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trial
     kinds = KindOfConvergence().measure(block)["kind"]
     expected = attsvm.classify(problem, block.run).kind
     assert [KINDS[kind] for kind in kinds] == list(expected)
-    error = DirectionError().measure(block)["direction_error"]
+    error = DirectionErrorMeasure().measure(block)["direction_error"]
     ratio = MarginRatio().measure(block)["margin_ratio"][:, 0]
     count = SupportCount().measure(block)["support_count"]
     for trial in range(8):

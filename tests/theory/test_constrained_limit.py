@@ -12,8 +12,8 @@ import pytest
 import attsvm
 from attsvm.norms import parse_norm
 from attsvm.optimizers import Decaying, chain, spectral_descent, steepest_descent
-from attsvm.optimizers.gradient import Descent
-from attsvm.optimizers.rule import WeightDecay
+from attsvm.optimizers.gradient import GradientDescent
+from attsvm.optimizers.rule import DecoupledWeightDecay
 from attsvm.optimizers.transformations import LearningRate, Normalize
 from attsvm.theory import constrained_limit, context_limit
 
@@ -199,7 +199,7 @@ def test_what_is_not_predicted_of_decay():
     assert prediction.standing == "conjecture"
     assert "small_last_step" in [one.name for one in prediction.hypotheses if one.holds is False]
     # a normalization after the learning rate makes steps of length one
-    optimizer = chain(LearningRate(1e-3), Normalize("each"), WeightDecay(Descent(), 0.5))
+    optimizer = chain(LearningRate(1e-3), Normalize("each"), DecoupledWeightDecay(GradientDescent(), 0.5))
     problem = attsvm.datasets.random_problem(3, 4, 5, 0)
     prediction = attsvm.predict_direction(problem, attsvm.train(problem, optimizer=optimizer, steps=30))
     numbers = {one.name: one.number for one in prediction.hypotheses}
@@ -371,7 +371,7 @@ def test_bounds_and_closed_forms_of_several_heads(name, together):
 
 
 def in_one_ball(rate, decay):
-    return chain(Normalize("all"), LearningRate(rate), WeightDecay(Descent(), decay))
+    return chain(Normalize("all"), LearningRate(rate), DecoupledWeightDecay(GradientDescent(), decay))
 
 
 @pytest.mark.parametrize(

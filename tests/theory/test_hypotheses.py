@@ -15,9 +15,9 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent
 from attsvm.papers.figures.optimizer_norms import WAYS
+from attsvm.results import NOT_RECORDED
 from attsvm.theory import Standing
 from attsvm.theory.measured import Found, enough, table
-from attsvm.training.run import NOT_RECORDED
 from oracles.attention import mean_loss
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.optimizers import Decaying, normalized_gradient_descent
-from attsvm.stack.training import Growing
+from attsvm.optimizers import Decaying, Growing, normalized_gradient_descent
 from attsvm.theory import Standing, local_conditions, local_convergence_conditions
 from oracles.cone_attack import attack
 

@@ -14,10 +14,10 @@ from attsvm.datasets import random_problem
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
-from attsvm.optimizers import SquaredNorm, rule_of
-from attsvm.optimizers.rule import Rule, WeightDecay
+from attsvm.optimizers import Rule, SquaredNorm, rule_of
+from attsvm.optimizers.rule import DecoupledWeightDecay
 from attsvm.optimizers.transformations import LearningRate
-from attsvm.training.attention import Factored
+from attsvm.training.attention import FactoredAttention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData
@@ -68,7 +68,7 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is(key_groups):
         data = TrialData(problem, np.dtype(float)).take(np.arange(1))
         evaluations = {}
         for heads in (AttentionHeads(H, True, key_groups), AttentionHeads(H, False, key_groups)):
-            objective = Objective(Factored(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
+            objective = Objective(FactoredAttention(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
             evaluations[heads] = jax.jit(objective.evaluate)
         for sizes in ((1.0, 1.0), (1.0, 36.0), (22.0, 36.0)):
             K, Q_ = factors * np.array(sizes)[:, None, None]
@@ -81,10 +81,10 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is(key_groups):
             assert sizes[1] == 1 or smallest < mpmath.mpf("1e-320")
             for heads, evaluate in evaluations.items():
                 start = {name: np.moveaxis(x, 0, -1)[..., None] for name, x in given.items()}
-                _, gradient, scales = evaluate(start, {}, data, np.zeros(()))
+                _, scaled = evaluate(start, {}, data, np.zeros(()))
                 found = {
-                    name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scales[name][0]))
-                    for name, g in gradient.items()
+                    name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scaled.logs[name][0]))
+                    for name, g in scaled.gradient.items()
                 }
                 for name, h in ((name, h) for name, x in given.items() for h in range(len(x))):
                     of_head = found[f"{name}[{h}]"] if heads.apart else found[name][..., h]
@@ -162,7 +162,7 @@ STEPS_ON_EACH_HEAD = {
     "product": optimizers.bilinear_descent(),
     "potential": optimizers.mirror_descent(potential=SquaredNorm(schatten(1.5)), scope="each"),
     "custom": optimizers.chain(LearningRate(0.1), Unit()),
-    "custom with decay": optimizers.chain(LearningRate(0.1), WeightDecay(Unit(), 0.1)),
+    "custom with decay": optimizers.chain(LearningRate(0.1), DecoupledWeightDecay(Unit(), 0.1)),
 }
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from attsvm._utils.jax_devices import compiler_options
-from attsvm.training.trials import num_threads
+from attsvm._utils.threads import num_threads
 
 
 def divides_loops(num_trials: int) -> bool:

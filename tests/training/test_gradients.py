@@ -136,9 +136,9 @@ def test_every_entry_of_every_parameter_keeps_its_accuracy(offset, attention, nu
         objective = Objective(layer, built, parsed, tuple(built.initial(problem)))
         with jax.enable_x64(True):
             data = TrialData(problem, np.dtype(float)).take(np.arange(1))
-            found = evaluate({name: x[..., None] for name, x in trained.items()}, {}, data)
+            _, found = evaluate({name: x[..., None] for name, x in trained.items()}, {}, data)
             got = {name: np.asarray(x)[..., 0] for name, x in found.gradient.items()}
-            scales = {name: float(x[0]) for name, x in found.log_scale.items()}
+            scales = {name: float(x[0]) for name, x in found.logs.items()}
         mpmath.mp.dps = 900
         expected, condition = oracle.gradient(problem, trained, oracle_head, loss)
         assert set(got) == set(expected)

@@ -11,7 +11,7 @@ import attsvm
 from attsvm import ProblemError, heads, train
 from attsvm.datasets import random_problem
 from attsvm.losses import Loss
-from attsvm.training.attention import Combined
+from attsvm.training.attention import CombinedAttention
 from attsvm.training.objective import Objective
 from oracles.attention import softmax
 
@@ -283,7 +283,7 @@ def test_a_custom_head_and_loss_are_trusted_if_they_declare_it(problem):
     for declared in (True, False):
         loss = Loss(lambda m: jax.nn.softplus(-m), log_slope, "mine", defined_everywhere=declared)
         runs.append(train(problem, head=Bilinear(declared), loss=loss, init=START, steps=30))
-        checked.append(not Objective(Combined(), Bilinear(declared), loss).defined_everywhere)
+        checked.append(not Objective(CombinedAttention(), Bilinear(declared), loss).defined_everywhere)
     assert checked == [False, True]
     assert [run.head for run in runs] == ["bilinear", "bilinear"]
     for run in runs:

@@ -13,7 +13,7 @@ from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import rule_of
 from attsvm.optimizers.transformations import Normalize, Relative
-from attsvm.training import collect
+from attsvm.training import changes
 from attsvm.training import range as ranges
 
 W = 0.1 * np.ones((4, 4))
@@ -228,8 +228,8 @@ def test_masked_tokens_and_queries_change_no_logit(monkeypatch):
         change = abs(arrays["tokens"][i, t] @ (after - before) @ arrays["queries"][i, q])
         if mask[i, q, t] and query_mask[i, q]:
             expected[record, trial] = max(expected[record, trial], change)
-    for numbers in (collect._NUMBERS_AT_ONCE, 1):
-        monkeypatch.setattr(collect, "_NUMBERS_AT_ONCE", numbers)
-        found = collect.logit_changes(problem, np.array([0, 1, 3, 4]), weights, power)
+    for numbers in (changes._NUMBERS_AT_ONCE, 1):
+        monkeypatch.setattr(changes, "_NUMBERS_AT_ONCE", numbers)
+        found = changes.logit_changes(problem, np.array([0, 1, 3, 4]), weights, power)
         # rounding of sums of 25 products
         np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0)

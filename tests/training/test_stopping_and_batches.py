@@ -7,7 +7,7 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
-from attsvm.training.trials import MiniBatches
+from attsvm.training.trials import MiniBatchSampler
 from oracles.attention import attention
 
 
@@ -21,7 +21,7 @@ def loss_gradient(problem, weights):
 
 
 def drawn(seed, n, size, steps):
-    batches, key = MiniBatches(n, size), jax.random.PRNGKey(seed)
+    batches, key = MiniBatchSampler(n, size), jax.random.PRNGKey(seed)
     orders = [np.asarray(batches.order(key, step)) for step in range(steps)]
     return [order[(step % batches.steps_an_epoch) * size :][:size] for step, order in enumerate(orders)]
 

@@ -25,8 +25,7 @@ from attsvm.norms import Lp
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
-from attsvm.training import Run
-from attsvm.training.records import records_to_the_end
+from attsvm.training import Run, records_to_the_end
 
 MOST_DRAWS = 1000
 

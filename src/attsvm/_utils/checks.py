@@ -4,11 +4,13 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from attsvm.errors import ProblemError
+
+Choice = TypeVar("Choice", bound=str)
 
 LARGEST_SEED = 2**32 - 1
 """The largest seed that every generator of random numbers takes."""
@@ -158,6 +160,15 @@ def parameters_of(given: Any, name: str = "parameters") -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise ProblemError(f"{name}: expected a Run or a dict of arrays, got {type(given).__name__}")
     return found
+
+
+def check_choice(name: str, value: Any, *choices: Choice) -> Choice:
+    """The value as one of some words; raises ProblemError if it is none."""
+    for choice in choices:
+        if value == choice:
+            return choice
+    *others, last = (f'"{choice}"' for choice in choices)
+    raise ProblemError(f"{name}: expected {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_flag(name: str, value: Any) -> bool:

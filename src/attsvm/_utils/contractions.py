@@ -135,6 +135,18 @@ def lanes(x: Array) -> Array:
     return x if x.ndim <= 3 else x.reshape(*x.shape[:2], -1)
 
 
+def over_all(
+    operation: Callable[[Array, Array], Array], tree: Mapping[str, Array], of: Callable[[Array], Array]
+) -> Array:
+    """Reduce a function of all entries of several arrays: to shape (B,)."""
+    # the parameters first and then the heads, in one loop over trials
+    of_lanes: dict[tuple[int, ...], Array] = {}
+    for x in tree.values():
+        found, kept = over_entries(operation, of(lanes(x))), x.shape[2:] if x.ndim > 3 else x.shape[-1:]
+        of_lanes[kept] = operation(of_lanes[kept], found) if kept in of_lanes else found
+    return reduce(operation, [over_entries(operation, x.reshape(kept)) for kept, x in of_lanes.items()])
+
+
 def elementwise(operation: Callable[..., Array], *operands: Array) -> Array:
     """An elementwise operation of arrays (..., B) of one shape and of numbers of each trial (B,), computed in lanes."""
     whole = max(map(jnp.shape, operands), key=len)

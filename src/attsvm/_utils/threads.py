@@ -1,11 +1,18 @@
-"""The number of threads of the linear algebra library."""
+"""Threads: of the linear algebra library, and of computations that release the interpreter lock, as XLA does."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+from attsvm._utils.workers import processors
+from attsvm.errors import ProblemError
+
+Result = TypeVar("Result")
 
 WORTH_SHARING = 10_000_000
 """Number of multiplications in a product above which a second thread saves time."""
@@ -36,3 +43,35 @@ def _one_thread() -> Iterator[None]:
 def _libraries() -> list[Any]:
     # searching the loaded libraries takes milliseconds
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def num_threads() -> int:
+    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``.
+
+    Raises ProblemError if that is no positive integer.
+    """
+    given, available = os.environ.get("ATTSVM_THREADS"), processors()
+    if given and not (given.isdecimal() and int(given)):
+        raise ProblemError(f"ATTSVM_THREADS: expected an integer >= 1, got {given!r}")
+    return min(available, int(given or available))
+
+
+@contextmanager
+def thread_map(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
+    """Make a map over a sequence on this number of threads."""
+    if number == 1:
+        yield lambda function, items: [function(item) for item in items]
+        return
+    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
+
+        def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
+            futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                # after Ctrl-C: drop the items that have not started, and wait for the others
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+
+        yield spread

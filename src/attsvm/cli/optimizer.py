@@ -7,9 +7,7 @@ from typing import Any
 from attsvm._utils.checks import check_number
 from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
-from attsvm.optimizers import OPTIMIZERS, optimizer_options, parse_optimizer
-from attsvm.optimizers.registry import DEFAULT
-from attsvm.optimizers.transformations import LearningRate
+from attsvm.optimizers import OPTIMIZERS, gradient_descent, optimizer_options, parse_optimizer
 
 
 def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:
@@ -28,7 +26,7 @@ def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[s
     if name is None and not options and not growth:
         return None
     if growth:
-        options["learning_rate"] = _growing(name or DEFAULT, options.get("learning_rate"), growth)
+        options["learning_rate"] = _growing(name or "normalized_gradient_descent", options.get("learning_rate"), growth)
     return parse_optimizer(name, **options)
 
 
@@ -50,7 +48,7 @@ def _growing(name: str, learning_rate: Any, growth: float) -> Any:
         learning_rate = parameter.default
     if callable(learning_rate):
         raise ProblemError(f"--growth: expected an optimizer with a constant learning rate, got {name} with a schedule")
-    rate: Any = LearningRate(learning_rate).rate if learning_rate is not None else 1.0
+    rate: Any = 1.0 if learning_rate is None else gradient_descent(learning_rate).numbers["learning_rate"]
 
     def schedule(step: Any) -> Any:
         return rate * (1 + growth * step)

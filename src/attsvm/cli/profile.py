@@ -87,9 +87,7 @@ def profile(
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
-    from attsvm.profiles import margin_profile
-    from attsvm.profiles.named import import_optimizer
-    from attsvm.profiles.profile import NORMS
+    from attsvm.profiles import NORMS, import_optimizer, margin_profile
 
     with result_folder(out, force) as write:
         with progress() as callback:

@@ -75,8 +75,7 @@ def sweep(
         _list()
         return
     from attsvm.pages import make_page
-    from attsvm.sweeps import sweep
-    from attsvm.sweeps.sweep import define
+    from attsvm.sweeps import define, sweep
 
     definition = _definition(
         define,

@@ -23,7 +23,7 @@ from attsvm.cli.options import (
 from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
-from attsvm.training.attention import ATTENTIONS
+from attsvm.training import ATTENTIONS
 
 
 def _names(names: list[str]) -> str:

@@ -15,6 +15,8 @@ margin is a :class:`Loss`; a plain function of the margin also works, but its sl
 from :class:`OutputLoss`.
 """
 
-import lazy_loader
+from attsvm._utils.doors import open_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("EXPONENTIAL", "LINEAR", "LOGISTIC")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

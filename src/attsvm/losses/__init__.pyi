@@ -5,6 +5,9 @@ from .base import Outputs as Outputs
 from .base import Slope as Slope
 from .cross_entropy import CrossEntropy as CrossEntropy
 from .differentiated import Differentiated as Differentiated
+from .exponential import EXPONENTIAL as EXPONENTIAL
+from .linear import LINEAR as LINEAR
+from .logistic import LOGISTIC as LOGISTIC
 from .registry import LOSSES as LOSSES
 from .registry import parse_loss as parse_loss
 from .token import TokenLoss as TokenLoss

@@ -1,16 +1,7 @@
 """Next-token prediction: which tokens of a context one layer of attention copies from."""
 
-from attsvm.next_token.causal import causal_problem
-from attsvm.next_token.graph import TokenGraph, token_graph
-from attsvm.next_token.two_part import two_part_descent
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "TokenGraph",
-    "causal_problem",
-    "token_graph",
-    "two_part_descent",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("FiniteMinimiser", "ProblemGraph")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -33,7 +33,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, contexts: Contexts, node_of: Callable[..., np.ndarray], component: Int[np.ndarray, " M"]) -> "Groups":
-        """Those of contexts that contain their label; contexts whose component has one token left are left out."""
+        """Keep the contexts that contain their label; contexts whose component has one token left are left out."""
         owner, last = contexts.owner, contexts.last
         node, label = node_of(last[owner], contexts.ids), node_of(last, contexts.labels)
         own = (label[owner] >= 0) & (node >= 0)
@@ -76,10 +76,7 @@ class FiniteMinimiser(Result):
 
 
 def least_loss(
-    groups: Groups,
-    pairs: Int[np.ndarray, "P 2"],
-    keys: Float[np.ndarray, "M d_k"],
-    queries: Float[np.ndarray, "M d_q"],
+    groups: Groups, pairs: Int[np.ndarray, "P 2"], keys: Float[np.ndarray, "M d_k"], queries: Float[np.ndarray, "M d_q"]
 ) -> FiniteMinimiser:
     """Minimise Σ weight · −log(attention on the label) by Newton's method.
 

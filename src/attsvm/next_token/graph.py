@@ -337,12 +337,7 @@ class TokenGraph:
         return np.asarray(found)
 
     def predict(
-        self,
-        contexts: Any,
-        vocabulary: Any,
-        *,
-        solution: Solution | None = None,
-        finite: FiniteMinimiser | None = None,
+        self, contexts: Any, vocabulary: Any, *, solution: Solution | None = None, finite: FiniteMinimiser | None = None
     ) -> KeptTokens:
         """The tokens of contexts that training keeps, and their attention in the limit.
 

@@ -22,7 +22,7 @@ class ProblemGraph(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> "ProblemGraph":
-        """That of a problem without batch axes.
+        """Make the graph of a problem without batch axes.
 
         Raises ProblemError if a context does not contain its label.
         """

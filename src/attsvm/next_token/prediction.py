@@ -1,4 +1,4 @@
-"""What a trained layer attends to in a context, as the graph-SVM and the finite part predict it."""
+"""The tokens that a trained layer attends to in a context, as the graph-SVM and the finite part predict it."""
 
 from dataclasses import dataclass
 from typing import ClassVar

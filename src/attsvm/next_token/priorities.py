@@ -20,7 +20,7 @@ class Priorities(NamedTuple):
 
     @classmethod
     def of(cls, num_nodes: int, edges: Pairs) -> "Priorities":
-        """Those of the graph with these edges."""
+        """Make the priorities of the graph with these edges."""
         matrix = scipy.sparse.coo_array((np.ones(len(edges), bool), edges.T), shape=(num_nodes, num_nodes))
         count, component = scipy.sparse.csgraph.connected_components(matrix, connection="strong")
         between = component[edges]

@@ -122,7 +122,7 @@ def two_part_descent(
     d = vectors.shape[1]
     if len(graph.edges) * d * d > LARGEST:
         raise ProblemError(f"vocabulary: expected edges times d² up to {LARGEST:,}, got {len(graph.edges):,} · {d}²")
-    terms, tied = _Terms.of(graph, contexts), graph.contradictory
+    terms, tied = _LossTerms.of(graph, contexts), graph.contradictory
     last, label, other = graph.edges.T
     rows = outer_rows(vectors[other] - vectors[label], vectors[last])
     basis = graph.cyclic_basis(vectors).reshape(-1, d * d)
@@ -158,7 +158,7 @@ def two_part_descent(
     return TwoPartRun(status, cyclic + direction, cyclic, direction, loss, float(np.linalg.norm(pull)), step)
 
 
-class _Terms(NamedTuple):
+class _LossTerms(NamedTuple):
     """The tokens of contexts other than their labels; equal contexts are counted together."""
 
     edge: Int[np.ndarray, " N"]  # the edge from the label to each token
@@ -170,7 +170,7 @@ class _Terms(NamedTuple):
     num_edges: int
 
     @classmethod
-    def of(cls, graph: TokenGraph, contexts: Contexts) -> "_Terms":
+    def of(cls, graph: TokenGraph, contexts: Contexts) -> "_LossTerms":
         K = graph.num_tokens
         owner, n = contexts.owner, len(contexts.labels)
         is_label = contexts.ids == contexts.labels[owner]
@@ -210,7 +210,7 @@ class _Terms(NamedTuple):
         return None if np.isneginf(top) else self.mean(np.exp(chosen - top))
 
 
-def _safe_rate(terms: _Terms, inside: Float[np.ndarray, "E r"]) -> float:
+def _safe_rate(terms: _LossTerms, inside: Float[np.ndarray, "E r"]) -> float:
     """1/L: the curvature of −log softmax in the logits is at most 1/2."""
     if not inside.any():
         return 1.0

@@ -30,17 +30,17 @@ from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
 __door__ = (
-    "ARGUMENTS",
+    "Growing",
+    "Rule",
+    "ScaledGradient",
     "bounded",
     "configuration",
     "converted",
-    "from_configuration",
+    "limit_field",
     "limit_of",
-    "matches",
-    "read_limit",
+    "multiplied",
+    "optimizer_of",
     "read_steps",
     "rule_of",
-    "written_limit",
-    "written_steps",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -1,6 +1,5 @@
 """Steepest descent of the product W = KQ' itself, written in the factors."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,10 +12,10 @@ from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Scales, Tree, by_head, regrouped, shared_name, subtree
+from attsvm.optimizers.rule import Moves, Numbers, Rule
+from attsvm.optimizers.scaled_gradient import ScaledGradient, group_by_head, subtree
 from attsvm.optimizers.singular import divided, singular_values_and_vectors
-from attsvm.optimizers.sizes import steepest
+from attsvm.optimizers.sizes import Tree, steepest
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
@@ -24,7 +23,7 @@ from attsvm.optimizers.unit_steps import Schedule
 Array = jax.Array
 
 
-class _Factor(NamedTuple):
+class _SingularFactor(NamedTuple):
     """A factor X = U Σ V' (d, m): U Σ²/(Σ² + δ) U', nearly the projection on its range, and U Σ/(Σ² + δ) V'."""
 
     left: Array  # U, (d, k, N)
@@ -64,29 +63,30 @@ class BilinearSteps(Rule):
         _pairs(params)
         return ()
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """The change of K and Q; other parameters are vectors, which move along their unit vectors."""
-        gradient, scales = updates
+        gradient = updates.gradient
         pairs = _pairs(params)
         firsts, seconds = zip(*pairs, strict=True)
         factors = {*firsts, *seconds}
         moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in factors}
         # K and Q of a head need one scale
         common: Tree = {}
-        logs = dict(scales.resolved(gradient).items())
+        logs = updates.resolved().logs
         for pair in pairs:
-            common |= regrouped(subtree(gradient, pair), Scales.separate(subtree(logs, pair)), "all")[0]
+            common |= ScaledGradient.separate(subtree(gradient, pair), logs).regrouped("all").gradient
         K, Q, of_K, of_Q = (_side_by_side(of, names) for of in (params, common) for names in (firsts, seconds))
-        lengths = {name: 1.0 if x.length is None else x.length for x in scales.groups for name in x.names}
+        lengths = updates.lengths
         # the matrices of one parameter share its step
         number = K.shape[-1] // len(pairs)
         damping = jnp.concatenate([jnp.resize(lengths[name], (number,)) for name in firsts])
         left, right = _taken_apart(K, damping), _taken_apart(Q, damping)
+        # the gradient of W from ∂L/∂K = G Q and ∂L/∂Q = G'K, projected on the tangent space {AQ' + KB'}
         with_K = contract("rm,cm->rc", of_K, right.dual)
         tangent = settle(with_K - left.projected(with_K) + contract("rm,cm->rc", left.dual, of_Q))
+        # D, of length one in the norm of W
         along = steepest(self.of, divided(tangent, over_entries(jnp.maximum, jnp.abs(tangent))))
+        # A and B with AQ' + KB' = −D, where each factor makes half of the part that both could
         of_rows, of_columns = contract("rc,cm->rm", along, right.dual), contract("rc,rm->cm", along, left.dual)
         for names, moved in (
             (firsts, 0.5 * left.projected(of_rows) - of_rows),
@@ -149,10 +149,10 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
 def _pairs(params: Tree) -> list[tuple[str, str]]:
     """The names of K and Q of each head; one pair where the heads are not apart."""
     matrices = [name for name, x in params.items() if x.ndim > 2]
-    pairs = by_head(matrices)
+    pairs = group_by_head(matrices)
     shapes = {name: params[name].shape for name in matrices}
     # the parameters of a training have names; those of any other tree are numbered
-    others = [name for name in matrices if not name.isdecimal() and shared_name(name) not in ("K", "Q")]
+    others = [name for name in matrices if not name.isdecimal() and name.partition("[")[0] not in ("K", "Q")]
     if others or not pairs or any(len(pair) != 2 or shapes[pair[0]][1:] != shapes[pair[1]][1:] for pair in pairs):
         found = ", ".join(str(shape_of_one(shape)) for shape in shapes.values()) or "none"
         raise ProblemError(
@@ -168,12 +168,12 @@ def _side_by_side(tree: Tree, names: tuple[str, ...]) -> Array:
     return matrices[0] if len(matrices) == 1 else jnp.concatenate(matrices, axis=-1)
 
 
-def _taken_apart(matrices: Array, damping: Array) -> _Factor:
+def _taken_apart(matrices: Array, damping: Array) -> _SingularFactor:
     largest = settle(over_entries(jnp.maximum, jnp.abs(matrices)))
     left, values, right = singular_values_and_vectors(divided(matrices, largest))
     values = values * largest
     damped = values * values + jnp.asarray(damping, matrices.dtype)
-    return _Factor(left, values * values / damped, contract("rk,ck->rc", left * (values / damped), right))
+    return _SingularFactor(left, values * values / damped, contract("rk,ck->rc", left * (values / damped), right))
 
 
 OPTIMIZERS.register("bilinear_descent", bilinear_descent)

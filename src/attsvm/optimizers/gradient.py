@@ -13,19 +13,19 @@ from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import Moves, Numbers, Rule
 from attsvm.optimizers.running_average import normalization
-from attsvm.optimizers.scales import Scaled, Tree, regrouped, subtree
-from attsvm.optimizers.sizes import sum_of_squares
+from attsvm.optimizers.scaled_gradient import ScaledGradient
+from attsvm.optimizers.sizes import Tree, sum_of_squares
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Relative
-from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Descent(Rule):
+class GradientDescent(Rule):
     """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
 
     on_each_head = False
@@ -34,20 +34,15 @@ class Descent(Rule):
     def norm(self) -> Lp:
         return Lp(2.0)
 
-    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+    def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """For gradients of ℓ2 norm 1."""
         return UnitSteps(self.norm, gradient.together, gradient.rate) if gradient.unit == self.norm else None
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """Return the step −g."""
-        moves: Tree = {}
-        for group in updates.scales.groups:
-            own = subtree(updates.gradient, group.names)
-            factor = -group.factor(own)
-            moves |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
-        return moves, state
+        # −η ∇L, or −η ∇L/‖∇L‖ after a normalization: the factor is all but the entries
+        factors = updates.factors()
+        return {name: elementwise(jnp.multiply, -factors[name], g) for name, g in updates.gradient.items()}, state
 
 
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:
@@ -89,7 +84,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
     return chain(
         *([Relative()] if relative else []),
         LearningRate(learning_rate),
-        Descent(),
+        GradientDescent(),
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
         steps=Steps("gradient", Lp(2.0)),
@@ -144,12 +139,13 @@ def normalized_gradient_descent(
     >>> attsvm.train(random_problem(3, 4, 5, 0), optimizer=descent, steps=100).status.value
     'finished'
     """
+    # files of runs without an average have no such argument
     of_average = {"average": average} if average else {}
     return chain(
         normalization(scope, average),
         *([Relative(scope)] if relative else []),
         LearningRate(learning_rate),
-        Descent(),
+        GradientDescent(),
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
         steps=Steps("gradient", Lp(2.0), "average" if average else "step", scope=scope),
@@ -200,18 +196,18 @@ class Polyak(Rule):
         """True: the smaller the gradient, the longer the step."""
         return True
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """−(L − L*)/‖g‖² g, or zero where the loss does not exceed L*."""
-        gradient, scales = regrouped(updates.gradient, updates.scales.resolved(updates.gradient), "all")
-        (group,) = scales.groups
+        # ‖∇L‖ = exp(c)·size, of all parameters on one scale
+        together = updates.resolved().regrouped("all")
+        gradient, (scale,) = together.gradient, together.scales
         size = jnp.sqrt(sum_of_squares(gradient))
         excess = value - numbers["target"]
         moves = (size > 0) & (excess > 0)
         # in logarithms: the gradient may be too small for a float where the excess of the loss is not
-        log_length = jnp.log(jnp.where(moves, excess, 1.0)) - group.log - jnp.log(jnp.where(moves, size, 1.0))
+        log_length = jnp.log(jnp.where(moves, excess, 1.0)) - scale.log - jnp.log(jnp.where(moves, size, 1.0))
         length = jnp.minimum(jnp.exp(log_length), numbers["longest"])
+        # the entries g = ∇L exp(−c) over their own norm are a unit vector
         factor = jnp.where(moves, -length / jnp.where(moves, size, 1.0), 0.0)
         return {name: factor * g for name, g in gradient.items()}, state
 

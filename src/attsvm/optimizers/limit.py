@@ -24,6 +24,7 @@ from attsvm.norms import (
     written_norm,
 )
 from attsvm.optimizers.steps import Steps, read_steps, written_steps
+from attsvm.results import shared
 
 # of weights of bounded rank, the heads are solved one by one
 _OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHeads(Nuclear()): Nuclear()}
@@ -150,6 +151,11 @@ def bounded(norm: Norm | None, rank: int | None, queries: int) -> tuple[Norm | N
     if rank is None or (norm is not None and norm.right_invariant and rank >= queries):
         return norm, None
     return (None if norm is None else _OF_EACH_HEAD.get(norm, norm)), rank
+
+
+def limit_field() -> Any:
+    """The field of a result that is a limit."""
+    return shared(write=written_limit, read=read_limit)
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Descent on the logarithm of the excess of the loss, and its transformation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,14 +8,17 @@ import jax.numpy as jnp
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
-from attsvm.optimizers.gradient import Descent
+from attsvm.optimizers.gradient import GradientDescent
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import LOG_EXCESS, Transformation
-from attsvm.optimizers.scales import Scaled, Scales, Tree
+from attsvm.optimizers.rule import Changed, Numbers, Transformation
+from attsvm.optimizers.scaled_gradient import ScaledGradient
+from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate
 from attsvm.optimizers.unit_steps import Schedule
+
+Array = jax.Array
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,16 @@ class DivideByExcess(Transformation):
     scale_free = True
     reads_excess = True
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
-    ) -> tuple[Scaled, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Subtract the logarithm of the excess from that of the scale."""
-        if LOG_EXCESS not in numbers:
+        if "log_excess" not in numbers:
             raise ProblemError("log_gradient_descent: expected attsvm.train, which computes the excess of the loss")
-        excess = numbers[LOG_EXCESS]
+        excess = numbers["log_excess"]
         # without an excess there is no gradient
         log = jnp.where(jnp.isneginf(excess), 0.0, excess)
-        scales = updates.scales.resolved(updates.gradient)
-        return Scaled(updates.gradient, Scales(tuple(replace(one, log=one.log - log) for one in scales.groups))), state
+        # ∇L/(L − L*) = g exp(c − log(L − L*))
+        resolved = updates.resolved()
+        return resolved._replace(scales=tuple(replace(one, log=one.log - log) for one in resolved.scales)), state
 
 
 def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
@@ -79,7 +80,7 @@ def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
     return chain(
         DivideByExcess(),
         LearningRate(learning_rate),
-        Descent(),
+        GradientDescent(),
         name="log_gradient_descent",
         arguments={"learning_rate": learning_rate},
         steps=Steps("log gradient", Lp(2.0)),

@@ -1,71 +1,67 @@
 """Descent along a direction of matrices: spectral steps, among them Muon, and steps that normalise rows or columns."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from attsvm._utils.checks import check_number
 from attsvm.optimizers.matrix_directions import (
-    Direction,
+    MatrixDirection,
     MatrixScope,
     PolarDirection,
     PolarFactor,
-    UnitColumns,
-    UnitRows,
+    UnitColumnDirection,
+    UnitRowDirection,
     parse_polar,
     read_matrix_scope,
 )
 from attsvm.optimizers.matrix_steps import ByLogit, MatrixSteps
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Transformation, WeightDecay
+from attsvm.optimizers.rule import DecoupledWeightDecay, Transformation
 from attsvm.optimizers.steps import Steps
-from attsvm.optimizers.transformations import (
-    Decaying,
-    DecayingSum,
-    LearningRate,
-    Normalize,
-)
+from attsvm.optimizers.transformations import Decaying, DecayingSum, LearningRate, Normalize
 from attsvm.optimizers.unit_steps import Schedule
 
 SHORT_STEPS = Decaying(0.05, 100, 0.5)
 """The default rate of steps on factors: 0.05/√(1 + k/100)."""
 
 
-def matrix_steps(direction: Direction, scope: MatrixScope) -> Steps:
+def matrix_steps(direction: MatrixDirection, scope: MatrixScope) -> Steps:
     """Steps along a direction; matrices side by side step as each does where the columns of a step are separate."""
+    # steps of an iteration that stops early are steepest in no norm
     kind = "steepest" if direction.exact else "muon"
     return Steps(kind, direction.norm, "step", scope="heads" if direction.separate_columns else scope)
 
 
 def matrix_descent(
     name: str,
-    direction: Direction,
-    *,
+    direction: MatrixDirection,
     learning_rate: float | Schedule,
     scope: str,
     momentum: float,
     nesterov: bool,
     weight_decay: float,
     by_logit: bool,
-    arguments: Mapping[str, Any],
+    **arguments: Any,
 ) -> Optimizer:
     """An optimizer whose steps follow a direction; the public factories document its options."""
     momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
+    # normalized before the sum, so that no gradient outweighs the others
     if momentum:
         parts += [Normalize(), DecayingSum(momentum, nesterov)]
     if by_logit:
         parts.append(ByLogit(direction))
+    # what a file has of it: all options, by the names of the public functions
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
     return chain(
         *parts,
         LearningRate(learning_rate),
-        WeightDecay(rule, decay) if decay else rule,
+        DecoupledWeightDecay(rule, decay) if decay else rule,
         name=name,
-        arguments=own | dict(arguments),
+        arguments=own | arguments,
         steps=matrix_steps(direction, rule.scope),
     )
 
@@ -132,17 +128,8 @@ def spectral_descent(
     >>> bool(attsvm.margin_ratio(problem, run, norm="spectral") > 0.9)
     True
     """
-    return matrix_descent(
-        "spectral_descent",
-        PolarDirection(parse_polar(polar)),
-        learning_rate=learning_rate,
-        scope=scope,
-        momentum=momentum,
-        nesterov=nesterov,
-        weight_decay=weight_decay,
-        by_logit=by_logit,
-        arguments={"polar": polar},
-    )
+    direction, options = PolarDirection(parse_polar(polar)), (momentum, nesterov, weight_decay, by_logit)
+    return matrix_descent("spectral_descent", direction, learning_rate, scope, *options, polar=polar)
 
 
 def row_descent(
@@ -180,17 +167,8 @@ def row_descent(
     >>> row_descent(0.02).limit("factored").norm
     Gamma2()
     """
-    return matrix_descent(
-        "row_descent",
-        UnitRows(),
-        learning_rate=learning_rate,
-        scope=scope,
-        momentum=momentum,
-        nesterov=nesterov,
-        weight_decay=weight_decay,
-        by_logit=by_logit,
-        arguments={},
-    )
+    direction, options = UnitRowDirection(), (momentum, nesterov, weight_decay, by_logit)
+    return matrix_descent("row_descent", direction, learning_rate, scope, *options)
 
 
 def column_descent(
@@ -228,17 +206,8 @@ def column_descent(
     >>> column_descent(0.3, by_logit=True).limit("factored").norm
     Nuclear()
     """
-    return matrix_descent(
-        "column_descent",
-        UnitColumns(),
-        learning_rate=learning_rate,
-        scope=scope,
-        momentum=momentum,
-        nesterov=nesterov,
-        weight_decay=weight_decay,
-        by_logit=by_logit,
-        arguments={},
-    )
+    direction, options = UnitColumnDirection(), (momentum, nesterov, weight_decay, by_logit)
+    return matrix_descent("column_descent", direction, learning_rate, scope, *options)
 
 
 OPTIMIZERS.register("spectral_descent", spectral_descent)

@@ -11,27 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_choice, check_integer, check_number
 from attsvm._utils.contractions import over_entries, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
-from attsvm.optimizers.singular import by_many, divided, exact_polar_factor, largest_singular_values, odd_polynomial
+from attsvm.optimizers.singular import divided, exact_polar_factor, largest_singular_values, map_tall, odd_polynomial
 from attsvm.optimizers.steps import ARGUMENTS
 
 Array = jax.Array
 MatrixScope = Literal["heads", "fused", "kq"]
-MATRIX_SCOPES: tuple[MatrixScope, ...] = ("heads", "fused", "kq")
 
 
 def read_matrix_scope(scope: str) -> MatrixScope:
     """Read a scope of matrices; raise ProblemError if it is none."""
-    for known in MATRIX_SCOPES:
-        if scope == known:
-            return known
-    raise ProblemError(f'scope: expected "heads", "fused" or "kq", got {scope!r}')
+    return check_choice("scope", scope, "heads", "fused", "kq")
 
 
-class Direction(ABC):
+class MatrixDirection(ABC):
     """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass.
 
     Attributes
@@ -66,7 +62,7 @@ class Direction(ABC):
         """N of matrices (r, c, B), whose largest entries are 1 or 0."""
 
     def reach(self, matrices: Array) -> Array:
-        """What N(Q) is in the change of a logit by a unit step of K; N itself by default."""
+        """Compute what N(Q) is in the change of a logit by a unit step of K; N itself by default."""
         return self.size(matrices)
 
 
@@ -149,21 +145,25 @@ class NewtonSchulz(PolarFactor):
     def converges(self) -> bool:
         """Whether 1 is an attracting fixed point of the polynomial, and there are at least 10 iterations."""
         a, b, c = self.coefficients
+        # p(1) = a + b + c and p'(1) = a + 3b + 5c of p(σ) = aσ + bσ³ + cσ⁵
         return abs(a + b + c - 1) < 1e-6 and abs(a + 3 * b + 5 * c) < 1 and self.iterations >= 10
 
     def of(self, matrices: Array) -> Array:
-        """What the iterations leave of the singular values, with the singular vectors of the matrices."""
-        return by_many(self._of_tall, matrices)
+        """Compute what the iterations leave of the singular values, with the singular vectors of the matrices."""
+        return map_tall(self._of_tall, matrices)
 
     def _of_tall(self, matrices: Array) -> Array:
+        # ‖G‖_F is at least the largest singular value, so that all of them begin in [0, 1]
         start = divided(matrices, jnp.sqrt(over_entries(jnp.add, matrices * matrices)))
         factors: Array = start if self.dtype is None else start.astype(self.dtype)
+        # X ← aX + bXX'X + cXX'XX'X, which moves the singular values by p and keeps the vectors
         factors = jax.lax.fori_loop(
             0, self.iterations, lambda _, x: odd_polynomial(x, self.coefficients).astype(x.dtype), factors
         )
         return factors.astype(matrices.dtype)
 
 
+# the large slope at 0 lifts small singular values quickly, and 1 is no fixed point
 _SHIPPED = (3.4445, -4.7750, 2.0315)
 ARGUMENTS["newton_schulz"] = NewtonSchulz
 POLAR_FACTORS: dict[str, PolarFactor] = {
@@ -192,7 +192,7 @@ def parse_polar(polar: Any) -> PolarFactor:
 
 
 @dataclass(frozen=True)
-class PolarDirection(Direction):
+class PolarDirection(MatrixDirection):
     """U V' of matrices U Σ V', of length one in the spectral norm."""
 
     polar: PolarFactor = POLAR_FACTORS["exact"]
@@ -218,7 +218,7 @@ class PolarDirection(Direction):
         return largest_singular_values(matrices)
 
 
-class _UnitLines(Direction):
+class _UnitLines(MatrixDirection):
     """Base class: each line of matrices along one axis over its length."""
 
     exact = True
@@ -230,14 +230,16 @@ class _UnitLines(Direction):
         return divided(matrices, self._lengths(matrices))
 
     def size(self, matrices: Array) -> Array:
+        # the largest length is the norm in which a step of unit lines has length one
         return over_entries(jnp.maximum, self._lengths(matrices))
 
     def _lengths(self, matrices: Array) -> Array:
+        # Σ x² along a row or a column
         return jnp.sqrt(total(matrices * matrices, axis=self._axis))
 
 
 @dataclass(frozen=True)
-class UnitRows(_UnitLines):
+class UnitRowDirection(_UnitLines):
     """Each row over its length."""
 
     _axis = 1
@@ -249,7 +251,7 @@ class UnitRows(_UnitLines):
 
 
 @dataclass(frozen=True)
-class UnitColumns(_UnitLines):
+class UnitColumnDirection(_UnitLines):
     """Each column over its length."""
 
     _axis = 0
@@ -263,4 +265,5 @@ class UnitColumns(_UnitLines):
 
     def reach(self, matrices: Array) -> Array:
         """The sum of the columns' lengths: all columns of the other factor move by one."""
+        # |Σ_j (K_j'k)(Q_j'z)| ≤ Σ_j ‖Q_j‖ for unit columns K_j, keys and queries
         return over_entries(jnp.add, self._lengths(matrices))

@@ -3,7 +3,7 @@
 Which entries form one matrix: each parameter (d, m, H) of H heads by itself, its heads side by side, or all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -15,16 +15,17 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.optimizers.matrix_directions import Direction, MatrixScope, read_matrix_scope
-from attsvm.optimizers.rule import Rule, SizeOfWeights
-from attsvm.optimizers.scales import Scaled, Tree, by_head, regrouped
+from attsvm.optimizers.matrix_directions import MatrixDirection, MatrixScope, read_matrix_scope
+from attsvm.optimizers.rule import Changed, Moves, Numbers, Rule, SizeOfWeights
+from attsvm.optimizers.scaled_gradient import ScaledGradient, group_by_head
 from attsvm.optimizers.singular import divided
-from attsvm.optimizers.unit_steps import GradientLength, UnitSteps
+from attsvm.optimizers.sizes import Tree
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, UnitSteps
 
 Array = jax.Array
 
 
-def over_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixScope) -> Tree:
+def map_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixScope) -> Tree:
     """Apply a function of matrices (r, c, N) to parameters, with results of the same shapes.
 
     ``function``: it treats the matrices of the trailing axis independently. It is called once for each shape (r, c),
@@ -36,9 +37,10 @@ def over_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixS
     Raises ProblemError if the scope is "kq" and no two parameters have the same shape.
     """
     if scope == "kq":
-        return _over_joined(function, tree)
+        return _map_joined(function, tree)
     apart = {name: _apart(x, scope) for name, x in tree.items()}
     mapped: Tree = {}
+    # one call for each shape of matrices
     for shape in dict.fromkeys(x.shape[:2] for x in apart.values()):
         names = [name for name, x in apart.items() if x.shape[:2] == shape]
         results = function(jnp.concatenate([apart[name] for name in names], axis=-1))
@@ -58,7 +60,7 @@ def shape_of_one(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[2:-1] + shape[:2]
 
 
-def _over_joined(function: Callable[[Array], Array], tree: Tree) -> Tree:
+def _map_joined(function: Callable[[Array], Array], tree: Tree) -> Tree:
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, x in tree.items():
         by_shape.setdefault(x.shape, []).append(name)
@@ -67,7 +69,7 @@ def _over_joined(function: Callable[[Array], Array], tree: Tree) -> Tree:
         raise ProblemError(f'scope: expected two parameters of one shape for "kq", got shapes {shapes}')
     # parameters of one shape are as heads of one parameter
     joined = {names[0]: jnp.stack([tree[name] for name in names], axis=2) for names in by_shape.values()}
-    mapped = over_matrices(function, joined, "fused")
+    mapped = map_matrices(function, joined, "fused")
     return {name: mapped[names[0]][:, :, i] for names in by_shape.values() for i, name in enumerate(names)}
 
 
@@ -83,12 +85,12 @@ class MatrixSteps(Rule):
 
     Parameters
     ----------
-    direction : Direction
+    direction : MatrixDirection
     scope : {"heads", "fused", "kq"}
         What is one matrix: each (d, m) of a parameter (H, d, m); [K_1, …, K_H]; or [K_1, …, K_H, Q_1, …, Q_H].
     """
 
-    direction: Direction
+    direction: MatrixDirection
     scope: MatrixScope = "heads"
 
     scale_free = True
@@ -98,34 +100,29 @@ class MatrixSteps(Rule):
 
     @property
     def norm(self) -> Norm:
-        """That of the direction."""
+        """The norm of the direction."""
         return self.direction.norm
 
     @property
     def on_each_head(self) -> bool:
         return self.scope == "heads"
 
-    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+    def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """For gradients of any length, on each head, if the direction has length one."""
         if self.scope != "heads" or not self.direction.exact:
             return None
         return UnitSteps(self.norm, False, gradient.rate, exact=self.direction.never_longer)
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """Return the steps −η D."""
-        gradient, scales = updates
-        # parameters of one matrix need one scale
-        common = regrouped(gradient, scales.resolved(gradient), "all")[0] if self.scope == "kq" else gradient
+        # parameters of one matrix need one scale; the direction does not depend on it otherwise
+        common = updates.resolved().regrouped("all").gradient if self.scope == "kq" else updates.gradient
         matrices = {name: g for name, g in common.items() if g.ndim > 2}
-        along = over_matrices(self._along, matrices, self.scope)
-        along |= {name: _unit(g) for name, g in gradient.items() if g.ndim <= 2}
-        moves: Tree = {}
-        for group in scales.groups:
-            length = 1.0 if group.length is None else group.length
-            moves |= {name: -length * along[name] for name in group.names}
-        return moves, state
+        along = map_matrices(self._along, matrices, self.scope)
+        # vectors step along their ℓ2 direction
+        along |= {name: _unit(g) for name, g in updates.gradient.items() if g.ndim <= 2}
+        # −η D: only the learning rate is left of the scale
+        return {name: -length * along[name] for name, length in updates.lengths.items()}, state
 
     def _along(self, matrices: Array) -> Array:
         return self.direction.of(divided(matrices, _largest(matrices)))
@@ -138,18 +135,17 @@ class ByLogit(SizeOfWeights):
     A step of length η then changes the logits k'KQ'z of unit keys and queries by about η at most, in every head.
     """
 
-    direction: Direction
+    direction: MatrixDirection
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Divide all gradients by the sum; by 1 where all weights are zero."""
-        gradient, scales = updates
-        reach, pairs = {name: self._reach(params[name]) for name in gradient}, by_head(gradient)
+        reach = {name: self._reach(params[name]) for name in updates.gradient}
+        pairs = group_by_head(reach)
         if len({len(names) for names in pairs}) > 1:
             raise ProblemError("by_logit: expected False for attention heads that share keys, got True")
+        # N(K) + N(Q) of each head, and the largest of the heads
         whole = reduce(jnp.maximum, [reduce(jnp.add, [reach[name] for name in names]) for names in pairs])
-        return Scaled(gradient, scales.times(1.0 / jnp.where(whole > 0, whole, 1.0))), state
+        return updates.times(1.0 / jnp.where(whole > 0, whole, 1.0)), state
 
     def _reach(self, x: Array) -> Array:
         """The largest of the heads of one parameter."""
@@ -157,6 +153,7 @@ class ByLogit(SizeOfWeights):
             return _length(x)
         matrices = _apart(x, "heads")
         largest = _largest(matrices)
+        # N is homogeneous: computed on entries of about 1
         of_each = largest * self.direction.reach(divided(matrices, largest))
         return jnp.max(of_each.reshape(-1, x.shape[-1]), axis=0)
 

@@ -1,8 +1,8 @@
 """Mirror descent, with the ℓp potential or any other, and its rule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
@@ -12,9 +12,9 @@ from attsvm.norms import Lp, Norm
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.potential import Potential, Power, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scaled, Tree, read_scope, subtree
-from attsvm.optimizers.sizes import dual_in_jax, over_trials
+from attsvm.optimizers.rule import Moves, Numbers, Rule
+from attsvm.optimizers.scaled_gradient import ScaledGradient, read_scope
+from attsvm.optimizers.sizes import Tree, dual_in_jax, map_trials
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import Schedule
@@ -38,12 +38,12 @@ class Mirror(Rule):
 
     @property
     def norm(self) -> Norm | None:
-        """That of the potential."""
+        """The norm of the potential."""
         return self.potential.norm
 
     @property
     def gradient_norm(self) -> Norm:
-        """Its dual norm; ℓ2 where the potential has no norm."""
+        """The dual norm; ℓ2 where the potential has no norm."""
         return Lp(2.0) if self.norm is None else dual_in_jax(self.norm)
 
     @property
@@ -54,15 +54,12 @@ class Mirror(Rule):
         """Compute the mirror variable ∇ψ(θ)."""
         return {name: self._mapped(self.potential.gradient, x) for name, x in params.items()}
 
-    def update(
-        self, updates: Scaled, state: Tree, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Tree]:
+    def update(self, updates: ScaledGradient, state: Tree, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """θ⁺ − θ, and the next mirror variable."""
-        mirror: Tree = {}
-        for group in updates.scales.groups:
-            own = subtree(updates.gradient, group.names)
-            factor = group.factor(own)
-            mirror |= {name: elementwise(_stepped, state[name], factor, g) for name, g in own.items()}
+        # z⁺ = z − η g/‖g‖_q, where z = ∇ψ(θ)
+        factors = updates.factors()
+        mirror = {name: elementwise(_stepped, state[name], factors[name], g) for name, g in updates.gradient.items()}
+        # θ⁺ = (∇ψ)⁻¹(z⁺)
         return {name: self._mapped(self._moved, z, params[name]) for name, z in mirror.items()}, mirror
 
     def _moved(self, mirror: Array, before: Array) -> Array:
@@ -70,9 +67,10 @@ class Mirror(Rule):
         return after - before
 
     def _mapped(self, function: Callable[..., Array], *operands: Array) -> Array:
+        # entries of all trials and heads at once, in vector registers; other potentials one parameter at a time
         if self.potential.entrywise:
             return elementwise(function, *operands)
-        mapped: Array = over_trials(function)(*operands)
+        mapped: Array = map_trials(function)(*operands)
         return mapped
 
 

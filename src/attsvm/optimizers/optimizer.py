@@ -18,9 +18,12 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.optimizers.chained import Chain
+from attsvm.optimizers.foreign import Foreign
 from attsvm.optimizers.limit import Limit, limit_of
-from attsvm.optimizers.rule import Chain, Foreign, Rule, SizeOfWeights, Transformation
-from attsvm.optimizers.scales import Scaled, Scales, Tree, rescaled
+from attsvm.optimizers.rule import Multiplied, Rule, SizeOfWeights, Transformation
+from attsvm.optimizers.scaled_gradient import ScaledGradient
+from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.steps import ARGUMENTS, Steps
 from attsvm.optimizers.transformations import DecayingSum, LearningRate
 
@@ -65,12 +68,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     steps: Steps
 
     def __new__(
-        cls,
-        rule: Rule,
-        name: str,
-        *,
-        arguments: Mapping[str, Any] | None = None,
-        steps: Steps | None = None,
+        cls, rule: Rule, name: str, *, arguments: Mapping[str, Any] | None = None, steps: Steps | None = None
     ) -> "Optimizer":
         """Wrap a rule.
 
@@ -82,16 +80,19 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         def update(
             updates: Any, state: Any, params: Any = None, *, log_scale: Any = None, value: Any = np.nan, **extra: Any
         ) -> tuple[Any, Any]:
+            # any tree is a dictionary of arrays with a trailing axis of one trial for a rule
             gradient = _named(updates)
             logs = (
                 _named(log_scale) if log_scale is not None else {k: jnp.zeros(1, g.dtype) for k, g in gradient.items()}
             )
-            gradient, scales, _ = rescaled(gradient, Scales.separate(logs))
+            # entries near 1, as those of a training
+            scaled, _ = ScaledGradient.separate(gradient, logs).rescaled()
             dtype = jnp.result_type(*gradient.values())
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
             known = _Unknown() if params is None else _named(params)
             loss = jnp.asarray(value, dtype)[..., None]
-            moves, state = rule.update(Scaled(gradient, scales), _last(state), known, numbers=given, value=loss)
+            moves, state = rule.update(scaled, _last(state), known, numbers=given, value=loss)
+            # back to the tree of the caller
             structure = jax.tree.structure(updates)
             leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
             return jax.tree.unflatten(structure, leaves), _one_trial(state)
@@ -191,8 +192,10 @@ def chain(
         if isinstance(part, Rule) or not isinstance(part, Transformation):
             raise ProblemError(f"chain: expected a transformation before the rule, got {part!r}")
         before.append(part)
+    # a chain in a chain is one chain
     if isinstance(rule, Chain):
         before, rule = [*before, *rule.parts], rule.rule
+    # numbers of one name would share their value
     names = [number for part in before for number in part.numbers] + list(rule.numbers)
     for number in names:
         if names.count(number) > 1:
@@ -202,11 +205,17 @@ def chain(
     return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
 
 
+def multiplied(optimizer: optax.GradientTransformation, factor: float) -> Optimizer:
+    """An optimizer whose steps are multiplied by a factor; those of several factors share their compiled training."""
+    return chain(Multiplied(rule_of(optimizer), factor))
+
+
 def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps:
     """The steps with what the parts of a rule say of their momentum and schedule."""
     parts = rule.parts if isinstance(rule, Chain) else ()
     in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), steps.schedule)
     rate = arguments.get("learning_rate", in_chain)
+    # of schedules only those that files can hold are known
     is_known = rate is not None and (not callable(rate) or isinstance(rate, tuple(ARGUMENTS.values())))
     return replace(
         steps,
@@ -234,11 +243,13 @@ def not_an_optimizer(got: object) -> ProblemError:
     """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
     shown, hint = repr(got), ""
     kind = got if isinstance(got, type) else type(got)
+    # by the name of the module, as PyTorch need not be installed
     if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
         shown = kind.__name__
         hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
     elif inspect.isfunction(got):
         home, name = got.__module__.split(".")[0], got.__name__
+        # the shortest path under which users know the function
         path = f"{home}.{name}" if getattr(sys.modules[home], name, None) is got else name
         given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
         needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)

@@ -113,6 +113,7 @@ class SquaredNorm(Potential):
 
 def _dual_point(norm: Norm, x: Any) -> Any:
     own = norm if x.ndim > 1 else norm.of_vectors
+    # N*(x) = ⟨x, D⟩ at the steepest D, so that N*(x) D is the gradient of ½ N*(x)²
     direction = own.steepest(x)
     return jnp.sum(x * direction) * direction
 
@@ -148,13 +149,16 @@ class Power(Potential):
     def gradient(self, x: Any) -> Any:
         """Compute sign(x)|x|^(p−1)."""
         self._check_digits(x.dtype)
+        # the derivative of |x|^p / p
         return signed_power(x, self.p - 1.0)
 
     def inverse(self, z: Any) -> Any:
         """sign(z)|z|^(q−1) with 1/p + 1/q = 1."""
+        # (p − 1)(q − 1) = 1
         return signed_power(z, self.norm.dual.p - 1.0)
 
     def _check_digits(self, dtype: Any) -> None:
+        # a relative error ε of |x|^(p−1) is one of ε/(p − 1) in x
         least = 1.0 + float(np.finfo(dtype).eps) ** 0.5
         if self.p < least:
             raise ProblemError(f"p: expected at least {least:.12g} in {dtype}, got {self.p!r}")
@@ -191,5 +195,6 @@ def _check(potential: Potential) -> None:
                 raise ProblemError(f"potential: {name}: JAX cannot trace it: {reason(failure)}") from failure
             if not error <= INVERSE_ERROR:
                 raise ProblemError(f"potential: {name}: expected inverse(gradient(x)) = x, got an error of {error:.1e}")
+            # ⟨∇ψ(x) − ∇ψ(y), x − y⟩ > 0 wherever ψ is strictly convex
             if not float(jnp.sum((of_x - of_y) * (x - y))) > 0:
                 raise ProblemError(f"potential: {name}: expected the gradient of a strictly convex function")

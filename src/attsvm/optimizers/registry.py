@@ -32,10 +32,6 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
 )
 
 
-DEFAULT = "normalized_gradient_descent"
-"""The optimizer that options without a name belong to."""
-
-
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
 
@@ -95,7 +91,7 @@ def parse_optimizer(
     mirror_descent(p=1.75, learning_rate=0.1, normalize=True, scope='all', relative=False)
     """
     if optimizer is None or isinstance(optimizer, str):
-        return _by_name(optimizer or DEFAULT, options)
+        return _by_name(optimizer or "normalized_gradient_descent", options)
     for option, value in options.items():
         raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
     if isinstance(optimizer, optax.GradientTransformation):
@@ -131,26 +127,23 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
             raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
+    # a function of another package may return anything
     returned = found(**options)
     if not isinstance(returned, optax.GradientTransformation):
         raise ProblemError(f"optimizer: {name}: expected a function that returns an optimizer, got {returned!r}")
     made = parse_optimizer(returned)
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file
-        return Optimizer(
-            made.rule,
-            name,
-            arguments=options,
-            steps=made.steps,
-        )
+        return Optimizer(made.rule, name, arguments=options, steps=made.steps)
     return made
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:
-    """What a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written."""
+    """Write what a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written."""
     if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
         return None
     written: dict[str, Any] = {}
+    # numbers are JSON already; norms, schedules and other optimizers become dictionaries with a key of their own
     for name, value in optimizer.arguments.items():
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
@@ -160,6 +153,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
             written[name] = {part: asdict(value)}
             continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
+        # a function, or an optimizer of optax
         if callable(inner) or (inner is None and value is not None):
             return None
         written[name] = inner
@@ -177,14 +171,24 @@ def from_configuration(written: dict[str, Any]) -> Any:
     if name not in OPTIMIZERS and ":" not in name:
         raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
     try:
+        # an import path of a file runs nothing that the user has not imported
         with named_by_file():
             return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
 
 
+def optimizer_of(run: Any) -> Any:
+    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
+    if run.live_optimizer is not None:
+        return run.live_optimizer
+    if run.optimizer_config is None:
+        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
+    return from_configuration(run.optimizer_config)
+
+
 def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a file has of a run; of versions 0.2 and 1.0, whose limits named their steps, with the record of the steps.
+    """Read what a file has of a run; in versions 0.2 and 1.0, limits named their steps, which become a record.
 
     It is that of the optimizer, rebuilt from its arguments, and unknown if it cannot be.
     """
@@ -194,6 +198,7 @@ def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     steps = Steps()
     with suppress(ProblemError):
         own = from_configuration(meta.get("optimizer_config") or {}).steps
+        # these files do not have the numbers of heads and groups, of which only counts whether there are any
         several = 2 if limit["norm"] is not None and isinstance(read_norm(limit["norm"]), JointNorm) else None
         groups = 1 if several and "shared keys" in str(limit.get("steps")) else None
         steps = limit_of(own, meta["attention"], several, groups, layers="layers" in meta).steps

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import settle
 from attsvm.norms import Lp
-from attsvm.optimizers.rule import Transformation
-from attsvm.optimizers.scales import Scale, Scaled, Scales, Scope, Tree, joint_norm, read_scope, regrouped, subtree
+from attsvm.optimizers.rule import Changed, Numbers, Transformation
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope
+from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.transformations import Normalize
 
 Array = jax.Array
@@ -67,28 +68,27 @@ class NormalizeByAverage(Transformation):
             jnp.zeros(first.shape[-1:], first.dtype),
         )
 
-    def update(
-        self, updates: Scaled, state: Average, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Average]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Average the norms in logarithms, and subtract the logarithm of the average from that of the scale."""
         decay = numbers["average"]
-        gradient, scales = updates.gradient, updates.scales.resolved(updates.gradient)
-        if self.scope == "each":
-            gradient, scales = regrouped(gradient, scales, "each")
-        whole = joint_norm(gradient, scales, Lp(2.0)) if self.scope == "all" else None
+        given = updates.resolved()
+        given = given.regrouped("each") if self.scope == "each" else given
+        whole = given.joint_norm(Lp(2.0)) if self.scope == "all" else None
         weight = decay * state.weight + (1 - decay)
-        sums, groups = dict(state.log_sum), []
-        for group in scales.groups:
-            largest, size = whole or joint_norm(subtree(gradient, group.names), Scales((group,)), Lp(2.0))
+        sums, scales = dict(state.log_sum), []
+        for scale, own in given.parts:
+            largest, size = whole or ScaledGradient(own, (scale,)).joint_norm(Lp(2.0))
             # the norm of a zero gradient is 0, and the average is that of the others
             log_norm = jnp.where(size > 0, largest + jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
-            before = state.log_sum[group.names[0]]
+            before = state.log_sum[scale.names[0]]
+            # m⁺ = β m + (1 − β)‖g‖ in logarithms
             after = settle(jnp.logaddexp(jnp.log(decay) + before, jnp.log1p(-decay) + log_norm))
-            sums |= dict.fromkeys(group.names, after)
+            sums |= dict.fromkeys(scale.names, after)
+            # g/(m⁺/(1 − β^k)); before the first gradient that is not zero there is no average
             known = ~jnp.isneginf(after)
-            log = jnp.where(known, group.log - jnp.where(known, after, 0.0) + jnp.log(weight), 0.0)
-            groups.append(Scale(group.names, log))
-        return Scaled(gradient, Scales(tuple(groups))), Average(sums, weight)
+            log = jnp.where(known, scale.log - jnp.where(known, after, 0.0) + jnp.log(weight), 0.0)
+            scales.append(Scale(scale.names, log))
+        return given._replace(scales=tuple(scales)), Average(sums, weight)
 
 
 def normalization(scope: Scope, average: float) -> Normalize | NormalizeByAverage:

@@ -106,7 +106,7 @@ def _largest_square(x: Array) -> Array:
 
 def largest_singular_values(matrices: Array) -> Array:
     """Compute the largest singular value of each matrix (r, c, B), to about 1e-5 of itself, shape (B,)."""
-    return by_many(_largest_singular_values, matrices)[0, 0]
+    return map_tall(_largest_singular_values, matrices)[0, 0]
 
 
 def _largest_singular_values(matrices: Array) -> Array:
@@ -144,7 +144,7 @@ def exact_polar_factor(matrices: Array) -> Array:
     References: Nakatsukasa, Bai and Gygi (2010), *Optimizing Halley's Iteration for Computing the Matrix Polar
     Decomposition*.
     """
-    return by_many(_exact_polar_factor, matrices)
+    return map_tall(_exact_polar_factor, matrices)
 
 
 def _exact_polar_factor(matrices: Array) -> Array:
@@ -158,14 +158,14 @@ def _exact_polar_factor(matrices: Array) -> Array:
     return rounded
 
 
-def by_many(function: Callable[[Array], Array], matrices: Array) -> Array:
+def map_tall(function: Callable[[Array], Array], matrices: Array) -> Array:
     """Apply a function of tall matrices (r, c, B), r ≥ c, that commutes with transposition.
 
     Loops over three to seven matrices are not vectorized, so these are computed as eight. On a CPU, more than 64 are
     computed in equal parts, because products of many matrices read most of their operands from a slower cache.
     """
     if matrices.shape[0] < matrices.shape[1]:
-        return jnp.swapaxes(by_many(function, jnp.swapaxes(matrices, 0, 1)), 0, 1)
+        return jnp.swapaxes(map_tall(function, jnp.swapaxes(matrices, 0, 1)), 0, 1)
     number = matrices.shape[-1]
     parts = -(-number // _MOST) if default_device().platform == "cpu" else 1
     length = -(-number // (_FEWEST * parts)) * _FEWEST if number > 2 else number

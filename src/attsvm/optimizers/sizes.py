@@ -8,7 +8,6 @@ no JAX. Any other norm is mapped over the trials.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils import powers
-from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
+from attsvm._utils.contractions import contract, over_all, over_entries, quotient, settle, total
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parts_of
@@ -100,9 +99,10 @@ def size_of(norm: Norm, tree: Tree) -> Array:
     several = getattr(norm, "size_in_trials", None)
     if several is not None:
         return jnp.asarray(several(tree, HERE))
+    # a norm that is not entrywise, one trial at a time
     x = only(norm, tree)
     own = norm.of_vectors if x.ndim <= 2 else norm
-    return jnp.asarray(over_trials(_traced(own, "value", own.value))(x))
+    return jnp.asarray(map_trials(_traced(own, "value", own.value))(x))
 
 
 def log_size_of(norm: Norm, tree: Tree) -> Array:
@@ -114,6 +114,7 @@ def log_size_of(norm: Norm, tree: Tree) -> Array:
 
 def norm_of(norm: Norm, tree: Tree) -> Array:
     """Return the norm of parameters of any size, relative to their largest entry, so that no power overflows."""
+    # N(x) = m N(x/m)
     largest = over_all(jnp.maximum, tree, jnp.abs)
     scale = settle(jnp.where(largest > 0, largest, 1.0))
     return scale * size_of(norm, {name: quotient(x, scale) for name, x in tree.items()})
@@ -130,7 +131,7 @@ def steepest(norm: Norm, gradient: Array) -> Array:
     several = getattr(own, "steepest_in_trials", None)
     if several is not None:
         return jnp.asarray(several(gradient, HERE))
-    return jnp.asarray(over_trials(_traced(own, "steepest", own.steepest))(gradient))
+    return jnp.asarray(map_trials(_traced(own, "steepest", own.steepest))(gradient))
 
 
 def has_fast_steps(norm: Norm) -> bool:
@@ -168,17 +169,7 @@ def sum_of_squares(tree: Tree) -> Array:
     return over_all(jnp.add, tree, lambda x: x * x)
 
 
-def over_all(operation: Callable[[Array, Array], Array], tree: Tree, of: Callable[[Array], Array]) -> Array:
-    """Reduce a function of all entries of all parameters: to shape (B,)."""
-    # the parameters first and then the heads, in one loop over trials
-    of_lanes: dict[tuple[int, ...], Array] = {}
-    for x in tree.values():
-        found, kept = over_entries(operation, of(lanes(x))), x.shape[2:] if x.ndim > 3 else x.shape[-1:]
-        of_lanes[kept] = operation(of_lanes[kept], found) if kept in of_lanes else found
-    return reduce(operation, [over_entries(operation, x.reshape(kept)) for kept, x in of_lanes.items()])
-
-
-def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
+def map_trials(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of one trial one of all, along the trailing axis of each argument and result."""
 
     def of_all(*arguments: Any) -> Any:

@@ -1,6 +1,5 @@
 """Steepest descent in a norm: sign, coordinate, spectral descent and others, and its rule."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +11,12 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, checked, parse_norm
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Rule, WeightDecay
-from attsvm.optimizers.scales import Scale, Scaled, Scales, Tree, separated, subtree
-from attsvm.optimizers.sizes import dual_in_jax, size_of, steepest
+from attsvm.optimizers.rule import DecoupledWeightDecay, Moves, Numbers, Rule
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient
+from attsvm.optimizers.sizes import Tree, dual_in_jax, size_of, steepest
 from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
-from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
+from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
 
@@ -50,36 +49,37 @@ class Steepest(Rule):
     def norm(self) -> Norm:
         return self.of
 
-    def unit_steps(self, gradient: GradientLength) -> UnitSteps | None:
+    def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """For gradients of which each has the dual norm 1."""
         if gradient.together or gradient.unit != dual_in_jax(self.norm):
             return None
         return UnitSteps(self.norm, False, gradient.rate)
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Tree, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Moves:
         """−N*(g) D of each parameter."""
-        gradient, scales = updates
         moves: Tree = {}
-        for group in scales.groups:
-            own, singles = subtree(gradient, group.names), Scales((group,))
-            if len(own) > 1 or (len(gradient) > 1 and group.unit is None):
-                joint = group if group.unit is None else group.resolved(own)
-                own, singles = separated(own, Scales((joint,)))
-            for single in singles.groups:
+        for scale, own in updates.parts:
+            # each parameter steps by itself, and needs a scale on which its own entries are near 1
+            singles = ScaledGradient(own, (scale,))
+            if len(own) > 1 or (len(updates.gradient) > 1 and scale.unit is None):
+                singles = (singles if scale.unit is None else singles.resolved()).separated()
+            for single, one in singles.parts:
                 (name,) = single.names
-                moves[name] = -self._length(single, {name: own[name]}) * steepest(self.norm, own[name])
+                # −η N*(g) D, with D of unit length
+                moves[name] = -self._length(single, one) * steepest(self.norm, one[name])
         return moves, state
 
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
         dual = dual_in_jax(self.norm)
+        # the gradient over its own dual norm: N* is 1, whatever its scale
         if scale.unit == dual and scale.size is None:
             return 1.0 if scale.length is None else scale.length
         size = size_of(dual, gradient)
+        # divided by another norm
         if scale.unit is not None:
             return scale.factor(gradient) * size
+        # not divided: the size of the gradient counts, and may underflow
         return (size if scale.length is None else scale.length * size) * jnp.exp(scale.log)
 
 
@@ -145,7 +145,7 @@ def steepest_descent(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),
         LearningRate(learning_rate),
-        WeightDecay(rule, decay) if decay else rule,
+        DecoupledWeightDecay(rule, decay) if decay else rule,
         name="steepest_descent",
         arguments={
             "norm": rule.norm,

@@ -62,7 +62,7 @@ class Steps:
 
     @property
     def learning_rate(self) -> float | None:
-        """That of the first step; None if it is not known."""
+        """The rate of the first step; None if it is not known."""
         rate: float | None = getattr(self.schedule, "rate", self.schedule)
         return rate
 
@@ -79,7 +79,7 @@ class Steps:
 
     @property
     def family(self) -> "Steps":
-        """What a row of the table of standings is about: all but momentum, of which it has a range, and schedule."""
+        """The steps of a row of the table of standings: without momentum, of which it has a range, and schedule."""
         return replace(self, momentum=0.0, schedule=None, relative=False)
 
     def __str__(self) -> str:
@@ -93,14 +93,10 @@ class Steps:
         return words + (", shared keys" if self.shared_keys else "")
 
 
-def matches(steps: Steps, given: Mapping[str, Any]) -> bool:
-    """Whether steps have these fields."""
-    return all(getattr(steps, name) == value for name, value in read_fields(given).items())
-
-
 def written_steps(steps: Steps) -> dict[str, Any]:
     """The fields of steps that are not those by default, as JSON-able data."""
     found = {one.name: getattr(steps, one.name) for one in fields(Steps) if getattr(steps, one.name) != one.default}
+    # a schedule under the key of its class, as among the arguments of an optimizer
     key = next((key for key, kind in ARGUMENTS.items() if isinstance(steps.schedule, kind)), None)
     norm = {} if steps.norm is None else {"norm": written_norm(steps.norm)}
     return found | norm | ({} if key is None else {"schedule": {key: asdict(steps.schedule)}})
@@ -108,13 +104,9 @@ def written_steps(steps: Steps) -> dict[str, Any]:
 
 def read_steps(written: Mapping[str, Any]) -> Steps:
     """The steps that :func:`written_steps` wrote, or that a row of the table has, where norms are names."""
-    return Steps(**read_fields(written))
-
-
-def read_fields(written: Mapping[str, Any]) -> dict[str, Any]:
     read = dict(written)
     if "norm" in read:
         read["norm"] = parse_norm(read["norm"]) if isinstance(read["norm"], str) else read_norm(read["norm"])
     if isinstance(schedule := read.get("schedule"), Mapping):
         read["schedule"] = next(ARGUMENTS[key](**value) for key, value in schedule.items())
-    return read
+    return Steps(**read)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +10,9 @@ import jax.numpy as jnp
 from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import settle
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.rule import SizeOfWeights, Transformation
-from attsvm.optimizers.scales import (
-    Scale,
-    Scaled,
-    Scales,
-    Scope,
-    Tree,
-    joint_norm,
-    read_scope,
-    regrouped,
-    rescaled,
-    subtree,
-)
-from attsvm.optimizers.sizes import norm_of, over_trials, power
+from attsvm.optimizers.rule import Changed, Numbers, SizeOfWeights, Transformation
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope, subtree
+from attsvm.optimizers.sizes import Tree, map_trials, norm_of, power
 from attsvm.optimizers.steps import ARGUMENTS
 from attsvm.optimizers.unit_steps import GradientLength, Schedule
 
@@ -73,10 +62,24 @@ class Decaying:
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
+        # η/(1 + k/K)^a
         return self.rate / (1.0 + step / self.steps) ** self.power
 
 
-ARGUMENTS["decaying"] = Decaying
+@dataclass(frozen=True)
+class Growing:
+    """A schedule that grows linearly: η(1 + k/K) at step k."""
+
+    rate: float = 0.03
+    steps: float = 1000.0
+    power: ClassVar[float] = -1.0  # that of the decay
+
+    def __call__(self, step: Array) -> Array:
+        """The rate after a number of steps."""
+        return self.rate * (1.0 + step / self.steps)
+
+
+ARGUMENTS |= {"decaying": Decaying, "growing": Growing}
 
 
 class Taken(NamedTuple):
@@ -125,15 +128,14 @@ class LearningRate(Transformation):
             return ()
         return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Multiply all gradients by the rate of this step."""
         if self.schedule is None:
             rate = numbers["learning_rate"]
         else:
-            rate, state = over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
-        return Scaled(updates.gradient, updates.scales.times(rate)), state
+            # the count is part of the state, so a resumed run continues its schedule
+            rate, state = map_trials(self.schedule)(state.steps), Taken(state.steps + 1)
+        return updates.times(rate), state
 
 
 @dataclass(frozen=True)
@@ -170,20 +172,19 @@ class Normalize(Transformation):
         """One, whatever it was before."""
         return GradientLength(unit=parse_norm(self.by), together=self.scope == "all")
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Mark the gradients as divided by their norm, which the rule computes if it needs it."""
-        gradient, scales = updates
-        if any(group.unit is not None or group.length is not None for group in scales.groups):
-            scales = scales.resolved(gradient)
-        unit = parse_norm(self.by)
-        if self.scope == "all" and len(scales.groups) > 1:
-            largest, size = joint_norm(gradient, scales, unit)
-            groups = (Scale(group.names, group.log - largest, unit, size) for group in scales.groups)
-            return Scaled(gradient, Scales(tuple(groups))), state
-        gradient, scales = regrouped(gradient, scales, self.scope)
-        return Scaled(gradient, Scales(tuple(Scale(group.names, group.log, unit) for group in scales.groups))), state
+        given, unit = updates, parse_norm(self.by)
+        if any(scale.unit is not None or scale.length is not None for scale in given.scales):
+            given = given.resolved()
+        if self.scope == "all" and len(given.scales) > 1:
+            # one norm of parameters with different scales leaves each its own
+            largest, size = given.joint_norm(unit)
+            scales = (Scale(scale.names, scale.log - largest, unit, size) for scale in given.scales)
+        else:
+            given = given.regrouped(self.scope)
+            scales = (Scale(scale.names, scale.log, unit) for scale in given.scales)
+        return given._replace(scales=tuple(scales)), state
 
 
 @dataclass(frozen=True)
@@ -218,19 +219,17 @@ class Relative(SizeOfWeights):
     def on_each_head(self) -> bool:
         return self.scope == "each"
 
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, Any]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Multiply each group by the size of its weights, or of all weights."""
-        gradient, scales = updates
-        each, norm = self.scope == "each", parse_norm(self.by)
-        if each and any(len(group.names) > 1 or group.unit is None for group in scales.groups):
-            gradient, scales = regrouped(gradient, scales.resolved(gradient), "each")
-        groups = []
-        for group in scales.groups:
-            weights = subtree(params, group.names if each else gradient)
-            groups.append(group.times(power(norm_of(norm, weights), self.power)))
-        return Scaled(gradient, Scales(tuple(groups))), state
+        given, each, norm = updates, self.scope == "each", parse_norm(self.by)
+        if each and any(len(scale.names) > 1 or scale.unit is None for scale in given.scales):
+            given = given.resolved().regrouped("each")
+        scales = []
+        for scale in given.scales:
+            # N(θ)^power, of the parameters that share the scale or of all
+            weights = subtree(params, scale.names if each else given.gradient)
+            scales.append(scale.times(power(norm_of(norm, weights), self.power)))
+        return given._replace(scales=tuple(scales)), state
 
 
 class SumState(NamedTuple):
@@ -276,28 +275,28 @@ class DecayingSum(Transformation):
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
         return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
 
-    def update(
-        self, updates: Scaled, state: SumState, params: Tree, *, numbers: Mapping[str, Any], value: Array
-    ) -> tuple[Scaled, SumState]:
+    def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Add the gradient to the sum."""
-        decay, scales = numbers["momentum"], updates.scales.resolved(updates.gradient)
-        added = _add(decay, state, updates.gradient, scales)
-        kept = SumState(added.gradient, dict(added.scales.items()))
-        return _add(decay, kept, updates.gradient, scales) if self.nesterov else added, kept
+        decay, given = numbers["momentum"], updates.resolved()
+        # m⁺ = β m + ∇L
+        added = _add(decay, state, given)
+        kept = SumState(added.gradient, added.logs)
+        return _add(decay, kept, given) if self.nesterov else added, kept
 
 
-def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> Scaled:
+def _add(decay: Array, state: SumState, given: ScaledGradient) -> ScaledGradient:
     """The sum decay · state + gradient. Parameters that share a scale keep sharing one."""
     # without decay nothing of the state is left, so it must not set a scale at which the gradient underflows
     before = {name: jnp.where(decay > 0, log, -jnp.inf) for name, log in state.log_scale.items()}
-    groups = []
-    for group in scales.groups:
-        largest = jnp.maximum(group.log, before[group.names[0]])
-        groups.append(Scale(group.names, settle(jnp.where(jnp.isneginf(largest), 0.0, largest))))
-    common = Scales(tuple(groups))
-    total = {
-        name: decay * jnp.exp(before[name] - c) * state.sum[name] + jnp.exp(scales[name] - c) * gradient[name]
-        for name, c in common.items()
-    }
-    added, sum_scales, _ = rescaled(total, common)
-    return Scaled(added, sum_scales)
+    total: Tree = {}
+    scales = []
+    for scale, own in given.parts:
+        largest = jnp.maximum(scale.log, before[scale.names[0]])
+        common = settle(jnp.where(jnp.isneginf(largest), 0.0, largest))
+        scales.append(Scale(scale.names, common))
+        for name, g in own.items():
+            # β m + ∇L on the scale of the larger one
+            kept = decay * jnp.exp(before[name] - common) * state.sum[name]
+            total[name] = kept + jnp.exp(scale.log - common) * g
+    added, _ = ScaledGradient(total, tuple(scales)).rescaled()
+    return added

@@ -12,11 +12,14 @@ Schedule = Callable[[Array], Array]
 
 
 class GradientLength(NamedTuple):
-    """What is known of the length of a gradient on its way to a rule: it is η g."""
+    """A gradient on its way to a rule is η g; this is what is known of its length."""
 
     rate: float | Schedule = 1.0  # η
     unit: Norm | None = None  # the norm in which g has length one; None where its length is not known
     together: bool = False  # whether that is one norm over all parameters
+
+
+UNKNOWN_LENGTH = GradientLength()
 
 
 class UnitSteps(NamedTuple):

@@ -105,6 +105,7 @@ def normalized(
     # the same steps as those of normalized_gradient_descent
     is_plain = known is None and (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
     steps = replace(of_inner, normalised="average" if average else "step", scope=scope) if is_plain else None
+    # the inner optimizer sees a gradient of length one, or one over the average length
     parts = normalization(scope, average), inner
     return chain(*parts, name="normalized", arguments=arguments, norm=known, steps=steps)
 

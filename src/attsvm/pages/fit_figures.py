@@ -22,7 +22,7 @@ from attsvm.pages.page import Shown
 from attsvm.pages.words import SOFT_BELOW
 from attsvm.plot import DATA, cells, keep, style
 from attsvm.problem import Problem
-from attsvm.training.records import recorded_attention
+from attsvm.training import recorded_attention
 
 if TYPE_CHECKING:
     from attsvm._fit import Fit, LayerEvaluation

@@ -12,8 +12,7 @@ from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Tabl
 from attsvm.pages.schemas.problems import ProfileResult
 from attsvm.pages.words import number, percent
 from attsvm.plot import drawn_matrix
-from attsvm.profiles import MarginProfile
-from attsvm.profiles.verdict import written
+from attsvm.profiles import MarginProfile, written
 
 
 def profile_page(profile: MarginProfile, **about: Any) -> Page:

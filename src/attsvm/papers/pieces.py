@@ -14,10 +14,9 @@ import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
 from attsvm._utils.jax_devices import default_device
-from attsvm._utils.threads import threads_for
+from attsvm._utils.threads import num_threads, threads_for
 from attsvm.errors import ProblemError
 from attsvm.papers.figure import Arrays
-from attsvm.training.trials import num_threads
 
 KIND = "piece"
 LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")

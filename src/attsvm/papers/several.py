@@ -9,12 +9,12 @@ from typing import Any
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Progress
+from attsvm._utils.threads import num_threads
 from attsvm._utils.workers import side_by_side
 from attsvm.pages import Claim
 from attsvm.papers.figure import Figure
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.outcome import run, write
-from attsvm.training.trials import num_threads
 
 MOST_WORKERS = 4
 """Limit for the number of processes. Each takes up to 4 GB of memory, most of it for compiled programs."""

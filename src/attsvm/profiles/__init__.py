@@ -7,13 +7,8 @@ that fits an object or a name; ``readings`` measures the trained weights, and ``
 ratios.
 """
 
-from attsvm.profiles.catalogue import Catalogue, Entry, catalogue
-from attsvm.profiles.profile import margin_profile
-from attsvm.profiles.recommendation import Recommendation, recommend
-from attsvm.profiles.result import MarginProfile
+from attsvm._utils.doors import open_door
 
-__all__ = ["Catalogue", "Entry", "MarginProfile", "Recommendation", "catalogue", "margin_profile", "recommend"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("NORMS", "import_optimizer", "written")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

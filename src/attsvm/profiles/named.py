@@ -30,7 +30,7 @@ _EXPECTED = (
 
 
 def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
-    """What steps an optimizer.
+    """Find what makes the steps of an optimizer.
 
     Raises ProblemError if it is none of the kinds that a profile takes, or a learning rate is given for one that has
     its own.
@@ -118,7 +118,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
 
 
 def _error_of_a_step(transformation: optax.GradientTransformation) -> Exception | None:
-    """What one update raises, since a schedule where a number is expected shows then."""
+    """Return what one update raises, since a schedule where a number is expected shows then."""
     try:
         with jax.enable_x64(True), contextlib.suppress(ProblemError):  # it may be one for K and Q
             idle_update(transformation, {"W": np.ones((2, 2))})

@@ -1,7 +1,6 @@
 """Profiles of optax transformations, those of :mod:`attsvm.optimizers` included."""
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -11,29 +10,10 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Optimizer, chain, normalized, rule_of
-from attsvm.optimizers.rule import Wrapped
-from attsvm.optimizers.scales import Scaled, Tree
-from attsvm.profiles.stepped import Arrays, Factor, Look, Schedule, Stepped, Task, refusal
+from attsvm.optimizers import Optimizer, multiplied, normalized
+from attsvm.profiles.stepped import Arrays, Look, ProfileTask, RateFactor, Schedule, Stepped, refusal
 from attsvm.results import Status
 from attsvm.training import train
-
-
-@dataclass(frozen=True)
-class Multiplied(Wrapped):
-    """The steps of a rule, times a factor that can change without compiling anything anew."""
-
-    step_factor: float = field(compare=False)
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        return {**self.rule.numbers, "step_factor": self.step_factor}
-
-    def update(
-        self, updates: Scaled, state: Any, params: Tree, *, numbers: Mapping[str, Any], value: jax.Array
-    ) -> tuple[Tree, Any]:
-        moves, state = self.rule.update(updates, state, params, numbers=numbers, value=value)
-        return {name: numbers["step_factor"] * move for name, move in moves.items()}, state
 
 
 class OfOptax(Stepped):
@@ -45,7 +25,7 @@ class OfOptax(Stepped):
 
     def __init__(
         self,
-        make: Callable[[Factor], optax.GradientTransformation],
+        make: Callable[[RateFactor], optax.GradientTransformation],
         with_factor: Callable[[float], optax.GradientTransformation],
         name: str,
         learning_rate: float | None,
@@ -60,7 +40,7 @@ class OfOptax(Stepped):
         free = isinstance(constant, Optimizer) and "learning_rate" in constant.numbers
         return cls(
             lambda factor: factory(lambda k: learning_rate * factor(_real(k))),
-            (lambda factor: factory(learning_rate * factor)) if free else partial(_multiplied, constant),
+            (lambda factor: factory(learning_rate * factor)) if free else partial(multiplied, constant),
             name,
             learning_rate,
         )
@@ -71,10 +51,10 @@ class OfOptax(Stepped):
     ) -> "OfOptax":
         """A transformation with a learning rate of its own: its updates are multiplied by the factor."""
 
-        def make(factor: Factor) -> optax.GradientTransformation:
+        def make(factor: RateFactor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
-        return cls(make, partial(_multiplied, transformation), name, learning_rate)
+        return cls(make, partial(multiplied, transformation), name, learning_rate)
 
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""
@@ -87,7 +67,7 @@ class OfOptax(Stepped):
                 raise refusal(self.name, error) from error
             return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
-    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+    def trajectory(self, task: ProfileTask, factor: RateFactor) -> Generator[Look, None, None]:
         """By :func:`attsvm.train`, which resumes after each look."""
         scheduled = self._make(factor)
         point: Any = task.start
@@ -115,10 +95,6 @@ class OfOptax(Stepped):
             yield Look(step, run.weights, change, finite, interrupted)
             if interrupted or not finite:
                 return
-
-
-def _multiplied(transformation: optax.GradientTransformation, factor: float) -> optax.GradientTransformation:
-    return chain(Multiplied(rule_of(transformation), factor))
 
 
 def idle_update(transformation: optax.GradientTransformation, parameters: Arrays) -> Any:

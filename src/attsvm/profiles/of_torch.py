@@ -12,10 +12,8 @@ import numpy as np
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task, refusal
-from attsvm.training import LossGradient
-from attsvm.training.attention import parse_attention
-from attsvm.training.collect import logit_changes
+from attsvm.profiles.stepped import Arrays, Look, ProfileTask, RateFactor, Stepped, refusal
+from attsvm.training import LossGradient, logit_changes, parse_attention
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +61,7 @@ class OfTorch(Stepped):
 
         def end(layout: str) -> "torch.Tensor":
             generator = torch.Generator().manual_seed(0)
-            held = _Held(self._make, first, layout)
+            held = _HeldParameters(self._make, first, layout)
             # with a mean, so that distances to the start grow, which some optimizers set their steps by
             means = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in first.values()]
             for _ in range(_STEPS_COMPARED):
@@ -83,18 +81,18 @@ class OfTorch(Stepped):
                         self._layouts[shapes] = layout
         return self._layouts[shapes]
 
-    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+    def trajectory(self, task: ProfileTask, factor: RateFactor) -> Generator[Look, None, None]:
         """By a loop over the steps; the gradients of all problems are computed together."""
         with _one_thread():
             yield from self._trajectory(task, factor)
 
-    def _trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+    def _trajectory(self, task: ProfileTask, factor: RateFactor) -> Generator[Look, None, None]:
         import torch
 
         began = time.perf_counter()
         home = find_torch_device(task.device or "cpu")
         number = len(next(iter(task.start.values())))
-        held = _Held(self._make, task.start, self._layout(task.start), home)
+        held = _HeldParameters(self._make, task.start, self._layout(task.start), home)
         groups = [group for each in held.optimizers for group in each.param_groups]
         rates = [group.get("lr") for group in groups]
         gradient_at = LossGradient(task.problem, task.attention, batch_size=task.batch_size)
@@ -142,7 +140,7 @@ def _parameters(arrays: Arrays, device: "torch.device | str" = "cpu") -> list[An
     return [torch.nn.Parameter(x) for x in made]
 
 
-class _Held:
+class _HeldParameters:
     """The parameters of all problems, and the optimizers that step them.
 
     ``layout``: "stacked", one tensor of all problems for each parameter; "together", a tensor for each problem and one

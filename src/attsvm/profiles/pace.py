@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.profiles.stepped import Factor, Stepped, Task
+from attsvm.profiles.stepped import ProfileTask, RateFactor, Stepped
 
 _FIRST_LOOKS = (1, 2, 3, 5, 7, 11, 15)
 _EARLY_STEPS = 200
@@ -16,7 +16,7 @@ _ATTEMPTS = 12
 _LARGEST_CORRECTION = 1e4
 
 
-class Pace(Factor):
+class ReadingPace(RateFactor):
     """A factor of the learning rate that is corrected between stretches of steps.
 
     In the median problem, step k is to change a logit by ``change`` (1 + k/1000)^(-1/3). The factor is the same for all
@@ -63,17 +63,17 @@ class Pace(Factor):
         return 1.0
 
 
-def first_factor(one: Stepped, task: Task, wanted: float) -> float:
+def first_factor(one: Stepped, task: ProfileTask, wanted: float) -> float:
     """The factor of the learning rate with which early steps change a logit by about ``wanted``.
 
     It is searched by short runs. Some optimizers find the length of their steps by themselves, and lengthen them by
     orders of magnitude soon after the start; a factor that is small enough for their longest early step is kept then,
     and corrected later.
     """
-    looks = (*_FIRST_LOOKS, *Pace(wanted, 1.0).marks(_EARLY_STEPS))
+    looks = (*_FIRST_LOOKS, *ReadingPace(wanted, 1.0).marks(_EARLY_STEPS))
     factor, task, was_long = 1.0, replace(task, looks=looks, callback=None), False
     for _ in range(_ATTEMPTS):
-        pace, changes = Pace(wanted, factor), []
+        pace, changes = ReadingPace(wanted, factor), []
         for look in one.trajectory(task, pace):
             changes.append(float(np.median(look.logit_change)) if look.finite else math.inf)
             if look.step not in _FIRST_LOOKS:

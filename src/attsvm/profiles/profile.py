@@ -14,14 +14,12 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem, stack_problems
 from attsvm.profiles.named import stepped
-from attsvm.profiles.readings import PACES, SCHEDULES, Part, Reading
+from attsvm.profiles.readings import PACES, SCHEDULES, ProblemPart, Reading
 from attsvm.profiles.result import MarginProfile
-from attsvm.profiles.stepped import Arrays, Factor, Task
-from attsvm.profiles.verdict import Outcome, chosen, ends_early, outcome, reason, settled, written
+from attsvm.profiles.stepped import Arrays, ProfileTask, RateFactor
+from attsvm.profiles.verdict import VerdictOutcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
-from attsvm.training import Stopping
-from attsvm.training.attention import parse_attention
-from attsvm.training.setup import mini_batches
+from attsvm.training import parse_attention
 
 NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
 
@@ -123,19 +121,18 @@ def margin_profile(
     parsed = _distinct(problem, [parse_norm(norm) for norm in norms])
     if len(parsed) < 2:
         raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
-    batches = mini_batches(batch_size, Stopping(), problem)
-    size = None if batches is None else batches.size
+    size = None if batch_size == problem.num_sequences else batch_size
     decays = one.decays_weights(layer.shapes(problem))
     names = tuple(norm.name for norm in parsed)
-    task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), (steps,), normalize=True)
+    task = ProfileTask(problem, layer.name, _start(problem, layer.shapes(problem)), (steps,), normalize=True)
     task = replace(task, batch_size=size, device=device)
     count = len(problem.tokens)
     first = min(count, FIRST_PROBLEMS) if problems is None else count
     rows = [slice(0, first), slice(first, count)]
-    parts = [Part(one, task, part, parsed) for part in rows if part.start < count]
+    parts = [ProblemPart(one, task, part, parsed) for part in rows if part.start < count]
     readings: dict[str, tuple[Reading, Reading]] = {}
-    outcomes: list[Outcome] = []
-    factors: dict[str, Factor] = {}
+    outcomes: list[VerdictOutcome] = []
+    factors: dict[str, RateFactor] = {}
     schedules = tuple(PACES if learning_rate is None else SCHEDULES)
     for schedule in schedules:
         overall = _overall(callback, steps, len(schedules), len(outcomes), f"{schedule} steps")
@@ -204,12 +201,12 @@ def margin_profile(
 
 
 def _until_settled(
-    part: Part, schedule: str, factor: Factor, names: tuple[str, ...], callback: Callback | None
-) -> tuple[tuple[Reading, Reading], Outcome]:
+    part: ProblemPart, schedule: str, factor: RateFactor, names: tuple[str, ...], callback: Callback | None
+) -> tuple[tuple[Reading, Reading], VerdictOutcome]:
     """The last two readings of a schedule, which ends when more steps are not expected to change what it says."""
     steps = part.steps
     found: list[Reading] = []
-    said: list[Outcome] = []
+    said: list[VerdictOutcome] = []
     with closing(part.readings(factor, [steps // k for k in (16, 8, 4, 2, 1) if k <= steps], callback)) as readings:
         for reading in readings:
             found.append(reading)

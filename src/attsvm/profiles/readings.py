@@ -1,4 +1,4 @@
-"""What a profile reads while an optimizer trains: margin ratios, losses, and whether the attention is saturated."""
+"""Readings of a profile while an optimizer trains: margin ratios, losses, and whether the attention is saturated."""
 
 from collections.abc import Generator, Iterable
 from contextlib import closing
@@ -12,13 +12,13 @@ from attsvm._utils.progress import Callback
 from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem
-from attsvm.profiles.pace import Pace, first_factor
-from attsvm.profiles.stepped import Factor, Schedule, Stepped, Task
+from attsvm.profiles.pace import ReadingPace, first_factor
+from attsvm.profiles.stepped import ProfileTask, RateFactor, Schedule, Stepped
 from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
-from attsvm.training.attention import parse_attention
+from attsvm.training import parse_attention
 
-SCHEDULES: dict[str, Factor] = {
+SCHEDULES: dict[str, RateFactor] = {
     "growing": Schedule(lambda k: 1.0 + k / 100),
     "long decaying": Schedule(lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3)),
     "constant": Schedule(lambda k: 1.0 + 0.0 * k),
@@ -34,7 +34,7 @@ _DECIDED = 1e-6
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at the weights of S problems shows."""
+    """One look at the weights of S problems."""
 
     step: int
     ratios: Float[np.ndarray, "S N"]  # margin ratios in each norm
@@ -46,17 +46,17 @@ class Reading:
     interrupted: bool = False
 
     def joined(self, other: "Reading") -> "Reading":
-        """The same look at further problems."""
+        """Join a look at further problems."""
         names = ("ratios", "decided", "change", "loss", "distance")
         arrays: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
         finite, interrupted = self.finite and other.finite, self.interrupted or other.interrupted
         return replace(self, **arrays, finite=finite, interrupted=interrupted)
 
 
-class Part:
+class ProblemPart:
     """Some of the problems of a task, on which an optimizer is trained and measured."""
 
-    def __init__(self, one: Stepped, task: Task, rows: slice, norms: list[Norm]) -> None:
+    def __init__(self, one: Stepped, task: ProfileTask, rows: slice, norms: list[Norm]) -> None:
         self._one = one
         self._task = replace(task, problem=task.problem[rows], start={name: x[rows] for name, x in task.start.items()})
         self._ratios = MarginRatios(self._task.problem, norms)
@@ -64,16 +64,16 @@ class Part:
         self._start = layer.weights(self._task.start)
         self.steps, self.losses = task.steps, losses(self._task.problem, self._start)
 
-    def factor(self, schedule: str) -> Factor:
-        """That of a schedule; of a pace, the learning rate of the first steps is searched."""
+    def factor(self, schedule: str) -> RateFactor:
+        """The factor of a schedule; of a pace, the learning rate of the first steps is searched."""
         if schedule in SCHEDULES:
             return SCHEDULES[schedule]
-        return Pace(PACES[schedule], first_factor(self._one, self._task, PACES[schedule]))
+        return ReadingPace(PACES[schedule], first_factor(self._one, self._task, PACES[schedule]))
 
     def readings(
-        self, factor: Factor, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
+        self, factor: RateFactor, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
     ) -> Generator[Reading, None, None]:
-        """What is read after so many steps with a factor of the learning rate."""
+        """Read after so many steps with a factor of the learning rate."""
         looks = tuple(looks)
         marks = set(factor.marks(looks[-1]))
         factor.restart()

@@ -13,7 +13,7 @@ from attsvm.norms import Lp, Norm, parse_norm, read_norm, written_norm
 from attsvm.optimizers import Optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.profiles.cross_validation import TOLERANCE, accuracies, right_queries
-from attsvm.profiles.trained_by import Training, trained_by
+from attsvm.profiles.trained_by import MeasuredTraining, trained_by
 from attsvm.results import Result, Status, per_trial, shared
 from attsvm.selection import selection_sets
 from attsvm.svm import solve_svm
@@ -89,18 +89,18 @@ class Recommendation(Result):
     has_queries: bool = shared()
 
     @property
-    def training(self) -> Training:
-        """What to train towards the Att-SVM of the recommended norm."""
+    def training(self) -> MeasuredTraining:
+        """The training towards the Att-SVM of the recommended norm."""
         return trained_by(self.norm, self.has_queries)
 
     @property
     def optimizer(self) -> Optimizer:
-        """That of :attr:`training`, for :func:`attsvm.train`."""
+        """The value of :attr:`training`, for :func:`attsvm.train`."""
         return self.training.optimizer
 
     @property
     def attention(self) -> str:
-        """That of :attr:`training`, for :func:`attsvm.train`."""
+        """The value of :attr:`training`, for :func:`attsvm.train`."""
         return self.training.attention
 
     def to_frame(self) -> Any:

@@ -96,7 +96,7 @@ class MarginProfile(Result):
 
     @property
     def batches(self) -> str:
-        """What a step sees, in words."""
+        """The sequences that a step sees, in words."""
         return "full batch" if self.batch_size is None else f"mini-batches of {self.batch_size}"
 
     def to_frame(self) -> Any:

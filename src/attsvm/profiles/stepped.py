@@ -22,7 +22,7 @@ _CAUSES = {
 """What the errors of some optimizers contain, and what these optimizers do."""
 
 
-class Factor(ABC):
+class RateFactor(ABC):
     """The factor of the learning rate in each step.
 
     Attributes
@@ -56,7 +56,7 @@ class Factor(ABC):
 
 
 @dataclass(frozen=True)
-class Schedule(Factor):
+class Schedule(RateFactor):
     """A factor that depends on the number of steps alone."""
 
     of: Callable[[Any], Any]
@@ -69,8 +69,8 @@ class Schedule(Factor):
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a trajectory starts from and how it is made."""
+class ProfileTask:
+    """The start of a trajectory, and how it is made."""
 
     problem: Problem  # a batch of S problems
     attention: str
@@ -132,5 +132,5 @@ class Stepped(ABC):
         """The parameters after one step with a gradient of zero."""
 
     @abstractmethod
-    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+    def trajectory(self, task: ProfileTask, factor: RateFactor) -> Generator[Look, None, None]:
         """Train with the learning rate times a factor that depends on the step, and stop at each look of the task."""

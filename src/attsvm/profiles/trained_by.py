@@ -7,7 +7,7 @@ from attsvm.norms import Lp, Norm
 from attsvm.norms.factors import Gamma2
 from attsvm.optimizers import Decaying, Optimizer, mirror_descent, row_descent, steepest_descent
 from attsvm.theory import Found, Row, table
-from attsvm.training.attention import ATTENTIONS
+from attsvm.training import ATTENTIONS
 
 
 def _mirror_descent(norm: Norm, attention: str) -> Optimizer:
@@ -30,8 +30,8 @@ _MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
 
 
 @dataclass(frozen=True)
-class Training:
-    """What to train towards the Att-SVM of a norm, and how near such runs were measured to come.
+class MeasuredTraining:
+    """Training towards the Att-SVM of a norm, and how near such runs were measured to come.
 
     Attributes
     ----------
@@ -47,14 +47,14 @@ class Training:
     measured: str = ""
 
 
-def trained_by(norm: Norm, has_queries: bool) -> Training:
+def trained_by(norm: Norm, has_queries: bool) -> MeasuredTraining:
     """The measured training with the largest mean margin ratio in a norm, otherwise steepest descent in it."""
     rows = [row for row in table() if _fits(row, norm, has_queries)]
     if not rows:
         attention = "combined" if has_queries else "prompt"
-        return Training(attention, _steepest_descent(norm, attention))
+        return MeasuredTraining(attention, _steepest_descent(norm, attention))
     best = max(rows, key=lambda row: row.last)
-    return Training(best.attention, _MAKERS[best.steps.kind](norm, best.attention), best.text())
+    return MeasuredTraining(best.attention, _MAKERS[best.steps.kind](norm, best.attention), best.text())
 
 
 def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:

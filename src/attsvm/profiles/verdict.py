@@ -1,4 +1,4 @@
-"""What margin ratios say about an optimizer."""
+"""The verdict of margin ratios on an optimizer."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ _SAME_RATIOS = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a schedule gives, summed up over the problems."""
+class VerdictOutcome:
+    """Outcome of a schedule, summed up over the problems."""
 
     schedule: str  # schedule, norm: the norm has the largest mean ratio
     norm: str
@@ -86,7 +86,7 @@ def outcome(
     half: Reading,
     last: Reading,
     growth: float = 1.0,
-) -> Outcome:
+) -> VerdictOutcome:
     """Sum up readings after half and after all of the steps.
 
     ``loss`` is that of the start, and ``growth`` that of the learning rate from the last reading to the last step.
@@ -99,7 +99,7 @@ def outcome(
     rising = int(approach.argmax())
     decided = float(last.decided.mean())
     grows = float(np.median(last.distance / np.maximum(half.distance, np.finfo(float).tiny))) > 1 + _GROWING
-    return Outcome(
+    return VerdictOutcome(
         schedule,
         norms[top],
         float(mean[top]),
@@ -119,7 +119,7 @@ def outcome(
     )
 
 
-def ends_early(said: list[Outcome]) -> bool:
+def ends_early(said: list[VerdictOutcome]) -> bool:
     """Whether more steps of a schedule are not expected to change what it says, by the last two of its looks.
 
     Both name the same norm, whose interval lies above those of all others and whose ratio does not fall; or the ratios
@@ -132,7 +132,7 @@ def ends_early(said: list[Outcome]) -> bool:
     return same or (before.flat and now.flat) or min(before.last_change, now.last_change) > _SHORT_STEP
 
 
-def settled(outcomes: list[Outcome]) -> bool:
+def settled(outcomes: list[VerdictOutcome]) -> bool:
     """Whether the last schedule makes further ones unnecessary.
 
     It names a norm; or it and another schedule, both with short steps, have stopped at the same ratios, which then do
@@ -150,12 +150,12 @@ def settled(outcomes: list[Outcome]) -> bool:
     )
 
 
-def chosen(outcomes: list[Outcome]) -> Outcome:
+def chosen(outcomes: list[VerdictOutcome]) -> VerdictOutcome:
     """The outcome that a verdict rests on: the largest ratio of those that say most."""
     return max(outcomes, key=lambda one: (one.conclusive, one.usable, one.finite, one.decided, one.mean))
 
 
-def reason(best: Outcome, decays: bool) -> str:
+def reason(best: VerdictOutcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
     given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:

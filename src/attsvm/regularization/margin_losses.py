@@ -12,10 +12,7 @@ from scipy.special import log_expit
 
 from attsvm._utils.jax_devices import check_process
 from attsvm.heads import Head, Linear
-from attsvm.losses import OutputLoss
-from attsvm.losses.exponential import EXPONENTIAL
-from attsvm.losses.linear import LINEAR
-from attsvm.losses.logistic import LOGISTIC
+from attsvm.losses import EXPONENTIAL, LINEAR, LOGISTIC, OutputLoss
 
 
 @dataclass(frozen=True, eq=False)

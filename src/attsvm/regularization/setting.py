@@ -22,8 +22,7 @@ from attsvm.regularization.result import PathResult, is_solved
 from attsvm.regularization.trust_region import CircularCone
 from attsvm.results import Status
 from attsvm.svm import solve_svm
-from attsvm.training.attention import Attention, Combined, Factored, Prompt, parse_attention
-from attsvm.training.setup import make_objective
+from attsvm.training import Attention, Objective, parse_attention
 
 MOST_LOGITS = 6_000
 """The Hessian between logits is a matrix of this size: 288 MB."""
@@ -81,13 +80,13 @@ class PathSetting:
     @property
     def penalty_scale(self) -> float:
         """The factor of the norm's power in a penalty: the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*."""
-        return 2.0 if isinstance(self.attention, Factored) else 1.0
+        return 2.0 if self.attention.name == "factored" else 1.0
 
     def ball(self, index: tuple[int, ...]) -> WeightBall:
         """The weights of the problem at this index of the batch: N(W) ≤ radius, of this rank, inside its cone."""
         shape = (self.problem.key_dim, self.problem.query_dim)
         cone = None if self.cones is None else self.cones[index]
-        if isinstance(self.attention, Factored):
+        if self.attention.name == "factored":
             return NuclearBall(shape, self.norm, cone, self.rank)
         return ball_of(self.norm, shape, cone)
 
@@ -101,9 +100,7 @@ class PathSetting:
                 'problem: expected a head, or head_radii, got neither; problem.with_head("mean") fits a head'
             )
         parsed = Linear() if head is None else parse_head(head)
-        _, parameters = make_objective(
-            self.problem, self.attention, parsed, self.loss, train_head=False, penalized=False
-        )
+        _, parameters = Objective.of(self.problem, self.attention, parsed, self.loss)
 
         def excess(problem: Problem, index: tuple[int, ...]) -> FlatExcess:
             own = {name: x[index] for name, x in parameters.items()}
@@ -119,11 +116,11 @@ class PathSetting:
 
 def _norm_of_ball(attention: Attention, norm: Norm) -> Norm:
     """The norm that bounds the weights of the Att-SVM."""
-    if isinstance(attention, Combined):
+    if attention.name == "combined":
         return norm
-    if isinstance(attention, Prompt):
+    if attention.name == "prompt":
         return norm.of_vectors
-    if not isinstance(attention, Factored):
+    if attention.name != "factored":
         raise ProblemError(f"attention: expected combined, factored or prompt, got {attention.name}")
     if norm not in FACTORED:
         raise ProblemError(

@@ -6,12 +6,6 @@
 loop of :mod:`attsvm.training`; ``path`` is what each layer of a run sees and selects.
 """
 
-from attsvm.stack.path import Layer
-from attsvm.stack.run import StackRun
-from attsvm.stack.stack import Stack
+from attsvm._utils.doors import open_door
 
-__all__ = ["Layer", "Stack", "StackRun"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__)

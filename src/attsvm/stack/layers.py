@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import added, contract, contractions, over_entries, settle, total
-from attsvm.training.softmax import gap_products, pool
+from attsvm.training import gap_products, pool
 
 Array = jax.Array
 
@@ -20,7 +20,7 @@ EQUAL = 256
 """Sums of the same tokens in another order differ by fewer roundings of the largest entry of all tokens."""
 
 
-class Tokens(NamedTuple):
+class LayerTokens(NamedTuple):
     """Tokens as limit + rest."""
 
     limit: Array  # (n, T, d, B): sums of input tokens
@@ -35,7 +35,7 @@ class Tokens(NamedTuple):
 class Attended(NamedTuple):
     """One attention layer; the trailing axis holds the attention heads of each trial."""
 
-    tokens: Tokens  # (n, T, d, B)
+    tokens: LayerTokens  # (n, T, d, B)
     queries: Array  # (n, Q, d_q, B)
     weights: Array  # (d, d_q, B), W
     images: Array  # (n, Q, d, B), W z
@@ -90,7 +90,7 @@ class Attended(NamedTuple):
         return settle(jnp.where(self.is_winner, -total(factors, axis=2), factors))
 
 
-def attend(weights: Array, tokens: Tokens, queries: Array, allowed: Array | None) -> Attended:
+def attend(weights: Array, tokens: LayerTokens, queries: Array, allowed: Array | None) -> Attended:
     """Attend with the logits x_t'Wz. ``allowed``: shape (n, Q, T, B or 1); None allows all."""
     images = contract("ke,nqe->nqk", weights, queries)
     logits = contract("ntk,nqk->nqt", tokens.whole, images)

@@ -1,4 +1,4 @@
-"""What a stack consists of, checked."""
+"""The parts of a stack, checked."""
 
 import hashlib
 from typing import Any
@@ -11,7 +11,7 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 
 
-class Layout:
+class StackLayout:
     """The problem, the number of layers, and how they are connected; arguments as of :class:`attsvm.Stack`."""
 
     def __init__(

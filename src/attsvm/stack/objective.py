@@ -1,24 +1,30 @@
 """The training loss of a stack and its gradient in all layers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from operator import or_
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import added, contract, settle
-from attsvm.optimizers.scales import Scale, Scales
-from attsvm.stack.layers import Attended, Tokens, attend
+from attsvm.optimizers import Growing, Limit, Optimizer, ScaledGradient, Steps, normalized_gradient_descent
+from attsvm.problem import Problem
+from attsvm.stack.layers import Attended, LayerTokens, attend
 from attsvm.stack.pullback import Sloped, pull_back, summed
-from attsvm.training.attention import Data, Parameters
-from attsvm.training.objective import Evaluation, Objective, Observation
+from attsvm.training import Objective, ProblemData
 
 Array = jax.Array
+Parameters = dict[str, Array]
 
 VALUES = "V"
 """The value matrices, shape (L − 1, d, d) for each attention head, among the fixed parameters."""
+
+MOST_NUMBERS = 8_192
+"""Slices of at least 16 trials are kept: shorter ones take longer for each, even if more arrays stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +37,18 @@ class StackObjective(Objective):
     num_layers: int = 2
     residual: bool = True
     causal: bool = False
+    # how much larger the entries of tokens may become from layer to layer, which no program depends on
+    growth: float = field(default=1.0, compare=False)
+
+    several_layers = True
 
     def names(self, layer: int) -> tuple[str, ...]:
         """The parameters of a layer, which count from 1."""
         of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
         return tuple(f"{name}{layer}" for name in of_one)
 
-    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
-        """Value, and the gradient of each layer with a scale of its own."""
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> tuple[Array, ScaledGradient]:
+        """The loss, and the gradient of each layer with a scale of its own."""
         of_attention, of_head = self.split(trained, fixed)
         weights, pull_weights = jax.vjp(self.weights, of_attention)
         layers = self.forward(weights, fixed, data)
@@ -53,13 +63,13 @@ class StackObjective(Objective):
         _, output_gradient = pull_outputs(jnp.broadcast_to(direction, of_heads.shape).astype(of_heads.dtype))
         slope = Sloped(settle(output_gradient), self.heads.repeated(settle(log_slope), length))
         gradients: list[Array] = []
-        groups: list[Scale] = []
+        logs: list[Array] = []
         kept: Sloped | None = None
         for number in range(self.num_layers, 0, -1):
             # the query of the last layer is given; those of the others are their tokens
             pulled = pull_back(layers[number - 1], slope, kept, of_queries=number < self.num_layers)
             gradients.insert(0, pulled.weights)
-            groups.insert(0, Scale(self.names(number), pulled.log_scale))
+            logs.insert(0, pulled.log_scale)
             if number > 1:
                 of_tokens = summed(self._of_heads(pulled.tokens))
                 slope = self._into_heads(of_tokens, length, fixed[VALUES][number - 2] if VALUES in fixed else None)
@@ -67,32 +77,20 @@ class StackObjective(Objective):
                 whole = self._into_heads(of_tokens, length)
                 kept = Sloped(whole.direction, whole.log - np.log(self.heads.count)) if self.residual else None
         (gradient,) = pull_weights(gradients)
-        gradient, scales = self.heads.scaled(gradient, Scales(tuple(groups)))
-        return Evaluation(self._mean_loss(outputs, data), gradient, scales)
+        layers_apart = (
+            ScaledGradient.shared({name: gradient[name] for name in self.names(number)}, log)
+            for number, log in enumerate(logs, start=1)
+        )
+        return self.mean_loss(outputs, data), reduce(or_, layers_apart)._replace(gradient=gradient)
 
-    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
-        """Whether head and loss are numbers at these parameters, shape (B,)."""
-        of_attention, of_head = self.split(trained, fixed)
-        pooled = self.forward(self.weights(of_attention), fixed, data)[-1].output()
-        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled, data), data))
-
-    def observe(
-        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
-    ) -> Observation:
-        """The observation; selection and probability are those of the last layer."""
-        of_attention, of_head = self.split(trained, fixed)
+    def attend(
+        self, of_attention: Parameters, fixed: Parameters, data: ProblemData
+    ) -> tuple[Array, Array, Array, Array, tuple[Array, ...]]:
+        """The last layer, and the largest logit of all layers."""
         layers = self.forward(self.weights(of_attention), fixed, data)
         last = layers[-1]
-        value = self._mean_loss(self._outputs(of_head, last.output(), data), data)
         largest = reduce(jnp.maximum, (layer.largest_logit for layer in layers))
-        return Observation(
-            value,
-            self.heads.first(self.heads.unfold(last.winner[:, :, 0])),
-            self.heads.first(self.heads.unfold(last.probability[:, :, 0])),
-            self.heads.over(jnp.max, largest),
-            exponent,
-            {name: self.heads.first(x) for name, x in trained.items()},
-        )
+        return last.output(), last.winner, last.probability, largest, ()
 
     def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
         """All parameters of the layers, and those of the prediction head, the attention heads folded in the trials."""
@@ -104,33 +102,33 @@ class StackObjective(Objective):
         each = [[parameters[name] for name in self.names(layer)] for layer in range(1, self.num_layers + 1)]
         return [x[0] if len(x) == 1 else contract("km,em->ke", *x) for x in each]
 
-    def forward(self, weights: Sequence[Array], fixed: Parameters, data: Data) -> list[Attended]:
+    def forward(self, weights: Sequence[Array], fixed: Parameters, data: ProblemData) -> list[Attended]:
         """All layers."""
         length = weights[0].shape[-1]
         allowed = self._self_mask(data)
-        tokens, of_one = (Tokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
+        tokens, of_one = (LayerTokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
         found: list[Attended] = []
         for number, W in enumerate(weights[:-1], start=1):
             found.append(attend(W, tokens, tokens.whole, allowed))
-            of_one = self._next(of_one, found[-1], fixed, number)
+            of_one = self._next_tokens(of_one, found[-1], fixed, number)
             assert of_one.rest is not None
             limit, rest, whole = (self.heads.repeated(x, length) for x in (of_one.limit, of_one.rest, of_one.whole))
-            tokens = Tokens(limit, rest, whole)
+            tokens = LayerTokens(limit, rest, whole)
         found.append(attend(weights[-1], tokens, data.queries, data.allowed))
         return found
 
-    def _next(self, tokens: Tokens, layer: Attended, fixed: Parameters, number: int) -> Tokens:
+    def _next_tokens(self, tokens: LayerTokens, layer: Attended, fixed: Parameters, number: int) -> LayerTokens:
         """Compute x + Σ_h V_h o_h, or without the residual Σ_h V_h o_h; the limit and the rest each by themselves."""
         kept_limit, kept_rest = (tokens.limit, tokens.rest) if self.residual else (None, None)
         if VALUES not in fixed:
             limit = layer.winning if kept_limit is None else added(layer.winning, kept_limit)
-            return Tokens.of(limit, layer.rest_of_output(kept_rest))
+            return LayerTokens.of(limit, layer.rest_of_output(kept_rest))
 
         def summed(of_heads: Array, kept: Array | None) -> Array:
             total = self.heads.total(contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads))
             return settle(total) if kept is None else added(total, kept)
 
-        return Tokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
+        return LayerTokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
 
     def _into_heads(self, slope: Sloped, length: int, values: Array | None = None) -> Sloped:
         """The gradient for each attention head, of its output before the value matrices V_h: V_h'u."""
@@ -152,8 +150,8 @@ class StackObjective(Objective):
             return tokens
         return jnp.asarray(self.heads.unfold(tokens)[..., 0, :])
 
-    def _self_mask(self, data: Data) -> Array | None:
-        """What each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""
+    def _self_mask(self, data: ProblemData) -> Array | None:
+        """Mask what each position of a self-attention layer may attend to, shape (n, T, T, B or 1)."""
         if data.allowed is None and not self.causal:
             return None
         T = data.tokens.shape[1]
@@ -161,3 +159,54 @@ class StackObjective(Objective):
         if data.allowed is None:
             return jnp.broadcast_to(mask, (data.tokens.shape[0], T, T, 1))
         return settle(mask & jnp.any(data.allowed, axis=1, keepdims=True))
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all layers, without the axes of batch and attention heads."""
+        found, m = dict[str, tuple[int, ...]](), self.attention.rank
+        for number in range(1, self.num_layers + 1):
+            width = problem.query_dim if number == self.num_layers else problem.dim
+            sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
+            found.update(zip(self.names(number), sizes, strict=True))
+        return found
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
+    def initial(
+        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
+        """Entries N(0, 1/d), also of W: without them, positions would not differ."""
+        scale = problem.dim**-0.5
+        return {name: generator.normal(scale=scale, size=batch + core) for name, core in self.shapes(problem).items()}
+
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> None:
+        """None: several layers are no problem of one."""
+
+    def default_optimizer(self, reduced: Any) -> Optimizer:
+        """Gradient descent with one norm over the gradients of all layers.
+
+        The steps on W grow linearly, so that the weights reach large norms. For factors they are those of one layer.
+        """
+        if self.attention.takes_rank:
+            return self.attention.default_optimizer()
+        return normalized_gradient_descent(Growing(), scope="all")
+
+    def limit(self, steps: Steps, problem: Problem, reduced: Any) -> Limit:
+        """The limit of the weights of each layer."""
+        positions = problem.num_sequences * problem.num_tokens
+        return self.attention.limit(steps, problem, positions, layers=True)
+
+    def num_factors(self, trained: Collection[str]) -> int:
+        """Count the factors of one layer."""
+        return len(self.names(1))
+
+    def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
+        """Limit and rest of the tokens of all layers."""
+        of_layer = sequences * problem.num_tokens**2 * problem.dim
+        return max(of_layer, min(2 * self.num_layers * of_layer, MOST_NUMBERS))
+
+    def largest_data(self, data: ProblemData) -> ProblemData:
+        """With tokens that have grown, which are also the queries of all layers but the last one."""
+        tokens = data.tokens * self.growth
+        queries = np.maximum(*(np.abs(x).max(axis=(0, 1, 2)) for x in (tokens, data.queries)))
+        return data._replace(tokens=tokens, keys=tokens, queries=queries[None, None, None])

@@ -1,4 +1,4 @@
-"""What each layer of a trained stack sees and selects, and which positions lie on the selected path."""
+"""The tokens that each layer of a trained stack sees and selects, and which positions lie on the selected path."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 
 from attsvm.measures import attention_of, token_logits
 from attsvm.problem import Problem
-from attsvm.stack.layout import Layout
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.run import StackRun
 
 EQUAL = 1e-9
@@ -57,7 +57,7 @@ class Layer(NamedTuple):
     probability: Float[np.ndarray, "*queries"]
 
 
-def layers_of(stack: Layout, run: StackRun) -> tuple[list[Layer], list[Bool[np.ndarray, "*batch n T"]]]:
+def layers_of(stack: StackLayout, run: StackRun) -> tuple[list[Layer], list[Bool[np.ndarray, "*batch n T"]]]:
     """All layers at the end of a run, and the positions on the path among the tokens of each."""
     found: list[tuple[Problem, np.ndarray, np.ndarray, np.ndarray]] = []
     heads = stack.problem.heads_shape
@@ -72,7 +72,7 @@ def layers_of(stack: Layout, run: StackRun) -> tuple[list[Layer], list[Bool[np.n
         probability = np.where(problem.canonical.active, np.sum(attention * selected, axis=-1), 0.0)
         found.append((problem, weights, selected, probability))
         if number < stack.layers:
-            tokens = _next(stack, tokens, attention, number)
+            tokens = _next_tokens(stack, tokens, attention, number)
     path = _path(stack, [selected for _, _, selected, _ in found], heads)
     layers = []
     for number, (problem, weights, selected, probability) in enumerate(found, start=1):
@@ -97,7 +97,7 @@ def smallest_margin(layer: Layer) -> np.ndarray:
     return np.asarray(np.where(counted, lowest - np.where(counted, highest, 0.0), np.inf).min(axis=(-2, -1)))
 
 
-def _problem(stack: Layout, run: StackRun, tokens: np.ndarray, number: int) -> Problem:
+def _problem(stack: StackLayout, run: StackRun, tokens: np.ndarray, number: int) -> Problem:
     given = stack.problem
     mask = None if given.mask is None else np.broadcast_to(_of_one_head(stack, given.mask), tokens.shape[:-1])
     if number == stack.layers:
@@ -132,7 +132,7 @@ def _with_equal(
     return np.asarray(np.take_along_axis(equal, winner[..., None], axis=-2) & problem.canonical.allowed)
 
 
-def _next(stack: Layout, tokens: np.ndarray, attention: np.ndarray, number: int) -> np.ndarray:
+def _next_tokens(stack: StackLayout, tokens: np.ndarray, attention: np.ndarray, number: int) -> np.ndarray:
     """The tokens of the next layer; those that are equal up to rounding are made the same."""
     heads = stack.problem.heads_shape
     pooled = attention @ _for_heads(tokens, heads, 3)
@@ -145,7 +145,9 @@ def _next(stack: Layout, tokens: np.ndarray, attention: np.ndarray, number: int)
     return np.take_along_axis(found, first[..., None], axis=-2)
 
 
-def _path(stack: Layout, selected: list[np.ndarray], heads: tuple[int, ...]) -> list[Bool[np.ndarray, "*batch n T"]]:
+def _path(
+    stack: StackLayout, selected: list[np.ndarray], heads: tuple[int, ...]
+) -> list[Bool[np.ndarray, "*batch n T"]]:
     """The tokens of each layer that reach the output, from the last layer to the first."""
 
     def over_heads(x: np.ndarray) -> np.ndarray:
@@ -164,6 +166,6 @@ def _for_heads(x: np.ndarray, heads: tuple[int, ...], axes: int = 2) -> np.ndarr
     return np.expand_dims(x, -axes - 1) if heads else x
 
 
-def _of_one_head(stack: Layout, x: np.ndarray) -> np.ndarray:
+def _of_one_head(stack: StackLayout, x: np.ndarray) -> np.ndarray:
     """An array of the problem without the axis of attention heads, which share it."""
     return x[(slice(None),) * len(stack.problem.model_shape) + (0,)] if stack.problem.heads_shape else x

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attsvm.norms import JointNorm
-from attsvm.stack.layout import Layout
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
 from attsvm.svm import Solution
@@ -11,7 +11,11 @@ from attsvm.theory import Prediction, TrainedModel, judge_layers
 
 
 def predictions(
-    stack: Layout, run: StackRun, layers: list[Layer], solutions: tuple[Solution, ...], saturation: np.ndarray | float
+    stack: StackLayout,
+    run: StackRun,
+    layers: list[Layer],
+    solutions: tuple[Solution, ...],
+    saturation: np.ndarray | float,
 ) -> tuple[Prediction, ...]:
     """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
     ratios = [_ratios(layer, solution, np.size(run.step)) for layer, solution in zip(layers, solutions, strict=True)]
@@ -40,8 +44,8 @@ def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
     return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 
-def model_of(stack: Layout, run: StackRun) -> TrainedModel:
-    """What a run trained, by the names of the table of standings."""
+def model_of(stack: StackLayout, run: StackRun) -> TrainedModel:
+    """Describe what a run trained, by the names of the table of standings."""
     name = f"{stack.layers} layers"
     name += "" if stack.residual else ", no residual"
     name += "" if stack.values is None else ", values"

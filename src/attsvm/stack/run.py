@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Limit, converted, read_limit, written_limit
+from attsvm.optimizers import Limit, converted, limit_field
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 
@@ -79,7 +79,7 @@ class StackRun(Result):
     attention: str = shared()
     optimizer: str = shared()
     norm: Norm | None = shared(write=written_norm, read=read_norm)
-    limit: Limit = shared(write=written_limit, read=read_limit)
+    limit: Limit = limit_field()
     seed: int = shared()
     dtype: str = shared()
     data_hash: str = shared()

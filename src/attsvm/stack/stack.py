@@ -3,47 +3,25 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Bool
 
 from attsvm._utils.checks import check_integer, check_kind
-from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.losses import OutputLoss
 from attsvm.norms import Norm
-from attsvm.optimizers import parse_optimizer
 from attsvm.results import plain
-from attsvm.stack.layout import Layout
-from attsvm.stack.objective import VALUES
+from attsvm.stack.layout import StackLayout
 from attsvm.stack.path import Layer, layers_of, smallest_margin
 from attsvm.stack.prediction import predictions
 from attsvm.stack.run import StackRun
-from attsvm.stack.training import (
-    AllLayers,
-    StackSession,
-    collect_stack,
-    default_optimizer,
-    make_objective,
-    parse_layer,
-)
+from attsvm.stack.training import train_stack
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory import Prediction, norm_for
-from attsvm.training import Stopping
-from attsvm.training.run import optimizer_of
-from attsvm.training.setup import (
-    Setup,
-    check_numbers,
-    initial_exponent,
-    mini_batches,
-    observed_steps,
-    record_steps,
-    starting_point,
-)
 
 
-class Stack(Layout):
+class Stack(StackLayout):
     """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
@@ -147,42 +125,26 @@ class Stack(Layout):
         >>> attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=3).train(steps=10).status.value
         'finished'
         """
-        check_numbers(steps, dtype, 0.0, seed)
-        home = find_device(device)
         resumed = init if isinstance(init, StackRun) else None
         if resumed is not None:
             self._check_own(resumed, "init")
-        layer = parse_layer(self, attention, rank, resumed)
-        if optimizer is None and learning_rate is None:
-            optimizer = default_optimizer(layer) if resumed is None else optimizer_of(resumed)
-        elif optimizer is None and resumed is not None:
-            raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
-        optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-        objective = make_objective(self, layer, parse_loss(loss, self.problem.num_classes), optimizer)
-        given, parametrization = init if resumed is None else resumed.parameters, AllLayers(objective)
-        trained, batch = starting_point(self.problem, parametrization, {}, given, seed, train_head=False)
-        setup = Setup(
-            problem=self.problem,
-            objective=objective,
+        return train_stack(
+            self,
+            attention,
+            rank,
+            loss,
+            resumed,
+            callback,
             optimizer=optimizer,
-            of_head=objective.head.initial(self.problem) | ({} if self.values is None else {VALUES: self.values}),
-            trained=trained,
-            exponent=initial_exponent(0.0 if resumed is None else resumed.log_scale, len(objective.names(1)), batch),
-            batch_shape=batch,
-            dtype=np.dtype(dtype),
-            batches=mini_batches(batch_size, Stopping(), self.problem),
+            learning_rate=learning_rate,
+            steps=steps,
+            batch_size=batch_size,
+            init=init,
             seed=seed,
-            loss_name=loss if isinstance(loss, str) else "custom",
-            start="run" if resumed is not None else "random" if init is None else "given",
+            record=record,
+            dtype=dtype,
+            device=device,
         )
-        first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
-        recorded = record_steps(record, first, first + int(steps))
-        with jax.enable_x64(True), on_device(home):
-            session = StackSession(setup, self)
-            if resumed is not None:
-                session.resume(resumed)
-            interrupted = session.advance(first, observed_steps(recorded, first, first + int(steps)), callback, None)
-            return collect_stack(self, objective, session, setup, resumed, recorded, interrupted)
 
     def layer(self, run: StackRun, number: int) -> Layer:
         """One layer at the end of a run, as a problem that every solver and measure takes.

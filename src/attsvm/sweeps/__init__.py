@@ -3,30 +3,8 @@
 A new source of problems, a new measure and a new ready sweep of another package are named by their import paths.
 """
 
-from attsvm.sweeps.block import Block
-from attsvm.sweeps.compute import measured
-from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.measure import Measure, Output
-from attsvm.sweeps.measures import MEASURES
-from attsvm.sweeps.ready import READY
-from attsvm.sweeps.sources import SOURCES, Drawn
-from attsvm.sweeps.store import open_sweep
-from attsvm.sweeps.sweep import sweep
+from attsvm._utils.doors import open_door
 
-__all__ = [
-    "MEASURES",
-    "READY",
-    "SOURCES",
-    "Block",
-    "Definition",
-    "Drawn",
-    "Measure",
-    "Output",
-    "measured",
-    "open_sweep",
-    "sweep",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# for the other packages of attsvm, beside the public names
+__door__ = ("KINDS", "LANES", "STATUSES", "YES_NO", "KindOfConvergence", "define")
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

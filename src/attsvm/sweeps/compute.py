@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm._utils.jax_devices import find_device, on_device
-from attsvm._utils.threads import threads_for
+from attsvm._utils.threads import num_threads, thread_map, threads_for
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head
 from attsvm.losses import parse_loss
@@ -19,14 +19,13 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import Output, check_names, undeclared
 from attsvm.sweeps.sources import drawn_block, find_source
 from attsvm.sweeps.training import start
-from attsvm.training.setup import check_numbers
-from attsvm.training.trials import num_threads, workers
+from attsvm.training import Setup
 
 ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
 
 
-class Task(NamedTuple):
+class SweepChunk(NamedTuple):
     """A chunk of trials of one cell."""
 
     cell: int
@@ -44,10 +43,10 @@ class Task(NamedTuple):
         return self.stop - self.first
 
 
-def tasks(num_cells: int, trials: int, chunk: int) -> list[Task]:
+def tasks(num_cells: int, trials: int, chunk: int) -> list[SweepChunk]:
     """All chunks of a sweep, cell by cell."""
     firsts = range(0, trials, chunk)
-    return [Task(cell, first, min(first + chunk, trials)) for cell in range(num_cells) for first in firsts]
+    return [SweepChunk(cell, first, min(first + chunk, trials)) for cell in range(num_cells) for first in firsts]
 
 
 class Failure(NamedTuple):
@@ -64,7 +63,7 @@ class Failure(NamedTuple):
         return cls(f"{type(error).__name__}: {error}", "".join(lines), attempts)
 
 
-def attempt(call: Callable[[Task], object], task: Task) -> Failure | None:
+def attempt(call: Callable[[SweepChunk], object], task: SweepChunk) -> Failure | None:
     """Make a call, again where it fails, and return how it failed the last time."""
     failure = None
     for number in range(1, ATTEMPTS + 1):
@@ -79,7 +78,7 @@ def attempt(call: Callable[[Task], object], task: Task) -> Failure | None:
     return failure
 
 
-def compute(definition: Definition, task: Task) -> dict[str, np.ndarray]:
+def compute(definition: Definition, task: SweepChunk) -> dict[str, np.ndarray]:
     """The outputs of a chunk, block by block."""
     blocks = [block_outputs(definition, task.cell, first) for first in range(task.first, task.stop, definition.width)]
     # the last block is computed as a whole, and what is beyond the trials is dropped
@@ -163,13 +162,13 @@ def measured(definition: Definition, device: str | None = None) -> dict[str, np.
     """
     home = find_device(device)
 
-    def compute_there(task: Task) -> dict[str, np.ndarray]:
+    def compute_there(task: SweepChunk) -> dict[str, np.ndarray]:
         with on_device(home):  # of this thread
             return compute(definition, task)
 
     whole = tasks(definition.num_cells, definition.trials, definition.trials)
     number = min(num_threads(), len(whole))
-    with one_thread(), workers(number) as spread:
+    with one_thread(), thread_map(number) as spread:
         # values are mostly given from small to large: the longest cells first, so that the threads end together
         cells = spread(compute_there, whole[::-1])[::-1]
     return {
@@ -207,7 +206,7 @@ def _refused(definition: Definition, place: list[int]) -> str:
             start(drawn.problem, training, generators)
         if "loss" in training:
             parse_loss(training["loss"], drawn.problem.num_classes)
-        check_numbers(training.get("steps", 0), training.get("dtype", "float64"), training.get("penalty", 0.0), 0)
+        Setup.check_numbers(training.get("steps", 0), training.get("dtype", "float64"), training.get("penalty", 0.0), 0)
         if training.get("head") is not None:
             parse_head(training["head"])
         if "norm" in arguments.svm:

@@ -14,7 +14,6 @@ import numpy as np
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.optimizers import optimizer_options
-from attsvm.optimizers.registry import DEFAULT
 from attsvm.svm import solve_svm
 from attsvm.sweeps.block import Arguments
 from attsvm.sweeps.description import described
@@ -229,7 +228,7 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
     Raises ProblemError from the function: if no group has such an argument, or several groups have and the name has no
     prefix.
     """
-    optimizers = optimizers or (DEFAULT,)
+    optimizers = optimizers or ("normalized_gradient_descent",)
     named = [optimizer for optimizer in optimizers if isinstance(optimizer, str)]
     options = [set(optimizer_options(name)) for name in named] if len(named) == len(optimizers) else []
     known = {

@@ -56,7 +56,7 @@ class _Hasher(NumpyHasher):  # type: ignore[misc]
     """joblib's hash, which by itself knows functions and classes by their names alone."""
 
     def reducer_override(self, value: Any) -> Any:
-        """What pickle writes in place of a value."""
+        """Return what pickle writes in place of a value."""
         if isinstance(value, Optimizer):
             return tuple, (_optimizer(value),)
         if isinstance(value, optax.GradientTransformation):
@@ -123,7 +123,7 @@ def _source(value: Any) -> str:
 
 
 def _code(code: CodeType) -> str:
-    """What a function computes. Its source is not known where it was sent to another process."""
+    """Describe what a function computes. Its source is not known where it was sent to another process."""
     return repr([code.co_code.hex(), code.co_names, [_constant(each) for each in code.co_consts]])
 
 

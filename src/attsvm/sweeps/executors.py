@@ -17,9 +17,9 @@ from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.extensions import FOLDERS, importable
 from attsvm._utils.interruption import blocked
 from attsvm._utils.jax_devices import find_device, name_of
+from attsvm._utils.threads import num_threads
 from attsvm.errors import ProblemError
-from attsvm.sweeps.compute import Failure, Task, attempt
-from attsvm.training.trials import num_threads
+from attsvm.sweeps.compute import Failure, SweepChunk, attempt
 
 SETTINGS = {
     # By default Dask looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a
@@ -38,8 +38,8 @@ SETTINGS = {
 
 
 def outcomes(
-    client: Any, call: Callable[[Task], object], tasks: Iterable[Task]
-) -> Iterator[tuple[Task, Failure | None]]:
+    client: Any, call: Callable[[SweepChunk], object], tasks: Iterable[SweepChunk]
+) -> Iterator[tuple[SweepChunk, Failure | None]]:
     """Make a call for each task; yield it and its failure, or None, as they finish.
 
     ``client``: of a Dask scheduler, whose workers make the calls; None for this process.
@@ -61,7 +61,7 @@ def outcomes(
         yield of_future.pop(future), Failure.of(result[1], 1) if future.status == "error" else result
 
 
-def _in_worker(folders: tuple[str, ...], call: bytes, task: Task) -> Failure | None:
+def _in_worker(folders: tuple[str, ...], call: bytes, task: SweepChunk) -> Failure | None:
     """Make a call, which is pickled, in a process that does nothing else. Its modules may be in ``folders``, too."""
     _prepare_worker()
     with importable(folders):
@@ -69,8 +69,8 @@ def _in_worker(folders: tuple[str, ...], call: bytes, task: Task) -> Failure | N
 
 
 @lru_cache(maxsize=1)
-def _unpickled(call: bytes) -> Callable[[Task], object]:
-    found: Callable[[Task], object] = pickle.loads(call)
+def _unpickled(call: bytes) -> Callable[[SweepChunk], object]:
+    found: Callable[[SweepChunk], object] = pickle.loads(call)
     return found
 
 

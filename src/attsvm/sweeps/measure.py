@@ -1,4 +1,4 @@
-"""What a measure of a sweep is, and what its outputs are."""
+"""Measures of a sweep and their outputs."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -25,7 +25,7 @@ YES_NO = ("no", "yes")
 
 @dataclass(frozen=True)
 class Output:
-    """What one output of a measure is, and how it is stored.
+    """One output of a measure, and how it is stored.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -195,5 +195,5 @@ class OfFunction(Measure):
         return {str(name): np.asarray(array) for name, array in found.items()}
 
     def described(self) -> Any:
-        """Its name and its source."""
+        """Describe its name and its source."""
         return described(self.function, self.name)

@@ -53,7 +53,7 @@ class Feasible(Measure):
         }
 
 
-class Loss(Measure):
+class LossMeasure(Measure):
     """The loss after the last step."""
 
     name = "loss"
@@ -91,7 +91,7 @@ class KindOfConvergence(Measure):
         return {"kind": np.argmax(np.asarray(kinds)[..., None] == np.array(KINDS), axis=-1)}
 
 
-class DirectionError(Measure):
+class DirectionErrorMeasure(Measure):
     """1 − correlation of the weights and the Att-SVM of the selected tokens.
 
     Missing where the trial is undecided or the Att-SVM has no solution of status ``optimal``.
@@ -178,7 +178,7 @@ RELATIVE = 1e-6
 """Singular values below this fraction of the largest do not count."""
 
 
-class Rank(Measure):
+class RankMeasure(Measure):
     """The singular values above 1e-6 of the largest, and the effective rank exp(−Σ p log p), p = σ/Σσ."""
 
     name = "rank"
@@ -260,14 +260,14 @@ MEASURES: dict[str, type[Measure]] = {
     measure.name: measure
     for measure in (
         AllSupport,
-        DirectionError,
+        DirectionErrorMeasure,
         Error,
         Feasible,
         KindOfConvergence,
-        Loss,
+        LossMeasure,
         MarginRatio,
         NoiseSelected,
-        Rank,
+        RankMeasure,
         NumSteps,
         SupportCount,
     )

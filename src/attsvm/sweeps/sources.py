@@ -20,7 +20,7 @@ from attsvm.problem import Problem, stack_problems
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a data source draws for a block of trials.
+    """The draw of a data source for a block of trials.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -147,7 +147,7 @@ def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drawn_block(found: Any, width: int) -> Drawn:
-    """What a source returned, checked.
+    """Check what a source returned.
 
     Raises ProblemError if it is neither a problem nor a :class:`Drawn`, or its batch axis is not that of the trials.
     """

@@ -33,7 +33,7 @@ from attsvm._utils.files import atomic_write, cannot_be_written, kind_of, readin
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import DONE, create_array, create_group, plain
-from attsvm.sweeps.compute import Failure, Task, tasks
+from attsvm.sweeps.compute import Failure, SweepChunk, tasks
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.measure import undeclared
 
@@ -55,7 +55,7 @@ DAMAGED = "a damaged one; delete it and run the sweep again to write it"
 LOST = "a damaged one; restore it from a copy, or run the sweep in another folder"
 
 
-class Store:
+class SweepStore:
     """A sweep's folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -172,7 +172,7 @@ class Store:
         self._seal(HEADER, {"attributes": attributes, "files": files})
         os.rename(self.path / NEW, self.path / DATA)
 
-    def read(self, *, complete: bool = True) -> tuple[dict[str, bytes], dict[Task, dict[str, Any]]]:
+    def read(self, *, complete: bool = True) -> tuple[dict[str, bytes], dict[SweepChunk, dict[str, Any]]]:
         """The files of the zarr group that are listed, and the records of the finished and of the failed chunks.
 
         Raises ProblemError if a file is damaged, or one is missing and all have to be there (``complete``).
@@ -182,7 +182,7 @@ class Store:
         num_cells = math.prod(map(len, attributes["definition"]["grid"].values()))
         listed = set(names.read_bytes().splitlines()) if complete and names.is_file() else set()
         files, contents = dict(header["files"]), dict[str, bytes]()
-        records: dict[Task, dict[str, Any]] = {}
+        records: dict[SweepChunk, dict[str, Any]] = {}
         for task in tasks(num_cells, attributes["trials"], attributes["chunk"]):
             if (self.path / _record(task)).is_file():
                 records[task] = self._unsealed(_record(task), header["digest"])
@@ -219,7 +219,7 @@ class Store:
         raise self._refusal(file, damaged)
 
     def write(
-        self, definition: Definition, chunk: int, digest: str, task: Task, arrays: Mapping[str, np.ndarray]
+        self, definition: Definition, chunk: int, digest: str, task: SweepChunk, arrays: Mapping[str, np.ndarray]
     ) -> None:
         """Write the outputs of a chunk, then commit it.
 
@@ -245,7 +245,7 @@ class Store:
         digests = {file: _digest((self.path / DATA / file).read_bytes()) for file in files}
         self._commit(task, {"files": digests}, digest)
 
-    def fail(self, definition: Definition, task: Task, failure: Failure) -> None:
+    def fail(self, definition: Definition, task: SweepChunk, failure: Failure) -> None:
         """Record the error of a chunk.
 
         Raises ProblemError if the record cannot be written, either.
@@ -260,12 +260,12 @@ class Store:
         with cannot_be_written(self.given):
             self._commit(task, {"failure": record}, self.header()["digest"])
 
-    def _commit(self, task: Task, record: Mapping[str, Any], key: str) -> None:
+    def _commit(self, task: SweepChunk, record: Mapping[str, Any], key: str) -> None:
         self._seal(_record(task), record, key)
         with (self.path / NAMES).open("ab") as names:
             names.write(_line(task, key) + b"\n")
 
-    def done(self) -> set[Task]:
+    def done(self) -> set[SweepChunk]:
         """The committed chunks. One that lacks a file, as where a user has deleted a damaged one, is none.
 
         Raises ProblemError if a file is damaged.
@@ -313,7 +313,7 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     from zarr.buffer import cpu
     from zarr.storage import MemoryStore
 
-    found = Store(store)
+    found = SweepStore(store)
     if found.is_of_1_0:
         with reading(found.given, "cannot be read"):
             data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None).load()
@@ -341,10 +341,10 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _record(task: Task) -> str:
+def _record(task: SweepChunk) -> str:
     return f"{RECORDS}/{task.name}.json"
 
 
-def _line(task: Task, key: str) -> bytes:
+def _line(task: SweepChunk, key: str) -> bytes:
     """The line of a record in the list of names; its digest tells it from a damaged line."""
     return f"{task.name} {_digest(f'{key} {task.name}'.encode())}".encode()

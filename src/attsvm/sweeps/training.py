@@ -9,8 +9,7 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.theory import SATURATED, largest_dropped
-from attsvm.training import Run, train
-from attsvm.training.attention import Attention, parse_attention
+from attsvm.training import Attention, Run, parse_attention, train
 
 
 def train_to_the_end(problem: Problem, arguments: Mapping[str, Any], seed: int) -> Run:

@@ -8,11 +8,9 @@ from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import MaxOfHeads, Norm, Nuclear, Spectral, SumOfHeads
-from attsvm.optimizers.rule import Chain
-from attsvm.optimizers.transformations import LearningRate
-from attsvm.optimizers.unit_steps import GradientLength
+from attsvm.optimizers import optimizer_of
 from attsvm.problem import Problem
-from attsvm.results import Status, plain
+from attsvm.results import NOT_RECORDED, Status, plain
 from attsvm.theory.conditions import Hypothesis, worst_case
 from attsvm.theory.constrained import ConstrainedLimit, constrained_limit
 from attsvm.theory.hypotheses import arrived, same_problem
@@ -21,7 +19,6 @@ from attsvm.theory.schedules import rates_of
 from attsvm.theory.standing import Judgement, Standing, measured_point
 from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
-from attsvm.training.run import NOT_RECORDED, optimizer_of
 
 ENOUGH = 10.0
 """The sum of rates times decay from which runs were measured to end at the point: exp(−10) of the start is left."""
@@ -166,15 +163,14 @@ def _steps_of(problem: Problem, run: Run, trained: TrainedPart) -> _DecayedSteps
     if run.attention == "factored" and (norm not in (Nuclear(), Spectral()) or run.limit.rank is not None):
         return None
     try:
-        chain = optimizer_of(run).rule
+        rule = optimizer_of(run).rule
     except (ProblemError, AttributeError):
         return None
-    parts = [part for part in chain.parts if isinstance(part, LearningRate)] if isinstance(chain, Chain) else []
     made = np.asarray(run.step)
-    if len(parts) != 1 or not made.max(initial=0):
+    if rule.rate is None or not made.max(initial=0):
         return None
-    unit = chain.unit_steps(GradientLength())
+    unit = rule.unit_steps()
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
     # a normalization after the learning rate leaves nothing of it
-    rates = rates_of(parts[0].rate if unit is None else unit.rate, 0, int(made.max()))
+    rates = rates_of(rule.rate if unit is None else unit.rate, 0, int(made.max()))
     return _DecayedSteps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

@@ -10,6 +10,7 @@ m tokens with equal keys are one token with the sum of their attention. Its marg
 least log((1 − δ)/δ) + log(m'/m).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,7 @@ from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm
-from attsvm.optimizers import parse_optimizer, rule_of
-from attsvm.optimizers.transformations import LearningRate
-from attsvm.optimizers.unit_steps import GradientLength, Schedule, UnitSteps
+from attsvm.optimizers import normalized_gradient_descent, parse_optimizer, rule_of
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm
@@ -74,7 +73,7 @@ class EarliestSelection(NamedTuple):
 def earliest_selection(
     problem: Problem,
     optimizer: Any = None,
-    learning_rate: float | Schedule | None = None,
+    learning_rate: float | Callable[[Any], Any] | None = None,
     *,
     selected: Any = None,
     norm: str | float | Norm | None = None,
@@ -159,7 +158,7 @@ def earliest_selection(
     return EarliestSelection(first, length, plain(first_of_all), plain(all_length))
 
 
-def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | float | Norm | None) -> UnitSteps:
+def _steps(optimizer: Any, learning_rate: float | Callable[[Any], Any] | None, norm: str | float | Norm | None) -> Any:
     """In which norm the steps have which length.
 
     Raises ProblemError if this is not known.
@@ -169,11 +168,11 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
             raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
         if learning_rate is None:
             raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
-        rate = LearningRate(learning_rate).rate
-        return UnitSteps(parse_norm(norm), together=False, rate=rate)
+        of_each: Any = normalized_gradient_descent(learning_rate, scope="each").rule.unit_steps()
+        return of_each._replace(norm=parse_norm(norm))
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     parsed = parse_optimizer(optimizer, **options)
-    found = rule_of(parsed).unit_steps(GradientLength())
+    found = rule_of(parsed).unit_steps()
     if found is None or found.decays or not found.exact:
         raise ProblemError(
             "optimizer: expected normalized_gradient_descent, steepest_descent, spectral_descent, row_descent or "
@@ -184,7 +183,7 @@ def _steps(optimizer: Any, learning_rate: float | Schedule | None, norm: str | f
 
 
 def _path_of_factors(
-    problem: Problem, steps: UnitSteps, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
+    problem: Problem, steps: Any, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """The lengths of paths of K and of Q, or of both together."""
     if init is None:
@@ -319,7 +318,7 @@ def _lower_values(solution: Any) -> np.ndarray:
     return np.where(infeasible, np.inf, (1 - ROUNDING) * lower_bound(solution))
 
 
-def _reached(rate: float | Schedule, lengths: Float[np.ndarray, "*some"]) -> Float[np.ndarray, "*some"]:
+def _reached(rate: float | Callable[[Any], Any], lengths: Float[np.ndarray, "*some"]) -> Float[np.ndarray, "*some"]:
     """The first k for which the sum of the first k rates is at least a length."""
     if not callable(rate):
         return np.ceil(lengths / float(rate))

@@ -9,7 +9,7 @@ from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import attention_of, check_weights
 from attsvm.norms import Lp
-from attsvm.optimizers import Steps, parse_optimizer
+from attsvm.optimizers import Steps, optimizer_of, parse_optimizer
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import scalar_of
 from attsvm.results import repeated
@@ -20,7 +20,6 @@ from attsvm.theory.kinds import trial_axes
 from attsvm.theory.loss_level import LossLevel, descent_direction
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
 from attsvm.training import Run
-from attsvm.training.run import optimizer_of
 
 TIED = 1e-12
 """Scores are equal if they differ by less than this part of the largest."""

@@ -8,7 +8,6 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, project_on_ball
 from attsvm.norms.base import refuse_joint_parts
-from attsvm.optimizers.matrix_directions import MatrixScope
 from attsvm.problem import Problem, of_rows
 from attsvm.results import plain
 from attsvm.svm import solve_svm
@@ -98,7 +97,7 @@ class NormOfFactors(Norm):
 
     of: Norm
     sizes: tuple[int, int, int, int]  # (H, d_k, d_q, m)
-    scope: MatrixScope
+    scope: str
     largest: bool
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from attsvm._utils.extensions import named_by_file
 from attsvm.losses import parse_loss
-from attsvm.next_token.of_problem import ProblemGraph
+from attsvm.next_token import ProblemGraph
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.results import Status, plain
@@ -24,8 +24,7 @@ from attsvm.theory.joint import least_score_gap
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.theory.standing import EUCLIDEAN, Judgement, Standing, rank_for
 from attsvm.theory.trained import TrainedPart
-from attsvm.training import LossGradient, Run
-from attsvm.training.attention import parse_attention
+from attsvm.training import LossGradient, Run, parse_attention
 
 FEWEST = 3
 """Records that a trend needs."""

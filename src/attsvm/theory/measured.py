@@ -5,13 +5,14 @@ the norm of the Att-SVM, the range of numbers of steps and of changes of a logit
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from attsvm.optimizers import Steps, matches, read_steps
+from attsvm.optimizers import Steps, read_steps
 
 
 class Found(StrEnum):
@@ -80,6 +81,12 @@ def table() -> tuple[Row, ...]:
 def enough() -> float:
     """The mean margin ratio, or correlation, from which on a limit counts as measured."""
     return float(contents()["enough"])
+
+
+def matches(steps: Steps, given: Mapping[str, Any]) -> bool:
+    """Whether steps have these fields of a row of the table."""
+    read = read_steps(given)
+    return all(getattr(steps, name) == getattr(read, name) for name in given)
 
 
 def notes(steps: Steps, attention: str) -> list[str]:

@@ -13,8 +13,7 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import HeadFunction
 from attsvm.svm import solve_svm
 from attsvm.theory.conditions import Conditions, Hypothesis, conditions, is_feasible
-from attsvm.training.attention import parse_attention
-from attsvm.training.setup import make_objective
+from attsvm.training import Objective, parse_attention
 
 _SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.01])  # of the other tokens in the mixtures that are tried first
 _DRAWS = 64  # random mixtures of the other tokens
@@ -85,13 +84,8 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     problem = problem.binary
     if problem.labels is None:
         raise ProblemError("problem: expected labels -1 and 1, got no labels")
-    objective, parameters = make_objective(
-        problem,
-        parse_attention(None, problem, None),
-        parse_head(head),
-        parse_loss("logistic", None),
-        train_head=False,
-        penalized=False,
+    objective, parameters = Objective.of(
+        problem, parse_attention(None, problem, None), parse_head(head), parse_loss("logistic", None)
     )
     batch = problem.batch_shape
     shape = problem.canonical.allowed.shape

@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, Nuclear, read_norm, written_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.results import Batched, Status, per_trial, shared
+from attsvm.results import NOT_RECORDED, Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import Hypothesis, read_hypotheses, written_hypotheses
 from attsvm.theory.decayed import decayed_limit, more_steps
@@ -36,7 +36,6 @@ from attsvm.theory.normalised import normalised_descent
 from attsvm.theory.standing import EUCLIDEAN, Standing, TrainedModel, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import TrainedPart, trained_part
 from attsvm.training import Run
-from attsvm.training.run import NOT_RECORDED
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm._utils.checks import parameters_of, selection_of
+from attsvm._utils.checks import check_choice, parameters_of, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, parse_norm
 from attsvm.norms.factors import induced_norm
-from attsvm.optimizers.matrix_directions import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
@@ -210,7 +209,7 @@ class FactorsOfRatio(NamedTuple):
     problem: Problem
     sets: Bool[np.ndarray, "*batch n Q T"]  # of one token per query
     norm: Norm
-    scope: MatrixScope
+    scope: str
     keys: Keys
     queries: Queries
 
@@ -218,9 +217,10 @@ class FactorsOfRatio(NamedTuple):
     def of(cls, problem: Problem, parameters: Any, selected: Any, norm: str | float | Norm, scope: str) -> Self:
         """Check the arguments of :func:`factor_ratio`."""
         check_is_problem(problem)
-        norm, checked, problem = parse_norm(norm), read_matrix_scope(scope), _scale_to_unit(problem)
+        norm, problem = parse_norm(norm), _scale_to_unit(problem)
+        check_choice("scope", scope, "heads", "fused", "kq")
         sets = token_of_each_query(problem, selection_of(selected, parameters))
-        return cls(problem, sets, norm, checked, *read_factors(problem, parameters))
+        return cls(problem, sets, norm, scope, *read_factors(problem, parameters))
 
     def normalised(self) -> Self:
         """Scale the factors of each model to a size of 1; zeros where the size is 0.
@@ -270,7 +270,7 @@ def lower_bound(solution: Solution) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope: MatrixScope) -> Groups:
+def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope: str) -> Groups:
     """The places of the matrices among the numbers of K (H, d_k, m) and Q (H, d_q, m), keys and queries in pairs.
 
     Raises ProblemError if keys and queries of different dimensions are to be one matrix.

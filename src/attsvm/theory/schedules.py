@@ -1,15 +1,17 @@
 """The learning rates of steps, from a number or a schedule."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.unit_steps import Schedule
 
 
-def rates_of(rate: float | Schedule, first: int, stop: int) -> Float[np.ndarray, " steps"]:
+def rates_of(rate: float | Callable[[Any], Any], first: int, stop: int) -> Float[np.ndarray, " steps"]:
     """The rates of the steps from the first one to the one before ``stop``, as training evaluates them in float64.
 
     Raises ProblemError if a rate is not finite.

@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
-from attsvm.optimizers import Limit, Steps, bounded, matches
+from attsvm.optimizers import Limit, Steps, bounded
 from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.hypotheses import Theorem
-from attsvm.theory.measured import Found, Row, contents, enough, notes, table
+from attsvm.theory.measured import Found, Row, contents, enough, matches, notes, table
 from attsvm.theory.nearness import Place
 from attsvm.training import Run
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training import Run
-from attsvm.training.attention import parse_attention
+from attsvm.training import Run, parse_attention
 
 
 class TrainedPart(NamedTuple):

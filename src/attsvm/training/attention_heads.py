@@ -16,16 +16,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import settle
-from attsvm.optimizers.rule import Rule
-from attsvm.optimizers.scales import Scale, Scaled, Scales, of_head, shared_name, subtree
-from attsvm.optimizers.sizes import over_all
+from attsvm._utils.contractions import over_all, settle
+from attsvm.optimizers import Rule, ScaledGradient
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters
 
@@ -59,7 +58,7 @@ class AttentionHeads:
         """(..., H, B) as (H, ..., B)."""
         return x if self.number is None else jnp.moveaxis(x, -2, 0)
 
-    def over(self, reduction: Callable[..., AnyArray], x: AnyArray) -> AnyArray:
+    def reduced(self, reduction: Callable[..., AnyArray], x: AnyArray) -> AnyArray:
         """Reduce the heads: (..., H·B) to (..., B), or 1 if all heads and trials share it."""
         return x if self.number is None or x.shape[-1] == 1 else reduction(self.unfold(x), axis=-2)
 
@@ -73,7 +72,7 @@ class AttentionHeads:
         return summed
 
     def repeated(self, x: Array, length: int) -> Array:
-        """The same for all heads: (..., B or 1) to (..., H·B), which is the length."""
+        """Repeat an array for all heads: (..., B or 1) to (..., H·B), which is the length."""
         if self.number is None:
             return x
         of_heads = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], self.number, length // self.number))
@@ -87,7 +86,7 @@ class AttentionHeads:
         # one behind the other
         rows = {name: (x.shape[-2], x.reshape(*x.shape[:-2], -1)) for name, x in parameters.items()}
         return {
-            of_head(name, h): x[..., h * length : (h + 1) * length]
+            f"{name}[{h}]": x[..., h * length : (h + 1) * length]
             for name, (number, x) in rows.items()
             for h in range(number)
         }
@@ -96,39 +95,43 @@ class AttentionHeads:
         """The inverse of :meth:`seen`."""
         if self.number is None or not self.apart:
             return seen
-        counts = Counter(map(shared_name, seen))
+        counts = Counter(name.partition("[")[0] for name in seen)
         # one behind the other, and not stacked: XLA vectorises the last axis
         rows = {
-            name: jnp.concatenate([seen[of_head(name, h)] for h in range(number)], axis=-1)
+            name: jnp.concatenate([seen[f"{name}[{h}]"] for h in range(number)], axis=-1)
             for name, number in counts.items()
         }
         return {name: x.reshape(*x.shape[:-1], counts[name], -1) for name, x in rows.items()}
 
-    def scaled(self, gradient: Parameters, scales: Scales) -> Scaled:
-        """A gradient (..., H·B) and its scales (H·B,) as the optimizer sees them."""
+    def scaled(self, gradient: ScaledGradient) -> ScaledGradient:
+        """A gradient (..., H·B) with scales (H·B,) as the optimizer sees it."""
         if self.number is None:
-            return Scaled(gradient, scales)
-        found: Parameters = {}
-        groups: list[Scale] = []
-        for group in scales.groups:
-            shared = tuple(name for name in group.names if self._is_shared(name))
+            return gradient
+        found: list[ScaledGradient] = []
+        order: list[str] = []
+        for scale, own in gradient.parts:
+            shared = [name for name in own if self._is_shared(name)]
             if not self.apart:
-                aligned = self._aligned(subtree(gradient, group.names), group.log)
-                found |= aligned.gradient
+                aligned = self._aligned(own, scale.log)
+                summed = {name: self._summed(name, g) for name, g in aligned.gradient.items()}
                 # a sum over the heads of a group may be larger than its terms
-                groups.append(Scale(group.names, aligned.log[0], largest=None if shared else aligned.largest[0]))
+                found.append(ScaledGradient.shared(summed, aligned.log[0], None if shared else aligned.largest[0]))
+                order += summed
                 continue
-            logs, own = self.unfold(group.log), tuple(name for name in group.names if name not in shared)
-            found |= {name: self.unfold(gradient[name]) for name in own}
-            groups += [Scale(tuple(of_head(name, h) for name in own), logs[h]) for h in range(self.number) if own]
+            alone = [name for name in own if name not in shared]
+            of_heads = self.seen({name: self.unfold(own[name]) for name in alone}) if alone else {}
+            for h, log in enumerate(self.unfold(scale.log)):
+                names = [f"{name}[{h}]" for name in alone]
+                found.append(ScaledGradient.shared({name: settle(of_heads[name]) for name in names}, log))
+            order += of_heads
             for name in shared:
-                aligned = self._aligned({name: gradient[name]}, group.log, self.key_groups or 1)
-                found |= aligned.gradient
-                groups += [Scale((of_head(name, j),), log) for j, log in enumerate(aligned.log)]
-        found = {name: self._summed(name, x) for name, x in found.items()}
-        if self.apart:
-            found = {name: settle(g) for name, g in self.seen(found).items()}
-        return Scaled(found, Scales(tuple(groups)))
+                aligned = self._aligned({name: own[name]}, scale.log, self.key_groups or 1)
+                of_groups = self.seen({name: self._summed(name, aligned.gradient[name])})
+                for one, log in zip(of_groups, aligned.log, strict=True):
+                    found.append(ScaledGradient.shared({one: settle(of_groups[one])}, log))
+                order += of_groups
+        whole = reduce(or_, found)
+        return whole._replace(gradient={name: whole.gradient[name] for name in order})
 
     def _is_shared(self, name: str) -> bool:
         return self.key_groups is not None and name == "K"

@@ -9,7 +9,7 @@ import numpy as np
 from attsvm._utils.contractions import settle
 from attsvm.errors import ProblemError
 from attsvm.losses import Outputs
-from attsvm.training.attention import Data, Parameters
+from attsvm.training.attention import Parameters, ProblemData
 from attsvm.training.objective import Objective
 from attsvm.training.softmax import pool
 
@@ -29,6 +29,7 @@ def check_excess(objective: Objective) -> None:
         "a loss of the margin": objective.loss.takes != Outputs.MARGIN,
         "no penalty": objective.penalized,
         "one attention head": objective.heads.number is not None,
+        "one layer": objective.several_layers,
     }
     for expected, missing in reason.items():
         if missing:
@@ -38,7 +39,7 @@ def check_excess(objective: Objective) -> None:
             )
 
 
-def log_excess(objective: Objective, trained: Parameters, fixed: Parameters, data: Data) -> Array:
+def log_excess(objective: Objective, trained: Parameters, fixed: Parameters, data: ProblemData) -> Array:
     """log(L − L*), shape (B,), with L* the mean loss of the optimal tokens; −inf where all attention is on them.
 
     With margins m_t = y⟨v, x_t⟩ and their maximum m_*, the pooled token has the margin m_* − Δ, where

@@ -11,14 +11,14 @@ from jaxtyping import Float
 
 from attsvm._utils.jax_devices import check_process, default_device
 from attsvm.errors import ProblemError
-from attsvm.heads.linear import Linear
-from attsvm.losses.registry import parse_loss
+from attsvm.heads import Linear
+from attsvm.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention import Data, Parameters, parse_attention
+from attsvm.training.attention import Parameters, ProblemData, parse_attention
 from attsvm.training.objective import Objective
 from attsvm.training.setup import mini_batches
 from attsvm.training.stopping import Stopping
-from attsvm.training.trials import MiniBatches, TrialData
+from attsvm.training.trials import MiniBatchSampler, TrialData
 
 
 class LossGradient:
@@ -111,19 +111,24 @@ class LossGradient:
 
 @lru_cache(maxsize=32)
 def _evaluation(
-    objective: Objective, batches: MiniBatches | None, device: jax.Device
+    objective: Objective, batches: MiniBatchSampler | None, device: jax.Device
 ) -> Callable[..., tuple[jax.Array, dict[str, jax.Array], jax.Array]]:
     """From parameters with the trials first to loss, gradient and the logarithm of its scale, for each shape."""
 
     def evaluate(
-        parameters: Parameters, step: jax.Array, fixed: Parameters, data: Data, penalty: jax.Array, key: jax.Array
+        parameters: Parameters,
+        step: jax.Array,
+        fixed: Parameters,
+        data: ProblemData,
+        penalty: jax.Array,
+        key: jax.Array,
     ) -> Any:
         if batches is not None:
             data = batches.take(data, batches.order(key, step), step)
         last = {name: jnp.moveaxis(x, 0, -1) for name, x in parameters.items()}
-        found = objective.evaluate(last, fixed, data, penalty)
+        value, found = objective.evaluate(last, fixed, data, penalty)
         name, values = next(iter(last.items()))
         gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
-        return found.value, gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
+        return value, gradient, jnp.broadcast_to(found.logs[name], values.shape[-1])
 
     return jax.jit(evaluate)

@@ -11,16 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.contractions import elementwise, lanes, over_entries, settle
+from attsvm._utils.contractions import elementwise, lanes, over_all, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
-from attsvm.optimizers.rule import LOG_EXCESS, Chain, Transformation
-from attsvm.optimizers.scales import Scaled, rescaled
-from attsvm.optimizers.sizes import over_all
-from attsvm.training.attention import AnyArray, Data, Parameters
+from attsvm.optimizers import Rule
+from attsvm.training.attention import AnyArray, Parameters, ProblemData
 from attsvm.training.excess import log_excess
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.range import STEPS_BETWEEN_BORDERS, Range, half_range
-from attsvm.training.trials import MiniBatches
+from attsvm.training.trials import MiniBatchSampler
 
 Array = jax.Array
 
@@ -32,7 +30,7 @@ MOST_EXECUTABLES = 128
 """How many are kept. Each takes about 140 mappings of memory, of which Linux allows a process 65,530."""
 
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """The state of a slice of trials; the trailing axis of each array holds them."""
 
     trained: dict[str, AnyArray]
@@ -46,7 +44,7 @@ class State(NamedTuple):
 class Inputs(NamedTuple):
     """The inputs of a run, which it does not change."""
 
-    data: Data
+    data: ProblemData
     fixed: dict[str, AnyArray]
     range: Range
     numbers: dict[str, AnyArray]
@@ -56,40 +54,34 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class TrainingProgram:
     """Training of one structure: an objective under an optimiser, with up to ``num_records`` records per call.
 
     ``batches`` is None if every step uses all sequences; ``watches_gradient``: whether a small gradient ends a trial.
     """
 
     objective: Objective
-    rule: Transformation
+    rule: Rule
     num_records: int
-    batches: MiniBatches | None = None
+    batches: MiniBatchSampler | None = None
     watches_gradient: bool = False
 
     @cached_property
-    def relative(self) -> Chain | None:
-        """The rule, where its steps make the weights grow exponentially, and their direction alone matters then.
+    def keeps_exponent(self) -> bool:
+        """Whether weights may be larger than any float: steps may make them grow exponentially.
 
         The objective of large weights depends on their direction alone, without a trained head or a penalty.
         """
         simple = not self.objective.head_names and not self.objective.penalized
-        relative = isinstance(self.rule, Chain) and self.rule.state_degree is not None
-        return self.rule if simple and relative and isinstance(self.rule, Chain) else None
+        return simple and self.rule.state_degree is not None
 
-    @property
-    def keeps_exponent(self) -> bool:
-        """Whether weights may be larger than any float."""
-        return self.relative is not None
-
-    def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> State:
+    def start(self, trained: dict[str, AnyArray], exponent: AnyArray) -> TrainingState:
         """State before the first step, from 2^exponent · trained."""
         arguments = trained, exponent
-        state: State = self._executable("_start", *arguments).call(*arguments)
+        state: TrainingState = self._executable("_start", *arguments).call(*arguments)
         return state
 
-    def compiled(self, state: State, inputs: Inputs) -> "Executable":
+    def compiled(self, state: TrainingState, inputs: Inputs) -> "Executable":
         """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
 
         It makes ``lengths[i]`` steps and observes, for i < count.
@@ -108,24 +100,26 @@ class Program:
     def _lock(self) -> Lock:
         return Lock()
 
-    def _start(self, trained: Parameters, exponent: Array) -> State:
+    def _start(self, trained: Parameters, exponent: Array) -> TrainingState:
         num_trials = next(iter(trained.values())).shape[-1]
         status = jnp.full((num_trials,), RUNNING, jnp.int8)
         none = jnp.zeros((num_trials,), jnp.int64)
         idle = None if self.batches is None else none
-        return State(trained, self.rule.init(self.objective.heads.seen(trained)), status, none, exponent, idle)
+        return TrainingState(trained, self.rule.init(self.objective.heads.seen(trained)), status, none, exponent, idle)
 
-    def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
+    def _stretch(
+        self, start: TrainingState, inputs: Inputs, lengths: Array, count: Array
+    ) -> tuple[TrainingState, Observation]:
         # traced once: for the shapes of the records, and in the loop
         observe = jax.jit(self._observe, inline=True)
 
-        def in_lanes(state: State) -> State:
-            return State(*jax.tree.map(lanes, tuple(state)))
+        def in_lanes(state: TrainingState) -> TrainingState:
+            return TrainingState(*jax.tree.map(lanes, tuple(state)))
 
-        def whole(state: State) -> State:
-            return State(*jax.tree.map(lambda x, like: x.reshape(like.shape), tuple(state), tuple(start)))
+        def whole(state: TrainingState) -> TrainingState:
+            return TrainingState(*jax.tree.map(lambda x, like: x.reshape(like.shape), tuple(state), tuple(start)))
 
-        def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+        def step(_: Array, carry: tuple[TrainingState, Array | None]) -> tuple[TrainingState, Array | None]:
             state, order = whole(carry[0]), carry[1]
             if self.batches is None or order is None:
                 return in_lanes(self._step(state, inputs, inputs.data)), order
@@ -133,14 +127,14 @@ class Program:
             order = self.batches.renewed(order, inputs.key, number)
             return in_lanes(self._step(state, inputs, self.batches.take(inputs.data, order, number))), order
 
-        def steps(number: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+        def steps(number: Array, carry: tuple[TrainingState, Array | None]) -> tuple[TrainingState, Array | None]:
             if not self.keeps_exponent:
-                stepped: tuple[State, Array | None] = jax.lax.fori_loop(0, number, step, carry)
+                stepped: tuple[TrainingState, Array | None] = jax.lax.fori_loop(0, number, step, carry)
                 return stepped
 
             def to_border(
-                carry: tuple[Array, tuple[State, Array | None]],
-            ) -> tuple[Array, tuple[State, Array | None]]:
+                carry: tuple[Array, tuple[TrainingState, Array | None]],
+            ) -> tuple[Array, tuple[TrainingState, Array | None]]:
                 left, (state, order) = carry
                 ahead = STEPS_BETWEEN_BORDERS - _number(state) % STEPS_BETWEEN_BORDERS
                 length = jnp.minimum(ahead, left)
@@ -153,8 +147,8 @@ class Program:
             return moved
 
         def segment(
-            i: Array, carry: tuple[tuple[State, Array | None], Observation]
-        ) -> tuple[tuple[State, Array | None], Observation]:
+            i: Array, carry: tuple[tuple[TrainingState, Array | None], Observation]
+        ) -> tuple[tuple[TrainingState, Array | None], Observation]:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = steps(length, (state, order))
@@ -168,17 +162,17 @@ class Program:
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((in_lanes(start), order), empty))
         return whole(state), records
 
-    def _observe(self, state: State, inputs: Inputs) -> Observation:
+    def _observe(self, state: TrainingState, inputs: Inputs) -> Observation:
         return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
-    def _step(self, state: State, inputs: Inputs, data: Data) -> State:
-        value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
-        gradient, scales, largest = rescaled(gradient, scales)
+    def _step(self, state: TrainingState, inputs: Inputs, data: ProblemData) -> TrainingState:
+        value, gradient = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
+        gradient, largest = gradient.rescaled()
         heads, numbers = self.objective.heads, inputs.numbers
         if self.rule.reads_excess:
-            numbers = numbers | {LOG_EXCESS: log_excess(self.objective, state.trained, inputs.fixed, data)}
+            numbers = numbers | {"log_excess": log_excess(self.objective, state.trained, inputs.fixed, data)}
         updates, optimizer = self.rule.update(
-            Scaled(gradient, scales), state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
+            gradient, state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
         )
         moves = heads.joined(updates)
         # settled: the sums are computed once
@@ -188,7 +182,7 @@ class Program:
         below = {name: elementwise(_is_below, x, limits[name]) for name, x in trained.items()}
         finite = over_all(jnp.logical_and, below, lambda x: x)
         # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
-        sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
+        sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in gradient.logs.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
         if not self.objective.defined_everywhere:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
@@ -201,7 +195,10 @@ class Program:
         status = jnp.where(running & stalled, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
         goes_on = running & ~zero & finite
         if self.watches_gradient:
-            lengths = [jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(scales[name]) for name, g in gradient.items()]
+            logs = gradient.logs
+            lengths = [
+                jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(logs[name]) for name, g in gradient.gradient.items()
+            ]
             ends = goes_on & (reduce(jnp.hypot, lengths) <= inputs.gradient_tol)
             status, goes_on = jnp.where(ends, CONVERGED, status), goes_on & ~ends
         counted = goes_on if self.batches is None else status == RUNNING
@@ -209,7 +206,7 @@ class Program:
         def keep(new: Array, old: Array) -> Array:
             return elementwise(jnp.where, goes_on, new, old)
 
-        return State(
+        return TrainingState(
             jax.tree.map(keep, trained, state.trained),
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
@@ -218,11 +215,10 @@ class Program:
             idle,
         )
 
-    def _within_border(self, state: State, allowed: Range, looks: Array) -> State:
-        """The same weights with powers of two taken out of those beyond the border, where ``looks`` is true."""
-        assert self.relative is not None
+    def _within_border(self, state: TrainingState, allowed: Range, looks: Array) -> TrainingState:
+        """Take powers of two out of those beyond the border, where ``looks`` is true."""
         # a state of a higher degree must not overflow before the weights do
-        degree = max(self.relative.state_degree or 0.0, 1.0)
+        degree = max(self.rule.state_degree or 0.0, 1.0)
         border = jnp.minimum(allowed.border, int(half_range(next(iter(state.trained.values())).dtype) / degree))
         largest = over_all(jnp.maximum, state.trained, jnp.abs)
         _, size = jnp.frexp(jnp.where(looks & (largest > 0), largest, 1.0))
@@ -230,7 +226,7 @@ class Program:
         factor = jnp.ldexp(jnp.ones_like(largest), -power)
         return state._replace(
             trained={name: elementwise(jnp.multiply, x, factor) for name, x in state.trained.items()},
-            optimizer=self.relative.rescaled(state.optimizer, -power),
+            optimizer=self.rule.rescaled(state.optimizer, -power),
             exponent=state.exponent + power,
         )
 
@@ -245,12 +241,12 @@ def _is_below(x: Array, limit: Array) -> Array:
     return jnp.abs(x) <= limit
 
 
-def _number(state: State) -> Array:
+def _number(state: TrainingState) -> Array:
     """The number of the step that the running trials are about to make."""
     return jnp.max(jnp.where(state.status == RUNNING, state.steps, 0))
 
 
-program = lru_cache(maxsize=128)(Program)
+program = lru_cache(maxsize=128)(TrainingProgram)
 
 
 class Executable(NamedTuple):
@@ -267,7 +263,7 @@ def _settled_sum(x: Array, y: Array) -> Array:
 
 @lru_cache(maxsize=MOST_EXECUTABLES)
 def _compiled(
-    owner: Program,
+    owner: TrainingProgram,
     method: str,
     structure: Any,
     shapes: tuple[tuple[Any, Any], ...],

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ class Needs(NamedTuple):
 
 
 @contextlib.contextmanager
-def enough_memory(device: Any, setup: Setup) -> Iterator[None]:
+def enough_memory(setup: Setup) -> Iterator[None]:
     """Make one error, which says how many trials would fit, of the errors of memory that does not suffice.
 
     Raises MemoryError.
@@ -41,7 +41,7 @@ def enough_memory(device: Any, setup: Setup) -> Iterator[None]:
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise out_of_memory(name_of(device), available(device), needs(setup), setup.num_trials) from error
+        raise out_of_memory(name_of(setup.device), available(setup.device), needs(setup), setup.num_trials) from error
 
 
 def needs(setup: Setup) -> Needs:

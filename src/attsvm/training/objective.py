@@ -1,9 +1,11 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from operator import or_
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,28 +14,28 @@ import numpy as np
 from attsvm._utils.contractions import over_entries, settle
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.losses.base import OutputLoss
-from attsvm.optimizers.scales import Scale, Scales
-from attsvm.optimizers.sizes import over_all
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
+from attsvm.optimizers import Limit, Optimizer, ScaledGradient, Steps
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Attention, Data, Parameters
+from attsvm.training.attention import AnyArray, Attention, Parameters, ProblemData, ReducedProblem
 from attsvm.training.attention_heads import AttentionHeads
+from attsvm.training.head_gradient import head_gradient
 from attsvm.training.softmax import Pooled, log_attention, logit_gradient, pool
 
 Array = jax.Array
 
+HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale", "logit_change")
+"""What the history of a run holds besides parameters."""
 
-class Evaluation(NamedTuple):
-    """Objective and gradient of each trial (trailing axis B)."""
 
-    value: Array  # (B,)
-    gradient: Parameters  # of each trained parameter, times exp(−log_scale)
-    log_scale: Scales  # attention and head have different common factors
+# the pooled tokens (n, Q, d, H·B), the winners and their probabilities (n, Q, 1, H·B), the largest logit of each head
+# and trial, and what the loss reads of the attention
+Attended = tuple[Array, Array, Array, Array, tuple[Array, ...]]
 
 
 class Observation(NamedTuple):
-    """What is recorded of each trial (trailing axis B)."""
+    """Record of each trial (trailing axis B)."""
 
     loss: AnyArray  # (B,)
     selected: AnyArray  # ([H,] n, Q, B)
@@ -60,6 +62,46 @@ class Objective:
     fixed_names: tuple[str, ...] = ()  # the attention's parameters that are not trained
     heads: AttentionHeads = field(default_factory=AttentionHeads)
 
+    several_layers: ClassVar[bool] = False
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        attention: Attention,
+        head: Head,
+        loss: OutputLoss,
+        *,
+        train_head: bool = False,
+        penalized: bool = False,
+        fixed: Sequence[str] = (),
+    ) -> tuple[Self, dict[str, np.ndarray]]:
+        """The objective, checked, and all parameters of the head.
+
+        Raises ProblemError if head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
+        """
+        of_head = head.initial(problem)
+        if not isinstance(of_head, dict):
+            raise ProblemError(f"head: expected {head.name}.initial to return a dict of arrays, got {of_head!r}")
+        of_attention = list(attention.shapes(problem))
+        taken = sorted({*of_attention, *HISTORY} & set(of_head))
+        if taken:
+            raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
+        if train_head and not of_head:
+            raise ProblemError("train_head: expected a head with parameters, got one without")
+        _check_fixed(fixed, of_attention, list(of_head), train_head=train_head)
+        objective = cls(
+            attention,
+            head,
+            loss,
+            tuple(name for name in of_head if train_head and name not in fixed),
+            penalized=penalized,
+            fixed_names=tuple(name for name in of_attention if name in fixed),
+        )
+        loss.check(problem, head, trains_head=train_head)
+        objective.check(of_head, problem)
+        return objective, of_head
+
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
         """Check that JAX can trace head and loss, with one result per query, unless they are defined everywhere.
 
@@ -81,66 +123,78 @@ class Objective:
         if any(getattr(x, "shape", None) != labels.shape for x in (values, getattr(slope, "log_slope", None))):
             raise ProblemError("loss: expected one number per margin, got another shape; write it elementwise")
 
-    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
-        """Value and gradient; parts that are not used are removed by the compiler."""
+    def evaluate(
+        self, trained: Parameters, fixed: Parameters, data: ProblemData, penalty: Array
+    ) -> tuple[Array, ScaledGradient]:
+        """Value (B,) and gradient; parts that are not used are removed by the compiler.
+
+        Attention and head have different common factors.
+        """
+        value, gradient = self.loss_gradient(trained, fixed, data)
+        gradient = self.heads.scaled(gradient)
+        if self.penalized:
+            value = value + penalty * _sum_of_squares(trained)
+            gradient = _add_penalty(gradient, self.heads.seen(trained), penalty)
+        return value, gradient
+
+    def loss_gradient(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> tuple[Array, ScaledGradient]:
+        """The loss, and its gradient with the heads folded into the trials."""
         of_attention, of_head = self.split(trained, fixed)
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(of_attention | p, data), moved)
         pooled = pool(logits, data.tokens, data.allowed, data.copies)
         of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         outputs = self.heads.total(of_heads)
-        direction, log_slope = self.loss.slope(outputs, data.labels, *self._of_attention(pooled, data))
+        of_loss = self._read_by_loss(pooled, data)
+        direction, log_slope = self.loss.slope(outputs, data.labels, *of_loss)
         if not self.defined_everywhere:
             # labels of padded queries are 0, where a loss may be undefined
-            direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
+            direction = jnp.where(_per_output(data.query_weight, direction) > 0, direction, 0.0)
         direction, log_slope, query_weight = (
             self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, settle(log_slope), data.query_weight)
         )
         _, output_gradient = pull_outputs(_like(direction, of_heads))
         gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
-        (gradient,) = pull_logits(gradient_of_logits)
-        log_scales = Scales.shared(gradient, log_scale) if gradient else Scales(())
+        gradient = ScaledGradient.shared(*pull_logits(gradient_of_logits), log_scale)
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
-                of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), of_heads))
+                of_outputs, _ = pull_outputs(_like(direction * _per_output(size, direction), of_heads))
                 return {name: of_outputs[name] for name in self.head_names}
 
-            of_trained, log_scale = head_gradient(pull_trained, log_slope, query_weight)
-            gradient |= of_trained
-            log_scales = log_scales | Scales.shared(self.head_names, log_scale)
-        gradient, log_scales = self.heads.scaled(gradient, log_scales)
-        value = self._mean_loss(outputs, data, pooled)
-        if self.penalized:
-            value = value + penalty * _sum_of_squares(trained)
-            gradient, log_scales = _add_penalty(gradient, log_scales, self.heads.seen(trained), penalty)
-        return Evaluation(value, gradient, log_scales)
+            gradient |= ScaledGradient.shared(*head_gradient(pull_trained, log_slope, query_weight))
+        return self.mean_loss(outputs, data, of_loss), gradient
 
-    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
-        """Whether head and loss are numbers at these parameters, shape (B,)."""
-        of_attention, of_head = self.split(trained, fixed)
-        pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed, data.copies)
-        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled.output, data), data, pooled))
-
-    def observe(
-        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
-    ) -> Observation:
-        """The observation of the current parameters."""
-        of_attention, of_head = self.split(trained, fixed)
+    def attend(self, of_attention: Parameters, fixed: Parameters, data: ProblemData) -> Attended:
+        """The last attention layer at some parameters."""
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed, data.copies)
-        value = self._mean_loss(self._outputs(of_head, pooled.output, data), data, pooled)
-        if self.penalized:
-            value = value + penalty * _sum_of_squares(trained)
         counted = self.heads.repeated(data.query_weight, logits.shape[-1])[:, :, None] > 0
         if data.allowed is not None:
             counted = counted & data.allowed
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
+        return pooled.output, pooled.winner, pooled.probability, largest, self._read_by_loss(pooled, data)
+
+    def defined(self, trained: Parameters, fixed: Parameters, data: ProblemData) -> Array:
+        """Whether head and loss are numbers at these parameters, shape (B,)."""
+        of_attention, of_head = self.split(trained, fixed)
+        pooled, *_, of_loss = self.attend(of_attention, fixed, data)
+        return ~jnp.isnan(self.mean_loss(self._outputs(of_head, pooled, data), data, of_loss))
+
+    def observe(
+        self, trained: Parameters, fixed: Parameters, data: ProblemData, penalty: Array, exponent: Array
+    ) -> Observation:
+        """The observation of the current parameters."""
+        of_attention, of_head = self.split(trained, fixed)
+        pooled, winner, probability, largest, of_loss = self.attend(of_attention, fixed, data)
+        value = self.mean_loss(self._outputs(of_head, pooled, data), data, of_loss)
+        if self.penalized:
+            value = value + penalty * _sum_of_squares(trained)
         return Observation(
             value,
-            self.heads.first(self.heads.unfold(pooled.winner[:, :, 0])),
-            self.heads.first(self.heads.unfold(pooled.probability[:, :, 0])),
-            self.heads.over(jnp.max, largest),
+            self.heads.first(self.heads.unfold(winner[:, :, 0])),
+            self.heads.first(self.heads.unfold(probability[:, :, 0])),
+            self.heads.reduced(jnp.max, largest),
             exponent,
             {name: self.heads.first(x) for name, x in trained.items()},
         )
@@ -150,11 +204,11 @@ class Objective:
         """Whether head and loss have values and slopes everywhere. Otherwise each step checks that they do."""
         return self.head.defined_everywhere and self.loss.defined_everywhere
 
-    def _outputs(self, of_head: Parameters, pooled: Array, data: Data) -> Array:
+    def _outputs(self, of_head: Parameters, pooled: Array, data: ProblemData) -> Array:
         """The output of each query, the sum over the attention heads."""
         return self.heads.total(self.head.outputs(of_head, self._read_by_head(pooled, data)))
 
-    def _read_by_head(self, pooled: Array, data: Data) -> Array:
+    def _read_by_head(self, pooled: Array, data: ProblemData) -> Array:
         """The pooled tokens; those of padded queries, which pool none, are replaced by the mean of the others."""
         if data.allowed is None or self.defined_everywhere:
             return pooled
@@ -169,35 +223,91 @@ class Objective:
         of_attention |= {name: fixed[name] for name in self.fixed_names}
         return of_attention, {name: x for name, x in fixed.items() if name not in of_attention} | of_head
 
-    def _of_attention(self, pooled: Pooled | None, data: Data) -> tuple[Array, ...]:
-        """What a loss of the attention reads beside outputs and labels."""
-        if pooled is None or not self.loss.reads_attention:
+    def _read_by_loss(self, pooled: Pooled, data: ProblemData) -> tuple[Array, ...]:
+        """Compute what a loss of the attention reads beside outputs and labels."""
+        if not self.loss.reads_attention:
             return ()
         return (log_attention(pooled, data.tokens, data.labels),)
 
-    def _mean_loss(self, outputs: Array, data: Data, pooled: Pooled | None = None) -> Array:
+    def mean_loss(self, outputs: Array, data: ProblemData, of_loss: tuple[Array, ...] = ()) -> Array:
+        """The loss of the outputs of all queries, shape (B,). ``of_loss``: what it reads of the attention."""
         # a padded query's loss may be infinite, and 0 · ∞ is NaN
-        values = self.loss.values(outputs, data.labels, *self._of_attention(pooled, data))
+        values = self.loss.values(outputs, data.labels, *of_loss)
         return jnp.sum(jnp.where(data.query_weight > 0, values * data.query_weight, 0.0), axis=(0, 1))
 
+    # What a training asks of its parameters; an objective of several layers answers for all of them.
 
-def _add_penalty(
-    gradient: Parameters, scales: Scales, trained: Parameters, penalty: Array
-) -> tuple[Parameters, Scales]:
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of one attention head in one trial."""
+        return self.attention.shapes(problem)
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all attention heads, with their axis in front."""
+        return self.attention.shapes_of_heads(problem)
+
+    def initial(
+        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
+        """The initial parameters, with or without the batch axes, of which the heads' is the last."""
+        return self.attention.initial(problem, generator, batch)
+
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem | None:
+        """The problem of the attention's trained parameters, from the fixed ones; None if all are fixed."""
+        of_attention = {name: fixed[name] for name in self.fixed_names}
+        return None if len(of_attention) == len(self.shapes(problem)) else self.attention.reduced(problem, of_attention)
+
+    def default_optimizer(self, reduced: ReducedProblem | None) -> Optimizer:
+        """The optimizer of a training that is given none."""
+        return (self.attention if reduced is None else reduced.attention).default_optimizer()
+
+    def limit(self, steps: Steps, problem: Problem, reduced: ReducedProblem | None) -> Limit:
+        """The limit of the weights after such steps; unknown for an attention that is not trained."""
+        if reduced is None:
+            return Limit(None)
+        queries = math.prod(reduced.problem.canonical.active.shape[-2:])
+        heads, groups = reduced.problem.num_heads, reduced.problem.key_groups
+        if heads is not None and groups is not None:
+            # those of all heads of a group
+            queries *= heads // groups
+        return reduced.attention.limit(steps, reduced.problem, queries)
+
+    def num_factors(self, trained: Collection[str]) -> int:
+        """How many of the trained parameters are multiplied with each other in the weights of one layer."""
+        return len(trained) - len(self.head_names)
+
+    def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
+        """How many numbers one head of a trial keeps of tokens between layers; none of one layer."""
+        return 0
+
+    def largest_data(self, data: ProblemData) -> ProblemData:
+        """The data with entries as large as those that any layer may read."""
+        return data
+
+
+def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[str], *, train_head: bool) -> None:
+    known = of_attention + of_head
+    unknown = [name for name in fixed if name not in known]
+    if unknown:
+        raise ProblemError(f"fixed: expected some of {', '.join(known)}, got {unknown[0]!r}")
+    if set(of_attention + (of_head if train_head else [])) <= set(fixed):
+        raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
+
+
+def _add_penalty(gradient: ScaledGradient, trained: Parameters, penalty: Array) -> ScaledGradient:
     """Add 2 penalty θ, on the scale of whichever is larger: exp(−c) alone would overflow once the loss is tiny.
 
     Parameters that share a scale keep sharing one.
     """
-    added: Parameters = {}
-    groups: list[Scale] = []
-    for group in scales.groups:
-        sizes = [over_entries(jnp.maximum, jnp.abs(trained[name])) for name in group.names]
-        largest = jnp.max(jnp.stack(sizes), axis=0)
-        new = settle(jnp.maximum(group.log, jnp.log(2.0 * penalty * largest)))
-        for name in group.names:
-            added[name] = gradient[name] * jnp.exp(group.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
-        groups.append(Scale(group.names, new))
-    return added, Scales(tuple(groups))
+    found = []
+    for scale, own in gradient.parts:
+        sizes = [over_entries(jnp.maximum, jnp.abs(trained[name])) for name in own]
+        new = settle(jnp.maximum(scale.log, jnp.log(2.0 * penalty * jnp.max(jnp.stack(sizes), axis=0))))
+        added = {
+            name: g * jnp.exp(scale.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
+            for name, g in own.items()
+        }
+        found.append(ScaledGradient.shared(added, new))
+    return reduce(or_, found)
 
 
 def _abstract(*shape: int) -> Any:
@@ -212,7 +322,7 @@ def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise ProblemError(f"{name}: JAX cannot trace it: {reason(error)}") from error
 
 
-def _over_outputs(of_queries: Array, outputs: Array) -> Array:
+def _per_output(of_queries: Array, outputs: Array) -> Array:
     """(n, Q, B) with the axis of classes that outputs may have."""
     return of_queries if of_queries.ndim == outputs.ndim else of_queries[:, :, None]
 
@@ -223,58 +333,3 @@ def _like(cotangent: Array, outputs: Array) -> Array:
 
 def _sum_of_squares(parameters: Parameters) -> Array:
     return reduce(jnp.add, [over_entries(jnp.add, x * x) for x in parameters.values()])
-
-
-class _Scaled(NamedTuple):
-    gradient: Parameters  # times exp(−log_scale)
-    log_scale: Array  # (B,)
-    largest: Array  # (B,): the largest entry of the gradient
-
-
-class _Search(NamedTuple):
-    log_slope: Array  # (n, Q, B): −inf for queries that have been tried
-    best: _Scaled
-
-
-def head_gradient(
-    pull: Callable[[Array], Parameters], log_slope: Array, query_weight: Array
-) -> tuple[Parameters, Array]:
-    """Gradient with respect to the head's parameters, and the logarithm of the factor taken out of it.
-
-    The factor is the largest |ℓ'| of the queries. A query may have the largest |ℓ'| and yet not move the head, for
-    instance where no hidden unit is active. If the gradient underflows next to that factor, it is computed again from
-    the queries of smaller |ℓ'|, until it is large enough or no query is left.
-
-    ``pull``: from the factor of each query, shape (n, Q, B), to the gradient. ``log_slope``: shape (n, Q, B), log|ℓ'|;
-    −inf where it is zero. ``query_weight``: shape (n, Q, B or 1), the share of each query in the mean; 0 for padded
-    queries.
-
-    Returns ``gradient`` (the gradient times exp(−c)) and ``log_scale`` (shape (B,), c; 0 where no query has a slope).
-    """
-    limits = np.finfo(log_slope.dtype)
-    # gradients below lose digits to the end of the floats
-    smallest = float(limits.tiny / limits.eps)
-
-    def scaled(log_slope: Array) -> _Scaled:
-        largest = over_entries(jnp.maximum, log_slope)
-        log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
-        gradient = pull(settle(jnp.exp(log_slope - log_scale) * query_weight))
-        return _Scaled(gradient, log_scale, over_all(jnp.maximum, gradient, jnp.abs))
-
-    def lost(search: _Search) -> Array:
-        left = over_entries(jnp.maximum, search.log_slope) > -jnp.inf
-        return left & (search.best.largest < smallest)
-
-    def next_queries(search: _Search) -> _Search:
-        # the upper half of the range of floats; what is below it may have underflowed by the queries' own gradients
-        tried = search.log_slope > over_entries(jnp.maximum, search.log_slope) + 0.5 * np.log(smallest)
-        log_slope = jnp.where(tried, -jnp.inf, search.log_slope)
-        new, old = scaled(log_slope), search.best
-        larger = new.log_scale + jnp.log(new.largest) > old.log_scale + jnp.log(old.largest)
-        better = lost(search) & larger
-        return _Search(log_slope, jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old))
-
-    log_slope = jnp.where(query_weight > 0, log_slope, -jnp.inf)
-    start = _Search(log_slope, scaled(log_slope))
-    best = jax.lax.while_loop(lambda search: jnp.any(lost(search)), next_queries, start).best
-    return best.gradient, best.log_scale

@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Data
+from attsvm.training.attention import AnyArray, ProblemData
 from attsvm.training.objective import Objective
 
 STEPS_BETWEEN_BORDERS = 32
@@ -24,7 +24,11 @@ class Range(NamedTuple):
 
 
 def range_of(
-    objective: Objective, trained: dict[str, AnyArray], fixed: dict[str, AnyArray], data: Data, dtype: np.dtype[Any]
+    objective: Objective,
+    trained: dict[str, AnyArray],
+    fixed: dict[str, AnyArray],
+    data: ProblemData,
+    dtype: np.dtype[Any],
 ) -> Range:
     """The range of the parameters of one slice of trials, with the trials last."""
     heads = objective.heads
@@ -47,8 +51,8 @@ def range_of(
         limits |= dict.fromkeys(objective.head_names, (longest - np.maximum(outputs, 0.0)) / len(objective.head_names))
     # products of the parameters have squares that are floats, and relative steps of size 1 double them at most
     border = np.minimum(half_range(dtype) // k, np.floor(most) - STEPS_BETWEEN_BORDERS - 1).astype(np.int64)
-    smallest = {name: heads.over(np.min, np.exp2(x).astype(dtype)) for name, x in limits.items()}
-    return Range(smallest, heads.over(np.min, border))
+    smallest = {name: heads.reduced(np.min, np.exp2(x).astype(dtype)) for name, x in limits.items()}
+    return Range(smallest, heads.reduced(np.min, border))
 
 
 def half_range(dtype: Any) -> int:

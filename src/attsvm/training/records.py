@@ -1,4 +1,4 @@
-"""What a run recorded up to its end, and the attention at these steps."""
+"""Records of a run up to its end, and the attention at these steps."""
 
 import numpy as np
 from jaxtyping import Float, Int

@@ -8,15 +8,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from attsvm._utils.extras import check_installed
-from attsvm.errors import ProblemError
-from attsvm.losses.base import Keeps
+from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Limit, converted, from_configuration, read_limit, written_limit
-from attsvm.results import Result, per_record, per_trial, shared, unsaved
+from attsvm.optimizers import Limit, converted, limit_field
+from attsvm.results import NOT_RECORDED, Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
-
-NOT_RECORDED = "not recorded"
-"""In files of version 0.2, which lack what predictions depend on."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,7 +123,7 @@ class Run(Result):
     head: str = shared()
     optimizer: str = shared()
     norm: Norm | None = shared(write=written_norm, read=read_norm)
-    limit: Limit = shared(write=written_limit, read=read_limit)
+    limit: Limit = limit_field()
     seed: int = shared()
     precise_until: int | np.ndarray | None = per_trial(None)
     log_scale: float | np.ndarray = per_trial(0.0)
@@ -215,12 +211,3 @@ class Run(Result):
 
     def _batch_summary(self) -> str:
         return f"{self.attention}, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):z.3g}"
-
-
-def optimizer_of(run: Any) -> Any:
-    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
-    if run.live_optimizer is not None:
-        return run.live_optimizer
-    if run.optimizer_config is None:
-        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
-    return from_configuration(run.optimizer_config)

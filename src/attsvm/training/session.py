@@ -10,25 +10,23 @@ import numpy as np
 
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
+from attsvm._utils.threads import num_threads, thread_map
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of
-from attsvm.training.attention import Data
 from attsvm.training.attention_heads import fold
-from attsvm.training.loop import CONVERGED, RUNNING, Inputs, Program, State, program
+from attsvm.training.loop import CONVERGED, RUNNING, Inputs, TrainingProgram, TrainingState, program
 from attsvm.training.objective import Observation
-from attsvm.training.range import Range, range_of
+from attsvm.training.range import range_of
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import (
     LARGE_TRIAL,
-    Pace,
+    StretchLength,
     TrialData,
-    num_threads,
     padded_number,
     segment_lengths,
     slices,
     trials_last,
-    workers,
 )
 
 _MOST_RECORDS_A_CALL = 64
@@ -45,27 +43,17 @@ class Session:
         own = {*self.objective.head_names, *setup.fixed}
         self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
         self.num_sequences, heads = self.problem.tokens.shape[-3], self.objective.heads.count
-        padded, of_head = self._data_sizes(setup)
+        padded, of_head = _data_sizes(setup)
         self.trial_size = heads * of_head
         self.slices = slices(self.num_trials, of_head, heads)
-        self.program: Program = _program(setup, len(self.slices[0]))
+        self.program: TrainingProgram = _program(setup, len(self.slices[0]))
         starts = [self._start(setup, part) for part in self.slices]
         self.inputs = self._inputs(setup, TrialData(self.problem, setup.dtype, padded), [x for x, _ in starts])
-        self.states: list[State] = [self.program.start(*start) for start in starts]
+        self.states: list[TrainingState] = [self.program.start(*start) for start in starts]
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
-
-    def _data_sizes(self, setup: Setup) -> tuple[int, int]:
-        """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
-        problem = setup.problem
-        of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
-        of_sequence *= max(problem.dim, problem.key_dim)
-        number = problem.tokens.shape[-3]
-        if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
-            number = padded_number(number)
-        return number, number * of_sequence
 
     def _start(self, setup: Setup, part: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The initial parameters of a slice with the trials last, and their exponents."""
@@ -101,16 +89,11 @@ class Session:
             if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
                 allowed = previous.range
             else:
-                allowed = self._range(start, fixed, taken, dtype)
+                allowed = range_of(self.objective, start, fixed, self.objective.largest_data(taken), dtype)
             inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
             moved.append(_on_device(inputs, previous, moved[-1] if moved else None))
             previous = inputs
         return moved
-
-    def _range(
-        self, start: dict[str, np.ndarray], fixed: dict[str, np.ndarray], data: Data, dtype: np.dtype[Any]
-    ) -> Range:
-        return range_of(self.objective, start, fixed, data, dtype)
 
     def resume(self, run: Any) -> None:
         """Continue with the optimizer's state and the counts of an earlier run."""
@@ -144,10 +127,10 @@ class Session:
         self.marked = frozenset(marks)
         left, goal, done = sorted({*marks, *checks}), marks[-1], start
         threads = min(num_threads(), len(self.slices)) if self.executable.concurrent else 1
-        pace = Pace(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
+        pace = StretchLength(self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads))
         began = time.perf_counter()
         try:
-            with interruptions() as requested, workers(threads) as spread:
+            with interruptions() as requested, thread_map(threads) as spread:
                 if pace.makes_few_steps:
                     pace.fixed = self._call(spread, start, [0], memory)
                     left = [mark for mark in left if mark > start]
@@ -200,11 +183,11 @@ class Session:
             status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)
             self.states[i] = self.states[i]._replace(status=jax.device_put(status))
 
-    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[State, Observation]]:
+    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[TrainingState, Observation]]:
         padded = np.zeros(self.program.num_records, np.int64)
         padded[: len(lengths)] = lengths
 
-        def call(i: int) -> tuple[State, Observation]:
+        def call(i: int) -> tuple[TrainingState, Observation]:
             # the context of float64 belongs to a thread
             with jax.enable_x64(True):
                 result = self.executable.call(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
@@ -214,7 +197,7 @@ class Session:
 
         return call
 
-    def _keep(self, results: list[tuple[State, Observation]], steps: np.ndarray) -> None:
+    def _keep(self, results: list[tuple[TrainingState, Observation]], steps: np.ndarray) -> None:
         def join(*parts: Any) -> np.ndarray:
             joined = np.concatenate([np.asarray(part)[: len(steps)] for part in parts], axis=-1)
             return joined[..., : self.num_trials]
@@ -251,7 +234,17 @@ class Session:
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
 
 
-def _program(setup: Setup, trials: int) -> Program:
+def _data_sizes(setup: Setup) -> tuple[int, int]:
+    """The sequences of the compiled program, and the numbers that one head of a trial reads of its data."""
+    problem, number = setup.problem, setup.problem.tokens.shape[-3]
+    of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
+    of_sequence *= max(problem.dim, problem.key_dim)
+    if setup.batches is None and number * of_sequence <= LARGE_TRIAL:
+        number = padded_number(number)
+    return number, max(number * of_sequence, setup.objective.numbers_between_layers(number, problem))
+
+
+def _program(setup: Setup, trials: int) -> TrainingProgram:
     # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
     row = trials * sum(x[0].size for x in setup.trained.values())
     capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))

@@ -1,73 +1,126 @@
-"""The arguments of :func:`attsvm.train`, checked and brought together, and the initial parameters."""
+"""A training before its first step: its arguments, checked and brought together, and the initial parameters."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import optax
 
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number, check_seed, weights_of
+from attsvm._utils.jax_devices import find_device
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.losses.base import OutputLoss
+from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
-from attsvm.optimizers import Steps, limit_of
+from attsvm.optimizers import Steps, limit_of, optimizer_of, parse_optimizer, rule_of
 from attsvm.problem import Problem
-from attsvm.training.attention import Attention, Reduced, Shaped
+from attsvm.training.attention import ReducedProblem
+from attsvm.training.attention_heads import heads_of
+from attsvm.training.excess import check_excess
 from attsvm.training.objective import Objective
 from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
-from attsvm.training.trials import MiniBatches
+from attsvm.training.trials import MiniBatchSampler
 
 Arrays = dict[str, np.ndarray]
 
 DEFAULT_RECORDS = 50
 MOST_RECORDS = 10**7
 
-HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale", "logit_change")
-"""What the history holds besides parameters."""
 
-
-@dataclass(frozen=True)
 class Setup:
-    """One training: what is minimised, by what, and from where."""
+    """One training before its first step: what is minimised, by what, from where, and for how many steps.
 
-    problem: Problem
-    objective: Objective
-    optimizer: optax.GradientTransformation
-    of_head: dict[str, np.ndarray]  # all parameters of the head, with the batch axes of the problem
-    trained: dict[str, np.ndarray]  # shape (trials, ...), the initial values of the trained parameters
-    exponent: np.ndarray  # shape (trials,), the parameters of the attention are 2^exponent times the initial values
-    batch_shape: tuple[int, ...]  # the batch axes of the run, trials first
-    dtype: np.dtype[Any]
-    batches: MiniBatches | None
-    seed: int
-    loss_name: str  # "custom" for a function or an object
-    start: str  # where the initial parameters come from: "zeros", "random", "given" or "run"
-    # shape (trials, ...), the values of the parameters that would be trained if they were not fixed
-    fixed: dict[str, np.ndarray] = field(default_factory=dict)
-    # the names given as ``fixed``, among which may be some of a head that is not trained
-    fixed_names: tuple[str, ...] = ()
-    reduced: Reduced | None = None  # the problem of the attention's trained parameters; None if there are none
-    penalty: float = 0.0
-    stop: Stopping = field(default_factory=Stopping)
+    The arguments are those of :func:`attsvm.train`, for ``steps`` after those of the run that is ``resumed``.
+    ``of_head``: all parameters of the head, with the batch axes of the problem. ``fixed``: the names of the parameters
+    that keep their values.
+
+    Raises ProblemError if an argument does not fit.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        of_head: Arrays,
+        *,
+        steps: int,
+        optimizer: Any,
+        learning_rate: Any,
+        loss: str | OutputLoss | Callable[[Any], Any],
+        init: Any,
+        resumed: Any,
+        seed: int,
+        record: int | Sequence[int] | None,
+        dtype: str,
+        device: str | None,
+        batch_size: int | None = None,
+        stop: Stopping | None = None,
+        penalty: float = 0.0,
+        train_head: bool = False,
+        fixed: Sequence[str] = (),
+    ) -> None:
+        self.check_numbers(steps, dtype, penalty, seed)
+        self.problem, self.of_head, self.resumed, self.seed, self.penalty = problem, of_head, resumed, seed, penalty
+        self.dtype, self.device = np.dtype(dtype), find_device(device)
+        # "custom" for a function or an object
+        self.loss_name = loss if isinstance(loss, str) else "custom"
+        self.stop = parse_stop(stop)
+        self.batches = mini_batches(batch_size, self.stop, problem)
+        # the batch axes of the run, trials first
+        values, self.batch_shape = starting_point(
+            problem, objective, of_head, init, resumed, seed, train_head=train_head
+        )
+        # shape (trials, ...): the initial values of the trained parameters, and of those that would be if not fixed
+        self.trained = {name: x for name, x in values.items() if name not in fixed}
+        self.fixed = {name: x for name, x in values.items() if name in fixed}
+        # the problem of the attention's trained parameters; None if there are none
+        self.reduced = objective.reduced(
+            problem, {name: x.reshape(self.batch_shape + x.shape[1:]) for name, x in self.fixed.items()}
+        )
+        self.optimizer = self._parse_optimizer(objective, optimizer, learning_rate)
+        rule = rule_of(self.optimizer)
+        self.objective = replace(objective, heads=heads_of(problem, rule))
+        if rule.reads_excess:
+            check_excess(self.objective)
+        # the parameters of the attention are 2^exponent, of each trial, times the initial values
+        log_scale = 0.0 if resumed is None else resumed.log_scale
+        self.exponent = initial_exponent(log_scale, objective.num_factors(self.trained), self.batch_shape)
+        self.first = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
+        last = self.first + int(steps)
+        # the steps that the history holds, and those that are observed
+        self.recorded = record_steps(record, self.first, last)
+        self.marks = observed_steps(self.recorded, self.first, last)
+        # where the initial parameters come from: "zeros", "random", "given" or "run"
+        self.start = described_start(init, resumed, objective.shapes(problem))
+        self.plateau = margin_plateau(self.stop, self.optimizer, self.reduced)
+
+    def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
+        if learning_rate is not None:
+            if given is None and self.resumed is not None:
+                raise ProblemError(
+                    "learning_rate: expected it with an optimizer, because a run is resumed, got it alone"
+                )
+            return parse_optimizer(given, learning_rate=learning_rate)
+        if given is None:
+            given = objective.default_optimizer(self.reduced) if self.resumed is None else optimizer_of(self.resumed)
+        return parse_optimizer(given)
+
+    @staticmethod
+    def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
+        """Check the arguments that are numbers.
+
+        Raises ProblemError if one is out of range.
+        """
+        check_integer("steps", steps, 0, MOST_STEPS)
+        check_number("penalty", penalty, "a number >= 0", lambda x: x >= 0)
+        check_seed(seed)
+        if dtype not in ("float64", "float32"):
+            raise ProblemError(f'dtype: expected "float64" or "float32", got {dtype!r}')
 
     @property
     def num_trials(self) -> int:
         return int(np.prod(self.batch_shape, dtype=np.int64))
-
-
-def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
-    """Check the arguments that are numbers.
-
-    Raises ProblemError if one is out of range.
-    """
-    check_integer("steps", steps, 0, MOST_STEPS)
-    check_number("penalty", penalty, "a number >= 0", lambda x: x >= 0)
-    check_seed(seed)
-    if dtype not in ("float64", "float32"):
-        raise ProblemError(f'dtype: expected "float64" or "float32", got {dtype!r}')
 
 
 def parse_stop(stop: Stopping | None) -> Stopping:
@@ -82,7 +135,7 @@ def parse_stop(stop: Stopping | None) -> Stopping:
     return stop
 
 
-def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatches | None:
+def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatchSampler | None:
     """The mini-batches of a size; None if each step sees all sequences.
 
     Raises ProblemError if the size does not fit, or comes with a tolerance of the gradient.
@@ -97,44 +150,7 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
             f"gradient_tol: expected None with batch_size, got {stop.gradient_tol:g}; the gradients of single "
             "mini-batches do not vanish, so use margin_tol"
         )
-    return MiniBatches(n, int(size))
-
-
-def make_objective(
-    problem: Problem,
-    layer: Attention,
-    head: Head,
-    loss: OutputLoss,
-    *,
-    train_head: bool,
-    penalized: bool,
-    fixed: Sequence[str] = (),
-) -> tuple[Objective, dict[str, np.ndarray]]:
-    """The objective, checked, and all parameters of the head.
-
-    Raises ProblemError if head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
-    """
-    of_head = head.initial(problem)
-    if not isinstance(of_head, dict):
-        raise ProblemError(f"head: expected {head.name}.initial to return a dict of arrays, got {of_head!r}")
-    of_attention = list(layer.shapes(problem))
-    taken = sorted({*of_attention, *HISTORY} & set(of_head))
-    if taken:
-        raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
-    if train_head and not of_head:
-        raise ProblemError("train_head: expected a head with parameters, got one without")
-    _check_fixed(fixed, of_attention, list(of_head), train_head=train_head)
-    objective = Objective(
-        layer,
-        head,
-        loss,
-        tuple(name for name in of_head if train_head and name not in fixed),
-        penalized=penalized,
-        fixed_names=tuple(name for name in of_attention if name in fixed),
-    )
-    loss.check(problem, head, trains_head=train_head)
-    objective.check(of_head, problem)
-    return objective, of_head
+    return MiniBatchSampler(n, int(size))
 
 
 def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, ...]:
@@ -153,15 +169,6 @@ def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, 
             f"{', '.join(fixed) or 'none'}; pass a dict of parameters as init to begin a new run"
         )
     return tuple(fixed)
-
-
-def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[str], *, train_head: bool) -> None:
-    known = of_attention + of_head
-    unknown = [name for name in fixed if name not in known]
-    if unknown:
-        raise ProblemError(f"fixed: expected some of {', '.join(known)}, got {unknown[0]!r}")
-    if set(of_attention + (of_head if train_head else [])) <= set(fixed):
-        raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
 
 
 def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:
@@ -185,17 +192,10 @@ def observed_steps(recorded: list[int], start: int, stop: int) -> list[int]:
     return sorted({*recorded, *(step - 1 for step in recorded if step > start), stop})
 
 
-def reduced_problem(objective: Objective, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced | None:
-    """The problem of the attention's trained parameters, from the fixed ones; None if all are fixed."""
-    layer = objective.attention
-    of_attention = {name: fixed[name] for name in objective.fixed_names}
-    return None if len(of_attention) == len(layer.shapes(problem)) else layer.reduced(problem, of_attention)
-
-
 def margin_plateau(
-    stop: Stopping, optimizer: optax.GradientTransformation, reduced: Reduced | None
+    stop: Stopping, optimizer: optax.GradientTransformation, reduced: ReducedProblem | None
 ) -> MarginPlateau | None:
-    """What finds the trials whose margin no longer grows; None if the margins are not watched.
+    """Make the finder of trials whose margin no longer grows; None if the margins are not watched.
 
     Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
     that other steps on factors induce take too long to compute at every check.
@@ -212,13 +212,16 @@ def margin_plateau(
 
 
 def starting_point(
-    problem: Problem, layer: Shaped, of_head: Arrays, init: Any, seed: int, *, train_head: bool
+    problem: Problem, objective: Objective, of_head: Arrays, init: Any, resumed: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
     """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
     batch, head_names = problem.model_shape, tuple(of_head) if train_head else ()
-    shapes = layer.shapes_of_heads(problem)
+    shapes, of_attention = objective.shapes_of_heads(problem), list(objective.shapes(problem))
     shapes |= {name: of_head[name].shape[len(batch) :] for name in head_names}
-    given = _read_init(init, list(layer.shapes(problem)), list(of_head), head_names)
+    if resumed is None:
+        given = _read_init(init, of_attention, list(of_head), head_names)
+    else:
+        given = _last_parameters(resumed, of_attention, head_names)
     lead = batch
     for name, array in given.items():
         core = shapes[name]
@@ -234,8 +237,8 @@ def starting_point(
         lead = axes if len(axes) > len(lead) else lead
     generator = np.random.default_rng(seed)
     start = {name: of_head[name] for name in head_names}
-    if set(given) < set(layer.shapes(problem)) | set(start):
-        start |= layer.initial(problem, generator, lead + problem.heads_shape)
+    if set(given) < set(of_attention) | set(start):
+        start |= objective.initial(problem, generator, lead + problem.heads_shape)
     values = {}
     for name, core in shapes.items():
         array = given[name] if name in given else start[name]
@@ -258,12 +261,6 @@ def initial_exponent(log_scale: Any, num_factors: int, batch: tuple[int, ...]) -
 def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_names: tuple[str, ...]) -> Arrays:
     if init is None:
         return {}
-    if isinstance(init, Run):
-        kept = {name: x for name, x in init.parameters.items() if name in of_attention or name in head_names}
-        missing = [name for name in of_attention if name not in kept]
-        if missing:
-            raise ProblemError(f"init: expected a run with {missing[0]}, got one of {init.attention} attention")
-        return kept
     if isinstance(init, dict):
         unknown = [name for name in init if name not in of_attention + of_head]
         if unknown:
@@ -283,8 +280,16 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
     return {name: np.array(weights_of(x, "init")) for name, x in parts.items()}
 
 
-def described_start(init: Any, of_attention: Collection[str]) -> str:
+def _last_parameters(resumed: Any, of_attention: list[str], head_names: tuple[str, ...]) -> Arrays:
+    kept = {name: x for name, x in resumed.parameters.items() if name in of_attention or name in head_names}
+    missing = [name for name in of_attention if name not in kept]
+    if missing:
+        raise ProblemError(f"init: expected a run with {missing[0]}, got one of {resumed.attention} attention")
+    return kept
+
+
+def described_start(init: Any, resumed: Any, of_attention: Collection[str]) -> str:
     """Where the initial parameters of the attention come from; those that are multiplied with each other are drawn."""
-    if init is None:
-        return "random" if len(of_attention) > 1 else "zeros"
-    return "run" if isinstance(init, Run) else "given"
+    if resumed is not None:
+        return "run"
+    return "given" if init is not None else "random" if len(of_attention) > 1 else "zeros"

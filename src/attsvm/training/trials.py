@@ -3,26 +3,20 @@
 A slice of trials is computed in vector registers, and slices run on several cores.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.jax_devices import default_device
-from attsvm._utils.workers import processors
-from attsvm.errors import ProblemError
+from attsvm._utils.threads import num_threads
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Data
+from attsvm.training.attention import AnyArray, ProblemData
 from attsvm.training.attention_heads import fold
 
 Array = jax.Array
-Result = TypeVar("Result")
 
 # The tokens of a slice should stay in the cache of its core. Vectors longer than this many trials are not faster.
 CACHED_NUMBERS = 131_072
@@ -34,17 +28,6 @@ _SECONDS_A_CALL = 0.25
 # Large weights and many slices have calls whose fixed time, to copy and to observe the weights, is that of many steps.
 _FEW_STEPS_A_CALL = 256
 _CALL_OVER_FIXED = 5
-
-
-def num_threads() -> int:
-    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``.
-
-    Raises ProblemError if that is no positive integer.
-    """
-    given, available = os.environ.get("ATTSVM_THREADS"), processors()
-    if given and not (given.isdecimal() and int(given)):
-        raise ProblemError(f"ATTSVM_THREADS: expected an integer >= 1, got {given!r}")
-    return min(available, int(given or available))
 
 
 def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndarray]:
@@ -104,7 +87,7 @@ class TrialData:
         self._num_added = 0 if num_sequences is None else num_sequences - problem.tokens.shape[-3]
         self._shared: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
-    def take(self, trials: np.ndarray) -> Data:
+    def take(self, trials: np.ndarray) -> ProblemData:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
         tokens, keys, queries = self._of_heads
         taken = self._last(tokens, trials, self._heads_shape, added=1)
@@ -114,7 +97,7 @@ class TrialData:
         of_pairs = (None if x is None else self._last(x, trials, self._heads_shape, added=1) for x in self._of_pairs)
         labels, weight = self._of_models
         of_labels, of_weight = self._last(labels, trials, (), added=1), self._last(weight, trials, (), added=0)
-        return Data(taken, of_keys, of_queries, of_labels, of_weight, *of_pairs)
+        return ProblemData(taken, of_keys, of_queries, of_labels, of_weight, *of_pairs)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
@@ -148,29 +131,8 @@ def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)
 
 
-@contextmanager
-def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
-    """A map over slices on several threads; XLA releases the interpreter lock while it computes."""
-    if number == 1:
-        yield lambda function, items: [function(item) for item in items]
-        return
-    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
-
-        def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
-            futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                # after Ctrl-C: drop the slices that have not started, and wait for the others
-                for future in futures:
-                    future.cancel()
-                wait(futures)
-
-        yield spread
-
-
 @dataclass(frozen=True)
-class MiniBatches:
+class MiniBatchSampler:
     """Sequences drawn without replacement and shuffled anew in each epoch.
 
     The sequences of a step depend only on the seed and the number of the step, so a resumed run draws the same ones. If
@@ -195,16 +157,16 @@ class MiniBatches:
         renewed: Array = jax.lax.cond(begins, lambda: self.order(key, step), lambda: order)
         return renewed
 
-    def take(self, data: Data, order: Array, step: Array) -> Data:
+    def take(self, data: ProblemData, order: Array, step: Array) -> ProblemData:
         """The sequences of a step, whose queries share the weight of the mean."""
         first = (step % self.steps_an_epoch) * self.size
         chosen = jax.lax.dynamic_slice_in_dim(order, first, self.size)
-        taken = Data(*(None if x is None else jnp.take(x, chosen, axis=0) for x in data))
+        taken = ProblemData(*(None if x is None else jnp.take(x, chosen, axis=0) for x in data))
         total = jnp.sum(taken.query_weight, axis=(0, 1))
         return taken._replace(query_weight=taken.query_weight / jnp.where(total > 0, total, 1.0))
 
 
-class Pace:
+class StretchLength:
     """How many steps a stretch makes, so that it takes about a quarter of a second.
 
     ``work``: the numbers that a thread reads in a step, from which the length of the first stretch is guessed.

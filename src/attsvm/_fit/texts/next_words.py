@@ -18,8 +18,7 @@ from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.next_token import TokenGraph, token_graph
-from attsvm.next_token.finite import FiniteMinimiser
+from attsvm.next_token import FiniteMinimiser, TokenGraph, token_graph
 from attsvm.svm import Solution, solve_svm
 
 MOMENTUM = 0.9

@@ -14,8 +14,7 @@ from attsvm.papers.figures import FIGURES
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import DATA, style
 from attsvm.results import Status
-from attsvm.sweeps import READY, measured
-from attsvm.sweeps.measures import STATUSES
+from attsvm.sweeps import READY, STATUSES, measured
 
 
 def _phase(n: int, T: int, dims: list[int], number: int, seed: int, self_attention: bool) -> Arrays:

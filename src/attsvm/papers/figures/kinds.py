@@ -16,10 +16,7 @@ from attsvm.papers.figures.saturation import PENALTY
 from attsvm.papers.queries import CrossAndSelf, Judged
 from attsvm.plot import DATA, style
 from attsvm.statistics import share as share_interval
-from attsvm.sweeps import READY, Block, Definition, Output, measured
-from attsvm.sweeps.definition import LANES
-from attsvm.sweeps.measure import YES_NO
-from attsvm.sweeps.measures import KINDS, KindOfConvergence
+from attsvm.sweeps import KINDS, LANES, READY, YES_NO, Block, Definition, KindOfConvergence, Output, measured
 from attsvm.theory import Kind, classify
 from attsvm.training import train
 

@@ -4,16 +4,17 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention.base import AnyArray as AnyArray
 from attsvm.training.attention.base import Attention as Attention
-from attsvm.training.attention.base import Data as Data
 from attsvm.training.attention.base import Parameters as Parameters
-from attsvm.training.attention.base import Reduced as Reduced
-from attsvm.training.attention.base import Shaped as Shaped
-from attsvm.training.attention.combined import Combined as Combined
-from attsvm.training.attention.factored import Factored as Factored
-from attsvm.training.attention.prompts import KeyPrompt as KeyPrompt
-from attsvm.training.attention.prompts import Prompt as Prompt
+from attsvm.training.attention.base import ProblemData as ProblemData
+from attsvm.training.attention.base import ReducedProblem as ReducedProblem
+from attsvm.training.attention.combined import CombinedAttention as CombinedAttention
+from attsvm.training.attention.factored import FactoredAttention as FactoredAttention
+from attsvm.training.attention.prompts import KeyPromptAttention as KeyPromptAttention
+from attsvm.training.attention.prompts import PromptTuningAttention as PromptTuningAttention
 
-ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined, Factored, Prompt, KeyPrompt)}
+ATTENTIONS: dict[str, type[Attention]] = {
+    kind.name: kind for kind in (CombinedAttention, FactoredAttention, PromptTuningAttention, KeyPromptAttention)
+}
 
 
 def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Attention:

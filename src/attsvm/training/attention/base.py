@@ -18,7 +18,7 @@ Parameters = dict[str, Array]
 AnyArray = Any
 
 
-class Data(NamedTuple):
+class ProblemData(NamedTuple):
     """The data of a problem for logits and loss. The trailing axis holds the trials, or has length 1 if they share."""
 
     tokens: AnyArray  # (n, T, d, B)
@@ -30,7 +30,7 @@ class Data(NamedTuple):
     copies: AnyArray | None  # (n, Q, T, B): the first token with an equal key; None if no two keys are equal
 
 
-class Reduced(NamedTuple):
+class ReducedProblem(NamedTuple):
     """The problem of the parameters that are trained, with the same logits."""
 
     attention: "Attention"  # the parametrization of that problem, whose limits and default optimizer apply
@@ -40,25 +40,7 @@ class Reduced(NamedTuple):
     whole: Callable[[np.ndarray], np.ndarray]  # from the weights of that problem to those of the attention
 
 
-class Shaped(ABC):
-    """Parameters of known shapes, from which a training begins."""
-
-    @abstractmethod
-    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of one attention head in one trial."""
-
-    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The same of all attention heads, with their axis in front."""
-        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
-
-    @abstractmethod
-    def initial(
-        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
-    ) -> dict[str, np.ndarray]:
-        """The initial parameters, with or without the batch axes, of which the heads' is the last."""
-
-
-class Attention(Shaped):
+class Attention(ABC):
     """A parametrization of the logits s_iqt, which are linear in each parameter.
 
     Gradients are pulled back by vector-Jacobian products.
@@ -74,6 +56,9 @@ class Attention(Shaped):
 
     takes_rank: ClassVar[bool] = False
     """Whether the number of columns of its factors can be chosen."""
+
+    rank: int | None = None
+    """The number of columns of its factors; None without factors."""
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
@@ -98,21 +83,29 @@ class Attention(Shaped):
         """The parametrization with factors of this number of columns; without factors it has no meaning."""
         return cls()
 
+    @abstractmethod
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of one attention head in one trial."""
+
+    def shapes_of_heads(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all attention heads, with their axis in front."""
+        return {name: problem.heads_shape + shape for name, shape in self.shapes(problem).items()}
+
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Zeros."""
+        """The initial parameters, with or without the batch axes, of which the heads' is the last; zeros by default."""
         return {name: np.zeros(shape) for name, shape in self.shapes(problem).items()}
 
     @abstractmethod
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         """The logits, shape (n, Q, T, B)."""
 
     @abstractmethod
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The weights of the Att-SVM: W, KQ', p or Wp, with any leading axes."""
 
-    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem:
         """The problem of the parameters that are trained, where others are fixed.
 
         A parametrization with several parameters overrides it for the case that some are fixed.
@@ -121,7 +114,7 @@ class Attention(Shaped):
         problem.
         """
         assert not fixed, f"{self.name} has one parameter, which is trained"
-        return Reduced(self, problem, self.weights, lambda weights: weights)
+        return ReducedProblem(self, problem, self.weights, lambda weights: weights)
 
     def limit(self, steps: Steps, problem: Problem, queries: int = 0, *, layers: bool = False) -> Limit:
         """The limit of the weights after such steps, of all heads together.

@@ -7,13 +7,13 @@ import numpy as np
 
 from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
-from attsvm.training.attention.base import Attention, Data, Parameters
+from attsvm.training.attention.base import Attention, Parameters, ProblemData
 
 Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Combined(Attention):
+class CombinedAttention(Attention):
     """s_it = k_it' W z_i."""
 
     name = "combined"
@@ -21,7 +21,7 @@ class Combined(Attention):
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         return {"W": (problem.key_dim, problem.query_dim)}
 
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         return contract("ntk,nqk->nqt", data.keys, contract("ke,nqe->nqk", parameters["W"], data.queries))
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:

@@ -10,14 +10,14 @@ from attsvm._utils.contractions import contract
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
 from attsvm.problem import Problem
-from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
-from attsvm.training.attention.combined import Combined
+from attsvm.training.attention.base import Attention, Parameters, ProblemData, ReducedProblem, with_logits_of
+from attsvm.training.attention.combined import CombinedAttention
 
 Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Factored(Attention):
+class FactoredAttention(Attention):
     """s_it = k_it' K Q' z_i, with factors of m columns."""
 
     rank: int  # m
@@ -29,7 +29,7 @@ class Factored(Attention):
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
-        """See the base class."""
+        """Make the parametrization, with the number of heads that share a K."""
         found = super().of(problem, rank)
         if problem.key_groups is None or problem.num_heads is None:
             return found
@@ -58,7 +58,7 @@ class Factored(Attention):
             for name, shape in self.shapes(problem).items()
         }
 
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         projected = contract("em,nqe->nqm", parameters["Q"], data.queries)
         return contract("ntk,nqk->nqt", data.keys, contract("km,nqm->nqk", parameters["K"], projected))
 
@@ -73,7 +73,7 @@ class Factored(Attention):
         """m, if there are fewer columns than rows."""
         return self.rank if self.rank < min(problem.key_dim, problem.query_dim) else None
 
-    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem:
         """With K fixed, Q' is a matrix W of keys K'k; with Q fixed, K is one of queries Q'z.
 
         Raises ProblemError if Q is fixed and heads share K, whose Att-SVM would be one of all these heads.
@@ -82,14 +82,18 @@ class Factored(Attention):
             K = self._of_each_head(fixed["K"])
             keys = problem.canonical.keys @ K[..., None, :, :]
             projected = with_logits_of(problem, K.shape[:-2], keys=keys)
-            return Reduced(Combined(), projected, lambda of: np.swapaxes(of["Q"], -1, -2), lambda W: K @ W)
+            return ReducedProblem(
+                CombinedAttention(), projected, lambda of: np.swapaxes(of["Q"], -1, -2), lambda W: K @ W
+            )
         if "Q" in fixed:
             if self.sharing > 1:
                 raise ProblemError("fixed: expected K or none for a problem with key_groups, got Q")
             Q, z = fixed["Q"], problem.queries
             queries = z @ (Q[..., None, :, :] if problem.has_query_axis else Q)
             projected = with_logits_of(problem, Q.shape[:-2], queries=queries)
-            return Reduced(Combined(), projected, lambda of: of["K"], lambda W: W @ np.swapaxes(Q, -1, -2))
+            return ReducedProblem(
+                CombinedAttention(), projected, lambda of: of["K"], lambda W: W @ np.swapaxes(Q, -1, -2)
+            )
         return super().reduced(problem, fixed)
 
     def default_optimizer(self) -> Optimizer:

@@ -8,14 +8,14 @@ import numpy as np
 
 from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
-from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
-from attsvm.training.attention.combined import Combined
+from attsvm.training.attention.base import Attention, Parameters, ProblemData, ReducedProblem, with_logits_of
+from attsvm.training.attention.combined import CombinedAttention
 
 Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Prompt(Attention):
+class PromptTuningAttention(Attention):
     """s_it = k_it' p."""
 
     name = "prompt"
@@ -24,7 +24,7 @@ class Prompt(Attention):
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         return {"p": (problem.key_dim,)}
 
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         return contract("ntk,k->nt", data.keys, parameters["p"])[:, None]
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
@@ -32,7 +32,7 @@ class Prompt(Attention):
 
 
 @dataclass(frozen=True)
-class KeyPrompt(Attention):
+class KeyPromptAttention(Attention):
     """s_it = k_it' W p: the model ⟨Xv, softmax(XWp)⟩, for problems without queries.
 
     References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, section 1.
@@ -61,24 +61,28 @@ class KeyPrompt(Attention):
             for name, shape in self.shapes(problem).items()
         }
 
-    def logits(self, parameters: Parameters, data: Data) -> Array:
+    def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         return contract("ntk,k->nt", data.keys, contract("km,m->k", parameters["W"], parameters["p"]))[:, None]
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The vector u = Wp."""
         return np.asarray((parameters["W"] @ parameters["p"][..., None])[..., 0])
 
-    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> ReducedProblem:
         """With W fixed, p is the prompt of keys W'k; with p fixed, W is the matrix of the one query p."""
         if "W" in fixed:
             W = fixed["W"]
             keys = problem.canonical.keys @ W[..., None, :, :]
             projected = with_logits_of(problem, W.shape[:-2], keys=keys)
-            return Reduced(Prompt(), projected, lambda of: of["p"], lambda p: (W @ p[..., None])[..., 0])
+            return ReducedProblem(
+                PromptTuningAttention(), projected, lambda of: of["p"], lambda p: (W @ p[..., None])[..., 0]
+            )
         if "p" in fixed:
             p = fixed["p"]
             lead = p.shape[:-1]
             queries = np.broadcast_to(p[..., None, :], (*lead, problem.num_sequences, p.shape[-1]))
             projected = with_logits_of(problem, lead, queries=queries)
-            return Reduced(Combined(), projected, lambda of: of["W"], lambda W: (W @ p[..., None])[..., 0])
+            return ReducedProblem(
+                CombinedAttention(), projected, lambda of: of["W"], lambda W: (W @ p[..., None])[..., 0]
+            )
         return super().reduced(problem, fixed)

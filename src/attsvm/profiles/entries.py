@@ -29,7 +29,7 @@ BEST_KNOWN = (
 
 @dataclass(frozen=True)
 class Entry:
-    """What was measured of one optimizer in one setting.
+    """Measurement of one optimizer in one setting.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -84,7 +84,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What no other entry has."""
+        """The values that no other entry has."""
         return self.optimizer, self.setting
 
     @property

@@ -17,12 +17,12 @@ from attsvm._utils.extras import check_installed
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, Progress, counted, reports
 from attsvm.errors import ProblemError
-from attsvm.sweeps.compute import Task, check_values, compute, one_thread, tasks
+from attsvm.sweeps.compute import SweepChunk, check_values, compute, one_thread, tasks
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import check_workers, connected, device_of_workers, number_of_workers, outcomes
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
-from attsvm.sweeps.store import Store, open_sweep
+from attsvm.sweeps.store import SweepStore, open_sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -122,7 +122,7 @@ def sweep(
     definition = define(grid, measures, **options)
     size = chunk_size(definition, chunk)
     device = device_of_workers(scheduler, device)
-    folder = Store(store)
+    folder = SweepStore(store)
     if not folder.exists:
         check_values(definition)
     with folder.claimed():
@@ -141,9 +141,9 @@ def sweep(
 
 def _compute(
     definition: Definition,
-    folder: Store,
+    folder: SweepStore,
     chunk: int,
-    left: list[Task],
+    left: list[SweepChunk],
     scheduler: str | None,
     workers: int | None,
     device: str | None,
@@ -183,11 +183,13 @@ def _compute(
     return errors
 
 
-def run_chunk(definition: Definition, path: Path, chunk: int, digest: str, device: str | None, task: Task) -> None:
+def run_chunk(
+    definition: Definition, path: Path, chunk: int, digest: str, device: str | None, task: SweepChunk
+) -> None:
     """Compute a chunk on one thread and on a device, and commit it to the store."""
     with one_thread(), on_device(find_device(device)):
         arrays = compute(definition, task)
-    Store(path).write(definition, chunk, digest, task, arrays)
+    SweepStore(path).write(definition, chunk, digest, task, arrays)
 
 
 def define(

@@ -1,49 +1,23 @@
 """The main function of training, which returns a run for a problem and an optimizer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
 from attsvm._utils.checks import check_flag
-from attsvm._utils.jax_devices import find_device, on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.heads.base import Head
-from attsvm.heads.linear import Linear
-from attsvm.heads.registry import parse_head
-from attsvm.losses.base import OutputLoss
-from attsvm.losses.registry import parse_loss
-from attsvm.optimizers import parse_optimizer, rule_of
-from attsvm.optimizers.unit_steps import Schedule
+from attsvm.heads import Head, Linear, parse_head
+from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
-from attsvm.training.attention_heads import heads_of
-from attsvm.training.collect import collect
-from attsvm.training.excess import check_excess
-from attsvm.training.memory import enough_memory
+from attsvm.training.collect import run_of, run_steps
+from attsvm.training.objective import Objective
 from attsvm.training.range import check_range
-from attsvm.training.run import Run, optimizer_of
-from attsvm.training.session import Session
-from attsvm.training.setup import (
-    Setup,
-    check_numbers,
-    described_start,
-    initial_exponent,
-    make_objective,
-    margin_plateau,
-    mini_batches,
-    observed_steps,
-    parse_fixed,
-    parse_stop,
-    record_steps,
-    reduced_problem,
-    starting_point,
-)
+from attsvm.training.run import Run
+from attsvm.training.setup import Setup, parse_fixed
 from attsvm.training.stopping import Stopping
 
 
@@ -53,7 +27,7 @@ def train(
     *,
     attention: str | None = None,
     optimizer: str | optax.GradientTransformation | None = None,
-    learning_rate: float | Schedule | None = None,
+    learning_rate: float | Callable[[Any], Any] | None = None,
     steps: int = 20_000,
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
     head: str | Head | None = None,
@@ -169,65 +143,39 @@ def train(
     check_is_problem(problem)
     if problem.labels is None:
         raise ProblemError("problem: expected labels, got none")
-    check_numbers(steps, dtype, penalty, seed)
+    Setup.check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
-    home = find_device(device)
-    stop = parse_stop(stop)
-    batches = mini_batches(batch_size, stop, problem)
     resumed = init if isinstance(init, Run) else None
     kind = resumed.attention if resumed is not None and attention is None else attention
-    layer = parse_attention(kind, problem, rank)
-    names = parse_fixed(fixed, resumed)
-    parsed_head, parsed_loss = parse_head(Linear() if head is None else head), parse_loss(loss, problem.num_classes)
-    objective, of_head = make_objective(
-        problem, layer, parsed_head, parsed_loss, train_head=train_head, penalized=penalty > 0, fixed=names
+    layer, names = parse_attention(kind, problem, rank), parse_fixed(fixed, resumed)
+    objective, of_head = Objective.of(
+        problem,
+        layer,
+        parse_head(Linear() if head is None else head),
+        parse_loss(loss, problem.num_classes),
+        train_head=train_head,
+        penalized=penalty > 0,
+        fixed=names,
     )
     check_range(problem, np.dtype(dtype))
-    values, batch = starting_point(problem, layer, of_head, init, seed, train_head=train_head)
-    trained = {name: x for name, x in values.items() if name not in names}
-    constant = {name: x for name, x in values.items() if name in names}
-    reduced = reduced_problem(
-        objective, problem, {name: x.reshape(batch + x.shape[1:]) for name, x in constant.items()}
-    )
-    if optimizer is None and learning_rate is None:
-        trains = layer if reduced is None else reduced.attention
-        optimizer = trains.default_optimizer() if resumed is None else optimizer_of(resumed)
-    elif optimizer is None and resumed is not None:
-        raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
-    optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
-    objective = replace(objective, heads=heads_of(problem, rule_of(optimizer)))
-    if rule_of(optimizer).reads_excess:
-        check_excess(objective)
-    start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
-    recorded = record_steps(record, start, start + int(steps))
-    marks = observed_steps(recorded, start, start + int(steps))
-    plateau = margin_plateau(stop, optimizer, reduced)
-    log_scale = 0.0 if resumed is None else resumed.log_scale
     setup = Setup(
         problem,
         objective,
-        optimizer,
         of_head,
-        trained,
-        initial_exponent(log_scale, len(trained) - len(objective.head_names), batch),
-        batch,
-        np.dtype(dtype),
-        batches,
-        seed,
-        loss if isinstance(loss, str) else "custom",
-        described_start(init, layer.shapes(problem)),
-        constant,
-        names,
-        reduced,
-        penalty,
-        stop,
+        steps=steps,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        loss=loss,
+        init=init,
+        resumed=resumed,
+        seed=seed,
+        record=record,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        stop=stop,
+        penalty=penalty,
+        train_head=train_head,
+        fixed=names,
     )
-    with jax.enable_x64(True), on_device(home):
-        memory = partial(enough_memory, home, setup)
-        with memory():
-            session = Session(setup)
-            if resumed is not None:
-                session.resume(resumed)
-        interrupted = session.advance(start, marks, callback, plateau, memory)
-        with memory():
-            return collect(session, setup, resumed, recorded, interrupted)
+    return run_of(setup, run_steps(setup, callback), names)

@@ -1,0 +1,10 @@
+from .entries import Catalogue as Catalogue
+from .entries import Entry as Entry
+from .entries import catalogue as catalogue
+from .named import import_optimizer as import_optimizer
+from .profile import NORMS as NORMS
+from .profile import margin_profile as margin_profile
+from .recommendation import Recommendation as Recommendation
+from .recommendation import recommend as recommend
+from .result import MarginProfile as MarginProfile
+from .verdict import written as written

@@ -1,0 +1,17 @@
+from .block import Block as Block
+from .compute import measured as measured
+from .definition import LANES as LANES
+from .definition import Definition as Definition
+from .driver import define as define
+from .driver import sweep as sweep
+from .measure import YES_NO as YES_NO
+from .measure import Measure as Measure
+from .measure import Output as Output
+from .measures import KINDS as KINDS
+from .measures import MEASURES as MEASURES
+from .measures import STATUSES as STATUSES
+from .measures import KindOfConvergence as KindOfConvergence
+from .ready import READY as READY
+from .sources import SOURCES as SOURCES
+from .sources import Drawn as Drawn
+from .store import open_sweep as open_sweep

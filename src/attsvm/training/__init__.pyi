@@ -1,0 +1,16 @@
+from .attention import ATTENTIONS as ATTENTIONS
+from .attention import Attention as Attention
+from .attention import ProblemData as ProblemData
+from .attention import parse_attention as parse_attention
+from .changes import logit_changes as logit_changes
+from .collect import run_steps as run_steps
+from .gradient import LossGradient as LossGradient
+from .objective import Objective as Objective
+from .records import recorded_attention as recorded_attention
+from .records import records_to_the_end as records_to_the_end
+from .run import Run as Run
+from .setup import Setup as Setup
+from .softmax import gap_products as gap_products
+from .softmax import pool as pool
+from .stopping import Stopping as Stopping
+from .trainer import train as train
