@@ -86,7 +86,7 @@ def test_a_fresh_result_is_the_same_after_pickling(name):
 
 
 def test_every_kind_of_result_is_pickled_above():
-    assert kinds().keys() - {Result.__name__, "Path"} <= MAKERS.keys()
+    assert kinds().keys() - {Result.__name__, "PathResult"} <= MAKERS.keys()
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
