@@ -11,7 +11,8 @@ from sklearn.preprocessing import StandardScaler
 import attsvm
 from attsvm import Fit, fit
 from attsvm.datasets import Drawing, Sequences, find_source
-from attsvm.pages.fit import comparison_rows, notes, verdict
+from attsvm.pages import make_page
+from attsvm.pages.fit import comparison_rows
 from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.pages import loads
@@ -73,7 +74,7 @@ def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
     result = done.numbers()
     check_result(result)
     assert result["theory"] is None
-    assert "no theorem describes" in verdict(done, result)
+    assert "no theorem describes" in make_page(done, command="attsvm fit").verdict
     done.run.save(tmp_path / "run.npz")
     loaded = attsvm.Run.load(tmp_path / "run.npz")
     assert all(np.array_equal(loaded.parameters[name], x) for name, x in done.run.parameters.items())
@@ -188,7 +189,7 @@ def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the
     assert set(totals) == {900}
     assert list(steps) == sorted(steps)
     assert steps[-1] > 300
-    assert "not finished for any draw" in next(notes(alone, {**alone.numbers(), "interrupted": True}))
+    assert "not finished for any draw" in make_page(alone, command="attsvm fit", interrupted=True).notes[0]
     result = done.numbers()
     assert (result["status"], result["interrupted"]) == ("finished", True)
     assert result["seconds"] == pytest.approx(done.seconds["everything"] + done.comparison.seconds)
@@ -245,8 +246,8 @@ def test_intervals_of_several_queries_count_the_sequences():
     done = fit(problem, steps=50, test_fraction=0)
     result = done.numbers()
     assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
-    assert any("count each sequence once" in note for note in notes(done, result))
-    assert "of the 72 training queries" in verdict(done, result)
+    assert any("count each sequence once" in note for note in make_page(done, command="attsvm fit").notes)
+    assert "of the 72 training queries" in make_page(done, command="attsvm fit").verdict
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_a_norm_that_selects_better_on_held_out_sequences_than_the_default_is_na
     assert compared["half_width"][norms.better] == pytest.approx(half, rel=1e-4)
     assert compared["share"][norms.better] == max(compared["share"]) == np.mean(norms.found.right[norms.better])
     said = f"The {compared['norms'][norms.better]} norm suits these data better than frobenius"
-    [note] = [note for note in notes(done, result) if said in note]
+    [note] = [note for note in make_page(done, command="attsvm fit").notes if said in note]
     assert named in note
     assert f"{gains.mean():.1%} ± {half:.1%}" in note
 
@@ -318,4 +319,4 @@ def test_norms_are_compared_where_the_tokens_are_known_and_it_takes_little(probl
     result = done.numbers()
     check_result(result)
     assert (result["other_norms"] is not None) == is_compared
-    assert not any("suits these data better" in note for note in notes(done, result))
+    assert not any("suits these data better" in note for note in make_page(done, command="attsvm fit").notes)

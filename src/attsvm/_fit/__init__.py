@@ -5,13 +5,13 @@ from attsvm._utils.doors import open_door
 # for the other packages of attsvm, beside the public names
 __door__ = (
     "ClassifierComparison",
-    "LayerEvaluation",
     "LastWord",
+    "LayerEvaluation",
     "NextWordOptions",
     "NextWords",
     "OtherNorms",
-    "TextPart",
     "TextFit",
+    "TextPart",
     "fit_next_words",
     "fit_text",
     "read_corpus",

@@ -96,7 +96,7 @@ def _predicted(problem: Problem, runs: Mapping[str, Run]) -> dict[str, Any]:
     """The direction that is predicted for each run, equal ones once."""
     found: dict[str, Any] = {}
     for name, run in runs.items():
-        prediction = predict_direction(problem, run)
+        prediction: Any = predict_direction(problem, run)
         if not any(np.array_equal(prediction.direction, known.direction) for known in found.values()):
             label = f"{prediction.norm.name} Att-SVM"
             found[f"{label} of {name}" if label in found else label] = prediction

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import attsvm
-from attsvm.cli.app import COMMANDS, attribute_of, load_command
+from attsvm.cli import COMMANDS, attribute_of, load_command
 from attsvm.pages import make_page
 from attsvm.pages.schemas import schema_files
 from oracles.schemas import SCHEMAS, all_schemas, check_result
