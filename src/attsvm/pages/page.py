@@ -171,7 +171,7 @@ class Page:
 
     def html(self) -> str:
         """Return the text of ``index.html``."""
-        return html.render(self, [*self.body()])
+        return str(html.render(self, [*self.body()]))
 
     def files(self) -> dict[str, bytes]:
         """``result.json``, ``figures/*.png`` and ``index.html``, by their names.

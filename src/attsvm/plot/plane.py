@@ -97,7 +97,8 @@ def _predicted(problem: Problem, runs: Mapping[str, Run]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, run in runs.items():
         prediction: Any = predict_direction(problem, run)
-        if not any(np.array_equal(prediction.direction, known.direction) for known in found.values()):
+        own = np.asarray(prediction.direction)
+        if not any(np.array_equal(own, np.asarray(known.direction)) for known in found.values()):
             label = f"{prediction.norm.name} Att-SVM"
             found[f"{label} of {name}" if label in found else label] = prediction
     return found

@@ -254,7 +254,8 @@ class Excess(Gaps):
     @cached_property
     def differs(self) -> np.ndarray:
         """The tokens that change the loss where they share the attention with α, shape (N, n, T)."""
-        return np.asarray(self.used & (self.worse != 0 if self.is_linear else self.differences.any(axis=2)[None]))
+        changes = np.asarray(self.worse != 0) if self.is_linear else np.asarray(self.differences.any(axis=2))[None]
+        return np.asarray(self.used & changes)
 
     @cached_property
     def but_own(self) -> np.ndarray:
@@ -411,6 +412,7 @@ class Excess(Gaps):
     def _bend_of_head(self, parts: _Parts, size: np.ndarray) -> np.ndarray:
         """The part of the second derivatives of h, shape (1, n, T, T)."""
         assert self.outputs is not None
+        assert isinstance(self.outputs.head, HeadFunction)
         move, largest = self._move(parts.small), np.exp(parts.shift[0, 0, 0])
         moved = (
             parts.small[0, :, :, None] * self.differences - np.exp(parts.log_attention[0, :, :, None]) * move[:, None]

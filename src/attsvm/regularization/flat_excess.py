@@ -56,7 +56,7 @@ class FlatExcess(Flat[Excess]):
         return self._with_best_reference(replace(self.stack, allowed=allowed[None]))
 
     def _with_best_reference(self, stack: Excess) -> Self:
-        return replace(self, stack=stack.with_reference(stack.optimal))
+        return type(self)(stack.with_reference(stack.optimal))
 
     @property
     def is_linear(self) -> bool:
@@ -77,7 +77,7 @@ class FlatExcess(Flat[Excess]):
     def depends_on_attention(self) -> bool:
         """Whether the loss depends on W: some token with another score than the optimal one has another key."""
         stack = self.stack
-        return bool((stack.moving & stack.differs & stack.queries.any(axis=-1)[..., None]).any())
+        return bool((stack.moving & stack.differs & np.asarray(stack.queries.any(axis=-1))[..., None]).any())
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """s_t − s_α + log m, shape (n, T); −inf where masked."""

@@ -62,8 +62,8 @@ def minimise_in_ball(
         found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))
     turns = _HeadRounds(excess, norm, radius, start, heads)
-    found = turns.run(start.reshape(-1, heads, *start.shape[1:]), tolerance(norm), ROUNDS)
-    return Minima(found.weights.reshape(start.shape), found.gap, found.steps)
+    last = turns.run(start.reshape(-1, heads, *start.shape[1:]), tolerance(norm), ROUNDS)
+    return Minima(last.weights.reshape(start.shape), last.gap, last.steps)
 
 
 class _HeadRounds(PrimalIteration):

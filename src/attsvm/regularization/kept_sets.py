@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from attsvm.regularization.excess import Excess
 from attsvm.regularization.flat_excess import KEPT, FlatExcess
 from attsvm.regularization.gaps import Flat, LogSum
 from attsvm.regularization.trust_region import minimise
@@ -51,7 +52,7 @@ def tail_of(excess: FlatExcess, weights: np.ndarray) -> Tail | None:
     inside = excess.restricted(kept)
     along = _basis(inside.rows)
     found = minimise(
-        Flat(inside.stack.spanned(along.T.reshape(-1, *inside.matrix(weights).shape[1:]))),
+        Flat[Excess](inside.stack.spanned(along.T.reshape(-1, *inside.matrix(weights).shape[1:]))),
         along.T @ weights,
         max(10.0 * float(np.linalg.norm(along.T @ weights)), 100.0 / float(np.linalg.norm(inside.rows, axis=1).min())),
         max_steps=_MOST_STEPS,

@@ -328,5 +328,7 @@ def _one(
     if found.value > 0 or farkas(constraints, norm, found.multipliers)[1] <= FARKAS_BOUND:
         return solved
     # the multipliers are a ray that proves that no weights have a positive expected margin
-    nothing = {name: np.full(np.shape(getattr(solved, name)), np.nan) for name in ("direction", "margins")}
+    nothing: dict[str, Any] = {
+        name: np.full(np.shape(getattr(solved, name)), np.nan) for name in ("direction", "margins")
+    }
     return solved._replace(status=Status.INFEASIBLE, value=np.nan, gap=np.nan, changed=True, **nothing)

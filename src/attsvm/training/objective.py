@@ -155,7 +155,7 @@ class Objective:
         )
         _, output_gradient = pull_outputs(_like(direction, of_heads))
         gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
-        gradient = ScaledGradient.shared(*pull_logits(gradient_of_logits), log_scale)
+        gradient = ScaledGradient.shared(pull_logits(gradient_of_logits)[0], log_scale)
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
