@@ -29,7 +29,8 @@ import numpy as np
 import attsvm
 from attsvm import optimizers as o
 from attsvm.datasets import random_problem
-from attsvm.optimizers import Decaying, Steps, read_steps, written_steps
+from attsvm.optimizers import Decaying, Steps, read_steps
+from attsvm.optimizers.steps import written_steps
 from attsvm.papers.token_instances import graph_instances
 from attsvm.theory.measured import enough
 from attsvm.theory.standing import limit_at
