@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Figures, Page
 from attsvm.plot import DATA, style
 from oracles.pages import said
@@ -39,7 +39,7 @@ def drawing(low, middle, high):
 
 
 def shown(*curves):
-    (one,) = draw_each({"errors": lambda: Drawn("Errors", "A caption.", drawing(*curves))})
+    (one,) = draw_each({"errors": lambda: DrawnFigure("Errors", "A caption.", drawing(*curves))})
     return one
 
 
@@ -123,7 +123,7 @@ def test_series_have_plain_names():
         figure.colorbar(image, ax=right)
         return figure
 
-    (one,) = draw_each({"names": lambda: Drawn("Names", "A caption.", curves())})
+    (one,) = draw_each({"names": lambda: DrawnFigure("Names", "A caption.", curves())})
     names = [row[1] for row in linked_rows(one.svg)[1:]]
     assert names[::2] == names[1::2] == ["‖W‖_F", "ℓ1.5 Att-SVM", "curve", "margin ratio"]
 
@@ -138,7 +138,7 @@ def test_stacked_bars_have_their_own_lengths(upright):
         draw(range(3), [6, 2, 0], **{base: [7, 0, 1]}, label="above")
         return figure
 
-    (one,) = draw_each({"bars": lambda: Drawn("Bars", "A caption.", stacked())})
+    (one,) = draw_each({"bars": lambda: DrawnFigure("Bars", "A caption.", stacked())})
     header, *rows = linked_rows(one.svg)
     length, series = header.index("y" if upright else "x"), header.index("series")
     found = [(row[series], float(row[length])) for row in rows]
@@ -169,7 +169,7 @@ say(ticks().length === before ? "as before" : "ticks are left");
 def test_zoom_keeps_the_numbers_at_their_places(tmp_path):
     figure, axis = style.panel("steps", "direction error", 2, log=True)
     axis.plot([1, 10, 100], [0.01, 0.1, 1.0], label="gradient")
-    (one,) = draw_each({"errors": lambda: Drawn("Errors", "A caption.", figure)})
+    (one,) = draw_each({"errors": lambda: DrawnFigure("Errors", "A caption.", figure)})
     assert opened(one, ZOOM, tmp_path) == ["ticks", "gradient · steps 10, direction error 0.1", "nothing", "as before"]
 
 

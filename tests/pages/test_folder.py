@@ -10,8 +10,8 @@ import pytest
 import attsvm
 from attsvm import ProblemError
 from attsvm.cli import COMMANDS, load_command
-from attsvm.pages.experiment_folder import claim_experiment
 from attsvm.pages.folder import claim_folder, write_files
+from attsvm.papers import claim_experiment
 
 
 def result(text, *figures):

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from attsvm._utils.files import reason
 from attsvm._utils.text import as_json, as_label, one_line, slugs, visible
 from attsvm.pages.attention import attention_square, shaded
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.links import csv_text, file_links
-from attsvm.pages.page import Card, Cards, Details, Figures, Heading, Page, Part, Table, Tables, Text
+from attsvm.pages.page import Card, Cards, Details, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.sweep import sweep_page, table_csv
 from attsvm.pages.sweep_estimates import summarize
 from attsvm.plot import DATA, style
@@ -56,7 +56,7 @@ def test_a_name_is_drawn_as_it_is(name):
         figure, axis = style.panel(as_label(name), as_label(name), 2)
         axis.plot([1, 2], [3, 4], label=as_label(name))
         axis.legend()
-        return Drawn(name, name, figure)
+        return DrawnFigure(name, name, figure)
 
     (one,) = draw_each({name: draw})
     assert one.png is not None, one.caption
@@ -86,15 +86,15 @@ def page_of_names():
         yield Table(rows, NAMES[:2], kind="heads")
         yield Tables([Table(rows, title=name) for name in NAMES])
         yield Figures(
-            draw_each({name: lambda name=name: Drawn(name, name, figure) for name in NAMES[4:6]}), listed=True
+            draw_each({name: lambda name=name: DrawnFigure(name, name, figure) for name in NAMES[4:6]}), listed=True
         )
         links = file_links("cells", square.table())
-        yield Part("square", {"lead": NAMES[0], "square": square, "slider": "", "links": links})
+        yield SpecialPart("square", {"lead": NAMES[0], "square": square, "slider": "", "links": links})
         texts = [{"heading": name, "small": name, "readings": [(name, spans)]} for name in NAMES]
-        yield Part("examples", {"slider": "", "texts": texts, "beside": True})
-        yield Part("words", {"words": [{"name": name, "parts": [Text(name)]} for name in NAMES]})
+        yield SpecialPart("examples", {"slider": "", "texts": texts, "beside": True})
+        yield SpecialPart("words", {"words": [{"name": name, "parts": [Text(name)]} for name in NAMES]})
         words = [(name, name) for name in NAMES]
-        yield Part("graph", {"levels": [[{"id": 0, "words": words}]], "links": [[0, 0]]})
+        yield SpecialPart("graph", {"levels": [[{"id": 0, "words": words}]], "links": [[0, 0]]})
         yield Details(NAMES[0], [Text(name) for name in NAMES])
 
     return Page(
@@ -155,7 +155,7 @@ def test_a_browser_reads_names_from_the_linked_file(tmp_path):
     axis = figure.subplots(subplot_kw=DATA)
     axis.imshow(np.arange(4.0)[None], aspect="auto")
     axis.set_xticks(range(4), map(as_label, names))
-    (one,) = draw_each({"cells": lambda: Drawn("Cells", "", figure)})
+    (one,) = draw_each({"cells": lambda: DrawnFigure("Cells", "", figure)})
     script = """<script>
     const box = document.querySelector("svg image").getBoundingClientRect();
     for (let k = 0; k < 4; k++) {

@@ -1,11 +1,11 @@
-"""Whether a command can write its output, before the work begins."""
+"""Whether a command can write its output, and replace what is there, before the work begins."""
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from attsvm._utils.files import cannot_be_written, file_to_write, kind_of
+from attsvm._utils.files import ENDING, cannot_be_written, file_to_write, kind_of
 from attsvm.errors import ProblemError
 
 
@@ -57,3 +57,22 @@ def check_folder_kind(out: str | os.PathLike[str]) -> None:
     kind = kind_of(out)
     if kind not in (None, "a folder"):
         raise ProblemError(f"{out}: expected a folder or a free name, got {kind}")
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a regular file at a path."""
+    return kind_of(path) == "a file"
+
+
+def only_figures(folder: Path) -> bool:
+    """Return whether a path is a folder of PNG files only."""
+    return folder.is_dir() and all(is_file(entry) and entry.suffix == ".png" for entry in folder.iterdir())
+
+
+def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) -> str:
+    """The name of an entry that is not one of the contents, nor what a killed process left; "" if there is none."""
+    for entry in sorted(folder.iterdir()):
+        is_ours = not entry.is_symlink() and entry.name in contents and contents[entry.name](entry)
+        if not (is_ours or entry.name.endswith(ENDING)):
+            return entry.name
+    return ""

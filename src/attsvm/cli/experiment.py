@@ -13,8 +13,7 @@ from attsvm.cli.shared import command_line, finish, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
-    from attsvm.papers.experiments.experiment import Experiment
-    from attsvm.papers.experiments.options import Options
+    from attsvm.papers import Experiment, Options
 
 _HELP = """
 TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows accuracy, the sizes of the weights of keys,
@@ -49,8 +48,7 @@ def __getattr__(name: str) -> str:
 
 def _known_names() -> str:
     try:
-        from attsvm.papers.experiments.optimizers import SPELLINGS
-        from attsvm.papers.experiments.tasks import TASKS
+        from attsvm.papers import SPELLINGS, TASKS
     except ModuleNotFoundError:
         return ""
     presets = "; ".join(f"for `{name}` {', '.join(task.presets)}" for name, task in TASKS.items())
@@ -96,10 +94,8 @@ def experiment(
         torch.set_num_threads(threads)
 
     from attsvm._utils.devices import find_torch_device
-    from attsvm.pages.experiment import experiment_page, read_results
-    from attsvm.pages.experiment_folder import check_experiment, claim_experiment
-    from attsvm.papers.experiments.experiment import Experiment, make_options
-    from attsvm.papers.experiments.tasks import find_task
+    from attsvm.pages import make_page
+    from attsvm.papers import Experiment, check_experiment, claim_experiment, find_task, make_options, read_results
 
     others = compare or []
     inputs = (data, vocabulary, *others)
@@ -126,8 +122,7 @@ def experiment(
     if len(done) < len(runs) or done[-1]["status"] == "interrupted":
         finish(out, "interrupted; --resume continues from the checkpoint", INTERRUPTED)
     about: dict[str, Any] = {"command": command_line(), "seed": seed, "threads": threads, "device": changes["device"]}
-    result = loaded.result(done, **about, earlier=earlier)
-    page = experiment_page(result, loaded.task.pictures(loaded.data))
+    page = make_page(loaded, runs=done, **about, earlier=earlier)
     page.write(folder)
     page.show(json)
     finish(out, "index.html, figures, result.json and runs", exit_status([run["status"] for run in done], "run"))
@@ -135,7 +130,7 @@ def experiment(
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:
     """The results of the runs, until one is interrupted."""
-    from attsvm.pages.experiment_folder import run_folder
+    from attsvm.papers import run_folder
 
     done: list[dict[str, Any]] = []
     for options in runs:

@@ -18,11 +18,11 @@ from attsvm.errors import ProblemError
 
 
 class Verbosity(IntEnum):
-    """How much a command says."""
+    """How much a command says: the least important messages of the log that are printed."""
 
-    QUIET = 0
-    NORMAL = 1
-    VERBOSE = 2
+    QUIET = logging.ERROR
+    NORMAL = logging.WARNING
+    VERBOSE = logging.DEBUG
 
 
 _level = Verbosity.NORMAL
@@ -35,14 +35,14 @@ def is_verbose() -> bool:
 
 def say(line: str) -> None:
     """Print a line on stderr, unless the command is quiet."""
-    if _level > Verbosity.QUIET:
+    if _level is not Verbosity.QUIET:
         print(one_line(line), file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[[Any], object]]:
     """Show the progress of the block, unless the command is quiet. It yields what shows it and calls the callback."""
-    with shown(_level > Verbosity.QUIET, name, callback, 1.0 if is_verbose() else SECONDS_A_LINE) as update:
+    with shown(_level is not Verbosity.QUIET, name, callback, 1.0 if is_verbose() else SECONDS_A_LINE) as update:
         yield update or callback
 
 
@@ -85,9 +85,7 @@ def _printed(chosen: Verbosity) -> Iterator[None]:
     global _level
     _level = chosen
     log = logging.getLogger("attsvm")
-    log.setLevel(
-        {Verbosity.QUIET: logging.ERROR, Verbosity.NORMAL: logging.WARNING, Verbosity.VERBOSE: logging.DEBUG}[chosen]
-    )
+    log.setLevel(chosen)
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     if chosen is Verbosity.VERBOSE:

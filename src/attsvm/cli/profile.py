@@ -103,8 +103,5 @@ def profile(
                 callback=callback,
             )
         page = write_page(write, found, threads=threads)
-    if json:
-        page.show(as_json=True)
-    else:
-        print(visible(str(found)))
+    print(page.json().strip() if json else visible(str(found)))
     finish(out, "index.html, figures, result.json and profile.npz")

@@ -11,6 +11,7 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "SOFT_BELOW",
     "Claim",
+    "ExperimentResult",
     "InspectionPages",
     "Page",
     "Table",

@@ -6,6 +6,7 @@ from .over_steps import at_step as at_step
 from .page import Page as Page
 from .page import Table as Table
 from .records import read_records as read_records
+from .schemas.experiment import ExperimentResult as ExperimentResult
 from .sweep_estimates import summarize as summarize
 from .words import SOFT_BELOW as SOFT_BELOW
 from .words import number as number

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm._utils.progress import counted
 from attsvm._version import __version__
 from attsvm.pages.figure import svg_element
-from attsvm.pages.page import Page, Part
+from attsvm.pages.page import Page, SpecialPart
 from attsvm.pages.schemas.papers import FigureListResult, FiguresResult, ReproduceResult
 from attsvm.pages.words import listed
 
@@ -89,7 +89,7 @@ def claims_page(claims: Sequence[Claim], *, command: str) -> Page:
         title=f"Figures of the papers, measured again{_TITLES[kind]}",
         kicker=f"attsvm {__version__} · {counted(len(claims), 'figure')}{sizes} · {seconds:.0f} s of measurements",
         verdict=verdict_of_all([one.outcome for one in claims]),
-        body=lambda: [Part("claims", {"summary": several, "papers": list(papers.items())}, entries)],
+        body=lambda: [SpecialPart("claims", {"summary": several, "papers": list(papers.items())}, entries)],
         notes=_NOTES[kind],
         origin={},
         footer="The numbers of each figure are in <name>.json and its drawing in <name>.png and .svg, in the folder of "

@@ -12,7 +12,7 @@ from attsvm._utils.progress import counted
 from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Table, Text
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, SpecialPart, Table, Text
 from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
 from attsvm.pages.words import listed, percent, short
 
@@ -137,7 +137,7 @@ def _head(
     if squares:
         cell = min(LARGEST_CELL, max(LEAST_CELL, HALF_PAGE / len(squares[-1][1].columns) - 0.07))
         marked = [int(np.searchsorted(queries, q)) for q in rows]
-        yield Part("sides", {"squares": squares, "cell": cell, "marked": marked})
+        yield SpecialPart("sides", {"squares": squares, "cell": cell, "marked": marked})
     lines = [
         tuple(f"{names[t]} ({t + 1})" for t in (places[q], one, other))
         for q, one, other in zip(rows, change.before[here], change.after[here], strict=True)

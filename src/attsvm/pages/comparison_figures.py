@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from attsvm._utils.text import as_label
 from attsvm.pages.comparison import model_names
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
 from attsvm.plot import line, style
 
@@ -28,7 +28,7 @@ NAMED = 4
 
 def draw_comparison(series: "Series") -> list[Shown]:
     """A map of changed selections, and each measure before and after, or over the models if there are several."""
-    drawers: dict[str, Callable[[], Drawn | None]] = {"changed": partial(_map, series)}
+    drawers: dict[str, Callable[[], DrawnFigure | None]] = {"changed": partial(_map, series)}
     several = len(series.inspections) > 2
     if several:
         drawers["changed_over_models"] = partial(_changed, series)
@@ -38,7 +38,7 @@ def draw_comparison(series: "Series") -> list[Shown]:
     return draw_each(drawers)
 
 
-def _map(series: "Series") -> Drawn | None:
+def _map(series: "Series") -> DrawnFigure | None:
     heads = series.total.heads
     layers, width = (1 + max(place) for place in zip(*((one.layer, one.head) for one in heads), strict=True))
     values = np.full((layers, width), np.nan)
@@ -53,10 +53,10 @@ def _map(series: "Series") -> Drawn | None:
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
     names = model_names(series)
     caption = f"Share of the queries that select another token in {names[-1]} than in {names[0]}, in percent."
-    return Drawn("Changed selections", caption, figure)
+    return DrawnFigure("Changed selections", caption, figure)
 
 
-def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
+def _before_after(measure: "Measure", series: "Series") -> DrawnFigure | None:
     of_margin = measure.name == "margin_ratio"
     pairs = [(one, _ends(one, measure.name)) for one in series.total.heads]
     found = [(one, ends) for one, ends in pairs if ends is not None]
@@ -77,7 +77,7 @@ def _before_after(measure: "Measure", series: "Series") -> Drawn | None:
                 axis.plot(*ends, color=colour, linewidth=0.8, label=f"{label}, {name}")
     what = "whose margin certainly moved; lines are the intervals" if of_margin else "that changed selections"
     caption = f"A point for each head: {measure.meaning}. Orange circles: heads {what}."
-    return Drawn(f"{measure.title}, before and after", caption, figure)
+    return DrawnFigure(f"{measure.title}, before and after", caption, figure)
 
 
 def _ends(change: "HeadChange", name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -100,7 +100,7 @@ def _diagonal(axis: Axes, values: np.ndarray) -> None:
     axis.plot(ends, ends, color=style.INK, linewidth=0.7, linestyle=":", label="unchanged")
 
 
-def _changed(series: "Series") -> Drawn:
+def _changed(series: "Series") -> DrawnFigure:
     places = series.places[1:]
     figure, axis = style.panel(_across(series), "changed selections (%)", 2.4)
     values = 100 * np.stack([series.since_first[one.layer, one.head] for one in series.total.heads])
@@ -112,10 +112,10 @@ def _changed(series: "Series") -> Drawn:
         f"Share of the queries that select another token than in {model_names(series)[0]}; dotted: than in the"
         f" {'checkpoint' if series.steps else 'model'} before. {_bands(series)}"
     )
-    return Drawn("Changed selections", caption, figure)
+    return DrawnFigure("Changed selections", caption, figure)
 
 
-def _model_curves(measure: "Measure", series: "Series") -> Drawn | None:
+def _model_curves(measure: "Measure", series: "Series") -> DrawnFigure | None:
     values = np.full((len(series.total.heads), len(series.inspections)), np.nan)
     for k, inspection in enumerate(series.inspections):
         of_head = {(one.layer, one.head): one.numbers.get(measure.name) for one in inspection.heads}
@@ -129,7 +129,7 @@ def _model_curves(measure: "Measure", series: "Series") -> Drawn | None:
         axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = f"{measure.meaning[0].upper()}{measure.meaning[1:]}. {_bands(series)}"
-    return Drawn(measure.title, caption, figure)
+    return DrawnFigure(measure.title, caption, figure)
 
 
 def _curves(axis: Axes, places: list[int], values: np.ndarray, series: "Series") -> None:

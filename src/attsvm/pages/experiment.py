@@ -1,24 +1,22 @@
 """The page of ``attsvm experiment``, with its optimisers side by side, and the published accuracies beside theirs."""
 
-import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 import numpy as np
 import scipy
 from markupsafe import Markup
 
-from attsvm._utils.files import reading, regular_file
-from attsvm.errors import ProblemError
 from attsvm.pages.attention import over_steps, shaded
 from attsvm.pages.over_steps import slider
-from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text
+from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.words import listed, number, percent
+
+if TYPE_CHECKING:
+    from attsvm.papers import Experiment
 
 experiment_figures = lazy_loader.load("attsvm.pages.experiment_figures", suppress_warning=True)
 
@@ -30,12 +28,9 @@ COLUMNS = ["preset", "layers", "optimiser", "published (%)", "measured (%)", "be
 ORDER_COLUMNS = ["preset", "layers", "published order", "measured order", "verdict"]
 
 
-def experiment_page(result: dict[str, Any], pictures: np.ndarray | None = None) -> Page:
-    """The page of an experiment.
-
-    ``result``: ``result.json``. ``pictures``: shape (n, height, width, 3), the first test pictures; attention is drawn
-    beside them.
-    """
+def experiment_page(experiment: "Experiment", *, runs: list[dict[str, Any]], **about: Any) -> Page:
+    """Make the page of an experiment, from the arguments of :meth:`Experiment.result`."""
+    result, pictures = experiment.result(runs, **about), experiment.task.pictures(experiment.data)
     data, model = result["data"], result["model"]
     numbers = [Table(rows_of(run), title=name_of(run["optimizer"])) for run in result["runs"]]
     published = published_tables(result)
@@ -99,7 +94,7 @@ def _body(
             + comparisons(shown)
             + (with_slider if len(steps) > 1 else "")
         )
-        yield Part("examples", {"slider": slider(steps), "texts": sentences, "beside": True})
+        yield SpecialPart("examples", {"slider": slider(steps), "texts": sentences, "beside": True})
     yield Heading("Numbers")
     yield Tables(numbers)
 
@@ -152,24 +147,6 @@ def rows_of(run: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("steps", f"{run['steps']:,}"))
     rows.append(("seconds", f"{run['seconds']:.1f}"))
     return rows
-
-
-def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[dict[str, Any]]:
-    """The results of earlier experiments of a task.
-
-    ``folders``: each with the ``result.json`` of an experiment.
-
-    Raises ProblemError if a folder has no result of this task.
-    """
-    found = []
-    for folder in folders:
-        path = Path(folder) / "result.json"
-        with reading(path, "not the result of an experiment"):
-            result = json.loads(regular_file(path).read_text(encoding="utf-8"))
-            if result["kind"] != "experiment" or result["task"] != task:
-                raise ProblemError(f"{path}: expected an experiment of {task}, got one of {result.get('task')}")
-            found.append(result)
-    return found
 
 
 def published_tables(result: dict[str, Any]) -> list[Table]:

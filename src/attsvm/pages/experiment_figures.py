@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.experiment import at_common_steps, by_attention, comparisons, key_attention, name_of
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.over_steps import at_step
 from attsvm.pages.page import Shown
 from attsvm.plot import DATA, style
@@ -44,12 +44,12 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
     return drawn
 
 
-def _learning(runs: list[dict[str, Any]]) -> Drawn:
+def _learning(runs: list[dict[str, Any]]) -> DrawnFigure:
     figure, _ = over_epochs(runs, "test accuracy (%)", lambda row: 100 * row["test_accuracy"])
-    return Drawn("Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
+    return DrawnFigure("Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
 
 
-def _loss(runs: list[dict[str, Any]]) -> Drawn:
+def _loss(runs: list[dict[str, Any]]) -> DrawnFigure:
     figure, axis = over_epochs(runs, "mean loss of a row", lambda row: row["test_loss"])
     for number, run in enumerate(runs):
         trained = run["history"][1:]
@@ -63,10 +63,10 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
                 markersize=3,
             )
     caption = "Thick: on the test rows. Thin, with dots: on the training rows during training, with dropout."
-    return Drawn("Loss", caption, figure)
+    return DrawnFigure("Loss", caption, figure)
 
 
-def _histograms(runs: list[dict[str, Any]]) -> Drawn:
+def _histograms(runs: list[dict[str, Any]]) -> DrawnFigure:
     columns = len(runs)
     figure = Figure(figsize=(2 * style.WIDTH, 0.5 + 1.25 * len(KIND_NAMES)))
     axes = figure.subplots(len(KIND_NAMES), columns, sharex=True, sharey="row", squeeze=False, subplot_kw=DATA)
@@ -85,25 +85,25 @@ def _histograms(runs: list[dict[str, Any]]) -> Drawn:
         "Share of the weights of keys, queries and values, over all layers, by their size. Weights below 1e-8, zeros "
         "included, are in the first bin."
     )
-    return Drawn("Sizes of weights", caption, figure)
+    return DrawnFigure("Sizes of weights", caption, figure)
 
 
-def _evenness(runs: list[dict[str, Any]]) -> Drawn:
+def _evenness(runs: list[dict[str, Any]]) -> DrawnFigure:
     figure, _ = over_epochs(runs, "‖a‖₁² / (T ‖a‖₂²)", lambda row: float(np.mean(row["attention_evenness"]["all"])))
     caption = (
         "Mean over layers, heads and queries of the test rows. It is 1 if a query attends to all T tokens equally "
         "and 1/T if it attends to one token; small values are sparse."
     )
-    return Drawn("Sparsity of attention", caption, figure)
+    return DrawnFigure("Sparsity of attention", caption, figure)
 
 
-def _norms(runs: list[dict[str, Any]]) -> Drawn:
+def _norms(runs: list[dict[str, Any]]) -> DrawnFigure:
     figure, _ = over_epochs(runs, "‖W_K W_Q′‖", lambda row: float(np.mean(row["key_query_norm"])))
     caption = "Frobenius norm of the key-query weights, mean over heads and layers."
-    return Drawn("Growth of the key-query weights", caption, figure)
+    return DrawnFigure("Growth of the key-query weights", caption, figure)
 
 
-def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
+def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> DrawnFigure:
     shown = len(runs[0]["pictures"])
     figure = Figure(figsize=(2 * style.WIDTH, 1.15 * (1 + len(runs))))
     axes = figure.subplots(1 + len(runs), shown, squeeze=False, subplot_kw=DATA)
@@ -135,7 +135,7 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     )
     if len(steps) > 1:
         caption += " The slider shows the attention at earlier steps; the predictions are those of the end."
-    return Drawn("What the class token attends to", caption, figure)
+    return DrawnFigure("What the class token attends to", caption, figure)
 
 
 def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
@@ -152,7 +152,7 @@ def class_evenness(row: dict[str, Any]) -> list[float]:
     return found
 
 
-def draw_sparsity(runs: list[dict[str, Any]]) -> Drawn:
+def draw_sparsity(runs: list[dict[str, Any]]) -> DrawnFigure:
     """Evenness of the class token's attention and ‖W_K W_Q′‖ over the epochs, for each layer and on average."""
     figure = Figure(figsize=(2 * style.WIDTH, 3.6))
     axes = figure.subplots(2, len(runs), sharex="col", sharey="row", squeeze=False, subplot_kw=DATA)
@@ -182,7 +182,7 @@ def draw_sparsity(runs: list[dict[str, Any]]) -> Drawn:
         "Above: how evenly the class token attends, mean over heads and test rows; 1 is even, 1/T is one token. Below: "
         f"Frobenius norm of the key-query weights, mean over heads. From the first to the last epoch, mean: {changes}."
     )
-    return Drawn("Attention and key-query weights of each layer", caption, figure)
+    return DrawnFigure("Attention and key-query weights of each layer", caption, figure)
 
 
 def _change(run: dict[str, Any]) -> str:
@@ -208,7 +208,7 @@ def over_epochs(runs: list[dict[str, Any]], name: str, value: Callable[[dict[str
     return figure, axis
 
 
-def _share(runs: list[dict[str, Any]]) -> Drawn:
+def _share(runs: list[dict[str, Any]]) -> DrawnFigure:
     """The key-word score over the epochs."""
     figure, axis = over_epochs(runs, "key-word score (%)", lambda row: 100 * row["key_word_score"])
     axis.axhline(100 * runs[0]["key_words"]["even"], color=style.INK, linestyle=":", linewidth=1)
@@ -217,10 +217,10 @@ def _share(runs: list[dict[str, Any]]) -> Drawn:
         "Share of the attention of the last layer's [CLS] query on the words that carry the sentiment, as a mean "
         "over the heads and the sentences below. Dotted: equal attention to all tokens."
     )
-    return Drawn("Attention to key words", caption, figure)
+    return DrawnFigure("Attention to key words", caption, figure)
 
 
-def _sentences(runs: list[dict[str, Any]]) -> Drawn | None:
+def _sentences(runs: list[dict[str, Any]]) -> DrawnFigure | None:
     """Attention to the key words of every sentence, on its scale from 0 to 1: the first run against the others."""
     if len(runs) < 2:
         return None
@@ -237,4 +237,4 @@ def _sentences(runs: list[dict[str, Any]]) -> Drawn | None:
         "Attention of the last layer's [CLS] query to the key words of each sentence. The row of a sentence, [CLS] and "
         f"[SEP] included, is on the scale from 0 (its smallest entry) to 1 (its largest). {comparisons(runs)}"
     )
-    return Drawn("Key words of each sentence", caption, figure)
+    return DrawnFigure("Key words of each sentence", caption, figure)

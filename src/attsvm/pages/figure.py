@@ -15,7 +15,7 @@ from attsvm.pages.page import Shown
 from attsvm.plot import style
 
 
-class Drawn(NamedTuple):
+class DrawnFigure(NamedTuple):
     """A figure with its title and its caption."""
 
     title: str
@@ -25,7 +25,7 @@ class Drawn(NamedTuple):
     table: str | None = None  # its numbers as CSV, if they are more than its axes keep
 
 
-def draw_each(drawers: Mapping[str, Callable[..., Drawn | None]], *arguments: Any) -> list[Shown]:
+def draw_each(drawers: Mapping[str, Callable[..., DrawnFigure | None]], *arguments: Any) -> list[Shown]:
     """Draw figures in the style of the package, in their order.
 
     A figure that cannot be drawn gives a warning, and a note in its place on the page.
@@ -38,7 +38,7 @@ def draw_each(drawers: Mapping[str, Callable[..., Drawn | None]], *arguments: An
     return [one for one in shown if one is not None]
 
 
-def _shown(name: str, drawer: Callable[..., Drawn | None], arguments: Sequence[Any]) -> Shown | None:
+def _shown(name: str, drawer: Callable[..., DrawnFigure | None], arguments: Sequence[Any]) -> Shown | None:
     try:
         drawn = drawer(*arguments)
         if drawn is None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm._utils.progress import counted
 from attsvm.pages.fit_numbers import fit_numbers, missing_error, weights_symbol
-from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.words import (
     FEW_ROWS,
     SOFT_BELOW,
@@ -38,7 +38,7 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
     result = fit_numbers(fit, command=command, threads=threads, interrupted=interrupted)
     data, training = result["data"], result["training"]
     head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
-    numbers = named_tables(tables(fit, result))
+    numbers = Table.named(tables(fit, result))
     return Page(
         result,
         title=f"{data['source'] if fit.source is None else fit.source.title()}: {head}",
@@ -72,7 +72,7 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
         sequences = fit_figures.single_sequences(fit)
         if sequences:
             yield Heading("Attention on single sequences")
-            yield Part("square", sequences)
+            yield SpecialPart("square", sequences)
     if theory:
         yield Heading("What theory says")
         yield Text(f"{theory['theorem']}. If its hypotheses hold, {theory['conclusion']}. On the training sequences:")

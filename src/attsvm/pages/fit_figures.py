@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from attsvm._utils.text import as_label
 from attsvm.datasets import Pictures
 from attsvm.pages.attention import WIDEST, attention_square
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.fit_numbers import weights_symbol
 from attsvm.pages.links import csv_text, file_links
 from attsvm.pages.over_steps import OverSteps, slider, slider_words
@@ -50,7 +50,7 @@ def draw_fit(fit: "Fit") -> list[Shown]:
     return draw_each(drawers, fit)
 
 
-def _learning(fit: "Fit") -> Drawn | None:
+def _learning(fit: "Fit") -> DrawnFigure | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -72,10 +72,10 @@ def _learning(fit: "Fit") -> Drawn | None:
         f"Top: logistic loss on {fit.train.num_sequences} training sequences. Bottom: share classified correctly. "
         "Dotted: logistic regression on the mean token."
     )
-    return Drawn("Learning", caption, figure)
+    return DrawnFigure("Learning", caption, figure)
 
 
-def _saturation(fit: "Fit") -> Drawn | None:
+def _saturation(fit: "Fit") -> DrawnFigure | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -94,10 +94,10 @@ def _saturation(fit: "Fit") -> Drawn | None:
         "Top: the largest softmax probability of each training query; the attention is saturated if its median is at "
         f"least {SOFT_BELOW}. Bottom: the norm of {W}."
     )
-    return Drawn("Saturation", caption, figure)
+    return DrawnFigure("Saturation", caption, figure)
 
 
-def _direction(fit: "Fit") -> Drawn | None:
+def _direction(fit: "Fit") -> DrawnFigure | None:
     history, W = fit.history, weights_symbol(fit)
     if not fit.run.step or "direction_error" not in history:
         return None
@@ -114,10 +114,10 @@ def _direction(fit: "Fit") -> Drawn | None:
         f"Top: 1 − cosine between {W} and the Att-SVM of the tokens that it selects at the end. Bottom: training "
         "queries whose selection is not yet the final one."
     )
-    return Drawn(f"Direction error of {W}", caption, figure)
+    return DrawnFigure(f"Direction error of {W}", caption, figure)
 
 
-def _picks(fit: "Fit") -> Drawn | None:
+def _picks(fit: "Fit") -> DrawnFigure | None:
     """Pictures with the selected token, where it is known which token decides the label."""
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
@@ -142,7 +142,7 @@ def _picks(fit: "Fit") -> Drawn | None:
         "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
         "the largest. A red cross: misclassified."
     )
-    return Drawn("Which token is selected", caption + frames.caption, figure, frames.slider_data)
+    return DrawnFigure("Which token is selected", caption + frames.caption, figure, frames.slider_data)
 
 
 def _grid(rows: Sequence[np.ndarray], columns: int, height: float) -> tuple[Figure, list[tuple[Axes, int]]]:
@@ -207,7 +207,7 @@ def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opaci
     return frame
 
 
-def _pictures(fit: "Fit") -> Drawn | None:
+def _pictures(fit: "Fit") -> DrawnFigure | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     if pictures is None or fit.relevant is not None:
@@ -234,10 +234,10 @@ def _pictures(fit: "Fit") -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("Attention on single pictures", caption + frames.caption, figure, frames.slider_data)
+    return DrawnFigure("Attention on single pictures", caption + frames.caption, figure, frames.slider_data)
 
 
-def _attention_map(fit: "Fit") -> Drawn | None:
+def _attention_map(fit: "Fit") -> DrawnFigure | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(fit, part)
     # where the deciding token is at a random place, a mean over pictures shows nothing
@@ -262,10 +262,10 @@ def _attention_map(fit: "Fit") -> Drawn | None:
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
-    return Drawn("Mean attention by class", caption, figure)
+    return DrawnFigure("Mean attention by class", caption, figure)
 
 
-def _token_counts(fit: "Fit") -> Drawn | None:
+def _token_counts(fit: "Fit") -> DrawnFigure | None:
     if _pictures_of(fit, fit.train) is not None:
         return None
     T = fit.train.num_tokens
@@ -290,7 +290,7 @@ def _token_counts(fit: "Fit") -> Drawn | None:
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
-    return Drawn("Selected tokens", caption, figure)
+    return DrawnFigure("Selected tokens", caption, figure)
 
 
 def _shown(fit: "Fit") -> tuple[Problem, "LayerEvaluation", str]:

@@ -8,22 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attsvm._utils.files import (
-    ENDING,
     atomic_write,
     cannot_be_written,
     finish,
-    kind_of,
     make_folder,
     moved_aside,
     remove_empty,
     unfinished,
 )
-from attsvm._utils.outputs import check_folder_kind, check_not_read
+from attsvm._utils.outputs import check_folder_kind, check_not_read, is_file, only_figures, stranger_in
 from attsvm.errors import ProblemError
-
-
-def is_file(path: Path) -> bool:
-    return kind_of(path) == "a file"
 
 
 def is_result(path: Path) -> bool:
@@ -35,26 +29,12 @@ def is_result(path: Path) -> bool:
     return isinstance(found, dict) and str(found.get("schema", "")).startswith("attsvm.")
 
 
-def only_figures(folder: Path) -> bool:
-    """Return whether a path is a folder of PNG files only."""
-    return folder.is_dir() and all(is_file(entry) and entry.suffix == ".png" for entry in folder.iterdir())
-
-
 CONTENTS: dict[str, Callable[[Path], bool]] = {
     **dict.fromkeys(("index.html", "run.npz", "profile.npz", "table.csv"), is_file),
     "result.json": is_result,
     "figures": only_figures,
 }
 """The entries of a folder that ``--force`` replaces, with a check of each."""
-
-
-def stranger_in(folder: Path, contents: Mapping[str, Callable[[Path], bool]]) -> str:
-    """The name of an entry that is not one of the contents, nor what a killed process left; "" if there is none."""
-    for entry in sorted(folder.iterdir()):
-        is_ours = not entry.is_symlink() and entry.name in contents and contents[entry.name](entry)
-        if not (is_ours or entry.name.endswith(ENDING)):
-            return entry.name
-    return ""
 
 
 Write = Callable[[Callable[[Path], object]], None]

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 
 from attsvm._utils.text import visible
 from attsvm.pages.glossary import with_terms
-from attsvm.pages.page import AnyPart, Figures, Heading, Page, Part
+from attsvm.pages.page import AnyPart, Figures, Heading, Page, SpecialPart
 from attsvm.plot import style
 
 SCRIPTS = {
@@ -61,7 +61,7 @@ def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:
             entries.append((part.id, part.entry))
         elif isinstance(part, Figures) and part.listed:
             entries += [(f"figure-{one.name}", one.title) for one in part.shown]
-        elif isinstance(part, Part):
+        elif isinstance(part, SpecialPart):
             entries += part.entries
     return entries
 

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Part, Shown, Table
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ class InspectionPages:
 
     def finished(self) -> str:
         """Say how many heads of the latest result are finished, such as "12 of 72 heads"."""
-        assert self.latest is not None
-        return finished_words(self.latest)
+        return "" if self.latest is None else finished_words(self.latest)
 
     def _page(self, found: "FoundInspections", state: str) -> Page:
         seconds = time.perf_counter() - self.start
@@ -111,7 +110,7 @@ class InspectionPages:
         if not self._maps:
             self._maps[0] = pickers.attention_maps(inspection, tokens, sentence)
         if self._maps[0] is not None:
-            yield Part("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
+            yield SpecialPart("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
         if inspection.view is not None:
             yield from detail(found, inspection.view, tokens, sentence, self.words)
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
@@ -156,9 +155,7 @@ def summary(inspection: "Inspection") -> str:
     """The model and the data, in two sentences."""
     layers, heads = len(inspection.layer_names), len(inspection.heads)
     inspected = "1 inspected head" if heads == 1 else f"{heads} heads"
-    some = (
-        f"{inspection.num_queries:,} sampled queries" if inspection.sampled else f"{inspection.num_queries:,} queries"
-    )
+    some = f"{inspection.num_queries:,} {'sampled ' if inspection.sampled else ''}queries"
     error = max(head.rebuilt_error for head in inspection.heads)
     return (
         f"{inspection.model} ({inspection.family}): {layers} layers, {inspected}; {inspection.num_sequences:,}"

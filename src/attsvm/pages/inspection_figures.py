@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
 from attsvm.plot import style
 
@@ -38,7 +38,7 @@ def draw_inspection(
     """
     known = {} if known is None else known
     keys: dict[str, tuple[object, ...]] = {}
-    drawers: dict[str, Callable[[], Drawn | None]] = {}
+    drawers: dict[str, Callable[[], DrawnFigure | None]] = {}
     mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("largest_probability")).mean() <= 1 / 2
     for measure in inspection.measures:
         if np.isnan(inspection.measure(measure.name)).all():
@@ -60,7 +60,7 @@ def draw_inspection(
 
 def _layer_points(
     measure: "Measure", values: Float[np.ndarray, "layers heads"], twin: Float[np.ndarray, "layers heads"] | None = None
-) -> Drawn:
+) -> DrawnFigure:
     """A point for each head, those of a layer side by side, and a band for the randomly initialised copy."""
     layers, heads = values.shape
     figure, axis = style.panel("layer, with its heads side by side", measure.title, 2.4)
@@ -86,10 +86,10 @@ def _layer_points(
     axis.set_xlim(*ends)
     axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axis.yaxis.label.set_wrap(True)
-    return Drawn(measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
+    return DrawnFigure(measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
 
 
-def _step_curves(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
+def _step_curves(measure: "Measure", at: list[int], values: np.ndarray) -> DrawnFigure:
     figure, axis = style.panel("training steps", measure.title, 2.2)
     low, middle, high = np.nanpercentile(values, [10, 50, 90], axis=1)
     style.band(axis, at, low, high, style.BLUE, "10 to 90 % of heads")
@@ -100,7 +100,7 @@ def _step_curves(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn
         axis.ticklabel_format(axis="y", useOffset=False)
     axis.yaxis.label.set_wrap(True)
     style.legend_above(axis, 2)
-    return Drawn(f"{measure.title}, over training", _sentence(measure), figure)
+    return DrawnFigure(f"{measure.title}, over training", _sentence(measure), figure)
 
 
 def _sentence(measure: "Measure") -> str:

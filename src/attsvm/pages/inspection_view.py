@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.pages.attention import attention_square
 from attsvm.pages.links import file_links
-from attsvm.pages.page import AnyPart, Details, Heading, Part, Table, Tables, Text
+from attsvm.pages.page import AnyPart, Details, Heading, SpecialPart, Table, Tables, Text
 from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def detail(
     )  # fmt: skip
     if square.fits:
         name = f"head-{view.layer}-{view.head}-sequence-{sentence + 1}"
-        yield Part(
+        yield SpecialPart(
             "square",
             {
                 "lead": "A row for each query, a column for each token. The stronger the blue, the more attention. The "

@@ -13,6 +13,7 @@ PAGES = {
     "attsvm.pages.claims.Claim": "claims:claims_page",
     "attsvm.pages.records.Records": "monitor:monitor_page",
     "attsvm.pages.sweep_estimates.Summary": "sweep:sweep_page",
+    "attsvm.papers.experiments.experiment.Experiment": "experiment:experiment_page",
     "attsvm.papers.figure.Figure": "claims:figure_list_page",
     "attsvm.papers.outcome.Outcome": "claims:outcome_page",
     "attsvm.problem.problem.Problem": "problem:problem_page",

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from attsvm._utils.text import as_label, slugs
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.monitor import described, recorded
 from attsvm.pages.page import Shown
 from attsvm.pages.records import Records
@@ -36,7 +36,7 @@ def draw_measures(records: Records) -> tuple[list[Shown], list[Shown]]:
     return draw_each(curves), draw_each(maps) if len(records.heads) > MOST_CURVES else []
 
 
-def _curves(name: str, records: Records) -> Drawn:
+def _curves(name: str, records: Records) -> DrawnFigure:
     title, _, meaning = described(name)
     steps, lower, upper = _ends(name, records)
     at = _spread(len(steps), MOST_POINTS)
@@ -65,7 +65,7 @@ def _curves(name: str, records: Records) -> Drawn:
         *zip(*named, strict=True), loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=3, columnspacing=1.0,
         handlelength=1.8,
     )  # fmt: skip
-    return Drawn(title, meaning.strip(), figure)
+    return DrawnFigure(title, meaning.strip(), figure)
 
 
 def _ends(name: str, records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ def _marker(steps: np.ndarray) -> dict[str, Any]:
     return {"marker": "o", "markersize": 2.5} if len(steps) <= 20 else {}
 
 
-def _map(name: str, records: Records) -> Drawn | None:
+def _map(name: str, records: Records) -> DrawnFigure | None:
     title = described(name).title
     steps, _, values = _ends(name, records)
     count = len(records.heads)
@@ -110,4 +110,4 @@ def _map(name: str, records: Records) -> Drawn | None:
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
     what = "the upper end of the interval" if name == "margin" else "a row for each head, a column for each record"
     thinned = "" if gaps[0] == np.diff(records.steps).min() else f", every {gaps[0]:,} steps"
-    return Drawn(f"{title}, every head", f"{what[0].upper()}{what[1:]}{thinned}.", figure)
+    return DrawnFigure(f"{title}, every head", f"{what[0].upper()}{what[1:]}{thinned}.", figure)

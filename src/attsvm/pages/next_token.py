@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.pages.attention import Span
-from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.page import AnyPart, Card, Cards, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.schemas.texts import CorpusFields, DescentFields, LastWordFields, NextTokenResult
 from attsvm.pages.words import Rows, listed, number, percent, rate, share_interval
 from attsvm.results import Status
@@ -31,7 +31,7 @@ def next_token_page(done: "NextWords", **about: Any) -> Page:
     """Make the page of next words, from the arguments of :func:`next_word_numbers`."""
     result = next_word_numbers(done, **about)
     data = result["data"]
-    together = named_tables(tables(done, result))
+    together = Table.named(tables(done, result))
     return Page(
         result,
         title=f"{data['source'].rsplit('/', 1)[-1]}: which words attention copies",
@@ -62,7 +62,7 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
         {"name": done.train.names[one.number], "parts": [*_last_word_parts(done, one, numbers)]}
         for one, numbers in zip(done.last_words, result["last_words"], strict=True)
     ]
-    yield Part("words", {"words": words})
+    yield SpecialPart("words", {"words": words})
     yield Heading("All last words together")
     yield Text(
         "One context of each held-out text, so that the contexts are independent. Most recent occurrence: the word "
@@ -87,7 +87,7 @@ def _last_word_parts(done: "NextWords", one: "LastWord", numbers: dict[str, Any]
             "note",
         )
     # pairs of components whose order is no consequence of others
-    yield Part("graph", {"levels": _levels(one, names), "links": one.graph.priorities.covers().tolist()})
+    yield SpecialPart("graph", {"levels": _levels(one, names), "links": one.graph.priorities.covers().tolist()})
     rules = [
         ("trained attention", "", shown_share(found["next_word"]["attention"])),
         *(
@@ -107,7 +107,7 @@ def _last_word_parts(done: "NextWords", one: "LastWord", numbers: dict[str, Any]
     ]
     yield Tables([Table(rows)])
     examples = [_example(one, names, place) for place in range(min(EXAMPLES, len(one.held_out)))]
-    yield Part("examples", {"slider": "", "texts": examples, "beside": False})
+    yield SpecialPart("examples", {"slider": "", "texts": examples, "beside": False})
 
 
 def verdict(result: dict[str, Any]) -> str:

@@ -72,10 +72,10 @@ class Table:
     words: int = 1
     more: str = "rows"
 
-
-def named_tables(tables: Iterable[tuple[str, Sequence[Sequence[str]]]]) -> list[Table]:
-    """Tables of names and values, from their titles and rows."""
-    return [Table(rows, title=title) for title, rows in tables]
+    @classmethod
+    def named(cls, tables: "Iterable[tuple[str, Sequence[Sequence[str]]]]") -> "list[Table]":
+        """Make tables of names and values, from their titles and rows."""
+        return [cls(rows, title=title) for title, rows in tables]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Part:
+class SpecialPart:
     """A part that only one or two kinds of pages have; ``page.html.j2`` says which values a shape has."""
 
     shape: str
@@ -135,14 +135,14 @@ class Details:
     kind: str = "more"  # its class in the style sheet
 
 
-AnyPart = Cards | Heading | Text | Table | Tables | Figures | Part | Details
+AnyPart = Cards | Heading | Text | Table | Tables | Figures | SpecialPart | Details
 
 
 @dataclass(frozen=True)
 class Page:
     """A result in words and numbers: :meth:`show` prints it, :meth:`files` has it as HTML and as JSON."""
 
-    numbers: dict[str, Any]  # ``result.json``, of :class:`attsvm.pages.schemas.model.Result`
+    numbers: dict[str, Any]  # ``result.json``, of :class:`attsvm.pages.schemas.model.CommandResult`
     title: str = ""
     kicker: str = ""  # the line above the title
     verdict: str = ""  # the result in a few sentences

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from attsvm._utils.text import as_label
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table
 from attsvm.pages.schemas.problems import ProfileResult
 from attsvm.pages.words import number, percent
@@ -75,12 +75,12 @@ def _cards(profile: MarginProfile) -> list[Card]:
     ]
 
 
-def _ratios(profile: MarginProfile) -> Drawn:
+def _ratios(profile: MarginProfile) -> DrawnFigure:
     names, mean = zip(*_rows(profile), strict=True)
     short = [name.replace(", gradient not normalised", ", raw") for name in names]
     own = [int(row.argmax()) for row in mean]
     claimed = [name == profile.chosen and profile.norm is not None for name in names]
-    return Drawn(
+    return DrawnFigure(
         "Margin ratios",
         "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
         "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "

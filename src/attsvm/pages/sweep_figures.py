@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from attsvm._utils.text import as_label
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.sweep_estimates import Axis, Summary, SweepEstimate, cell_text, hover_text, value_text
 from attsvm.pages.words import short
@@ -64,7 +64,7 @@ def map_axes(summary: Summary) -> tuple[int, int]:
     return up, right
 
 
-def _curves(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
+def _curves(summary: Summary, series: Sequence[SweepEstimate], table: str) -> DrawnFigure:
     along = curve_axis(summary)
     axis = summary.axes[along]
     measure = "share" if series[0].is_share else as_label(series[0].title)
@@ -89,7 +89,7 @@ def _curves(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Dr
     _across(panel, axis, x)
     if len(series) > 1:
         style.legend_above(panel, 3)
-    return Drawn(series[0].title, _interval(summary, series), figure, table=table)
+    return DrawnFigure(series[0].title, _interval(summary, series), figure, table=table)
 
 
 def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
@@ -101,7 +101,7 @@ def _across(panel: Axes, axis: Axis, x: np.ndarray) -> None:
         panel.set_xticks(x, [as_label(value_text(axis.values[i])) for i in axis.order])
 
 
-def _maps(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Drawn:
+def _maps(summary: Summary, series: Sequence[SweepEstimate], table: str) -> DrawnFigure:
     up, right = map_axes(summary)
     fixed = [i for i in range(len(summary.axes)) if i not in (up, right)]
     panels = [
@@ -131,7 +131,7 @@ def _maps(summary: Summary, series: Sequence[SweepEstimate], table: str) -> Draw
         panel.set_axis_off()
     figure.colorbar(axes[0, 0].images[0], ax=axes, fraction=0.05, pad=0.02)
     caption = f"{_interval(summary, series)} Hatched: no value. Dashed frame: trials are missing."
-    return Drawn(series[0].title, caption, figure, table=table)
+    return DrawnFigure(series[0].title, caption, figure, table=table)
 
 
 def _map(panel: Axes, summary: Summary, one: SweepEstimate, fixed: Mapping[int, int], norm: Normalize) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from attsvm.estimator import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.over_steps import slider, slider_words
-from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Part, Table, Tables, Text, named_tables
+from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.text_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
@@ -43,7 +43,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
     """Make the page of a fit on texts, from the arguments of :func:`attsvm.pages.text_numbers.text_numbers`."""
     result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
-    numbers = named_tables(tables(result))
+    numbers = Table.named(tables(result))
     return Page(
         result,
         title=f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}",
@@ -88,7 +88,7 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
         "its share." + slider_words(steps)
     )
     texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
-    yield Part("examples", {"slider": slider(steps), "texts": texts, "beside": False})
+    yield SpecialPart("examples", {"slider": slider(steps), "texts": texts, "beside": False})
     yield Heading("Figures")
     yield Figures(text_figures.draw_text(fit), wide=["words"], kind="dots")
     yield Heading("Numbers")

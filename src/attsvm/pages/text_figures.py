@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
 from attsvm._utils.text import as_label
-from attsvm.pages.figure import Drawn, draw_each
+from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
 from attsvm.pages.words import number_of_words
 from attsvm.plot import style
@@ -31,7 +31,7 @@ def draw_text(fit: "TextFit") -> list[Shown]:
     return draw_each(drawers, fit)
 
 
-def _words(fit: "TextFit") -> Drawn | None:
+def _words(fit: "TextFit") -> DrawnFigure | None:
     """Every listed word: its frequency, and its attention over its frequency. None if no word is listed."""
     words, listed = fit.words, fit.listed
     if not len(listed):
@@ -69,7 +69,7 @@ def _words(fit: "TextFit") -> Drawn | None:
     )
     if ratio.min() <= LOWEST:
         caption += f" Words below {LOWEST:g} are drawn there."
-    return Drawn("Which words receive attention", caption, figure)
+    return DrawnFigure("Which words receive attention", caption, figure)
 
 
 def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> None:
@@ -96,7 +96,7 @@ def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> N
             break
 
 
-def _effective(fit: "TextFit") -> Drawn:
+def _effective(fit: "TextFit") -> DrawnFigure:
     figure, axis = style.panel("words of the text that are read", "effective number of words", 2.6)
     lengths, effective = fit.test.sequences.lengths, fit.test.effective
     shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
@@ -114,10 +114,10 @@ def _effective(fit: "TextFit") -> Drawn:
         f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
         f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
     )
-    return Drawn("Effective number of words", caption, figure)
+    return DrawnFigure("Effective number of words", caption, figure)
 
 
-def _concentration(fit: "TextFit") -> Drawn:
+def _concentration(fit: "TextFit") -> DrawnFigure:
     figure, axis = style.panel("steps", "effective number of words", 2.6)
     history = fit.classifier.history_
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
@@ -126,10 +126,10 @@ def _concentration(fit: "TextFit") -> Drawn:
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
     caption = "Effective number of words of a sample of the training texts during training."
-    return Drawn("Concentration of attention", caption, figure)
+    return DrawnFigure("Concentration of attention", caption, figure)
 
 
-def _learning(fit: "TextFit") -> Drawn:
+def _learning(fit: "TextFit") -> DrawnFigure:
     figure, axis = style.panel("steps", "accuracy", 2.6)
     history = fit.classifier.history_
     held_out = "validation_accuracy" in history
@@ -143,4 +143,4 @@ def _learning(fit: "TextFit") -> Drawn:
     )
     style.legend_above(axis, 2)
     caption = "Accuracy on the validation texts, which are held out from the training texts."
-    return Drawn("Learning", caption, figure)
+    return DrawnFigure("Learning", caption, figure)

@@ -1,3 +1,13 @@
+from .experiments.experiment import Experiment as Experiment
+from .experiments.experiment import make_options as make_options
+from .experiments.folder import check_experiment as check_experiment
+from .experiments.folder import claim_experiment as claim_experiment
+from .experiments.folder import read_results as read_results
+from .experiments.folder import run_folder as run_folder
+from .experiments.optimizers import SPELLINGS as SPELLINGS
+from .experiments.options import Options as Options
+from .experiments.tasks import TASKS as TASKS
+from .experiments.tasks import find_task as find_task
 from .figure import Arrays as Arrays
 from .figure import Figure as Figure
 from .figure import Paper as Paper

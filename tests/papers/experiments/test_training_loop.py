@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from attsvm.errors import ProblemError
+from attsvm.papers.experiments.folder import CHECKPOINT
 from attsvm.papers.experiments.options import Options
 from attsvm.papers.experiments.tables import Rows
 from attsvm.papers.experiments.tasks import find_task
-from attsvm.papers.experiments.training import CHECKPOINT, Hooks, fit
+from attsvm.papers.experiments.training import Hooks, fit
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 from attsvm.pages.plain import dumps
-from attsvm.pages.schemas.model import Result, schema_of
+from attsvm.pages.schemas.model import CommandResult, schema_of
 
 
 def schema_files() -> dict[str, str]:
@@ -14,5 +14,5 @@ def schema_files() -> dict[str, str]:
             importlib.import_module(f"{__name__}.{module.name}")
     return {
         f"{form.SCHEMA.removeprefix('attsvm.').partition('/')[0].replace('-', '_')}.json": dumps(schema_of(form)) + "\n"
-        for form in Result.__subclasses__()
+        for form in CommandResult.__subclasses__()
     }

@@ -1,6 +1,6 @@
 """The fields of the results of ``attsvm fit``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Missing, Nested, Number, path
 from attsvm.results import Status
 
 
@@ -171,7 +171,7 @@ class FitHistoryFields(Fields):
     direction_error: list[Number] | Missing
 
 
-class FitResult(Result, schema="attsvm.fit/3"):
+class FitResult(CommandResult, schema="attsvm.fit/3"):
     seed: int  # seed of the split into training and test data, or of the first draw
     threads: int | None  # the limit set by --threads; null without one
     # how the training ended: finished, converged (early stopping), stalled, interrupted or non_finite

@@ -1,6 +1,6 @@
 """The fields of the results of ``attsvm inspect``, ``compare`` and ``monitor``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Nested, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Missing, Nested, Number, path
 from attsvm.results import Status
 
 
@@ -178,7 +178,7 @@ class ViewFields(Fields):
     tests: list[CausalTestFields]  # causal tests of the largest parts of the decision margin on the text of --held-out
 
 
-class InspectResult(Result, schema="attsvm.inspect/2"):
+class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     seed: int  # seed of the sample of queries and of the twin
     threads: int | None  # the limit set by --threads; null without one
     seconds: Number  # wall time of everything except writing, in seconds
@@ -241,7 +241,7 @@ class HeadChangeFields(Fields):
     after: list[int]  # the token that each of these queries selects in the last model
 
 
-class CompareResult(Result, schema="attsvm.compare/1"):
+class CompareResult(CommandResult, schema="attsvm.compare/1"):
     seed: int  # seed of the sample of queries
     threads: int | None  # the limit set by --threads; null without one
     seconds: Number  # wall time of everything except writing, in seconds
@@ -253,7 +253,7 @@ class CompareResult(Result, schema="attsvm.compare/1"):
     changes: list[HeadChangeFields]
 
 
-class MonitorResult(Result, schema="attsvm.monitor/1"):
+class MonitorResult(CommandResult, schema="attsvm.monitor/1"):
     source: str | None  # the file or folder of the record; null for a page of a monitor in Python
     steps: list[int]  # the step of each record, ascending
     heads: list[str]  # the heads, as layer.head

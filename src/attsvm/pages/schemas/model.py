@@ -53,7 +53,7 @@ class Fields:
         return found
 
 
-class Result(Fields):
+class CommandResult(Fields):
     """The result of a command; its subclasses give the name and version of their schema."""
 
     SCHEMA: ClassVar[str]
@@ -91,11 +91,11 @@ def _filled(hint: Any, value: Any) -> Any:
         if get_origin(kind) is dict:
             return {name: _filled(get_args(kind)[1], one) for name, one in value.items()}
         if isinstance(kind, type) and issubclass(kind, Fields) and not isinstance(value, list):
-            return value if issubclass(kind, Result) else kind.fill(value)  # a result in another one is complete
+            return value if issubclass(kind, CommandResult) else kind.fill(value)  # a result in another one is complete
     return value
 
 
-def schema_of(form: type[Result]) -> dict[str, Any]:
+def schema_of(form: type[CommandResult]) -> dict[str, Any]:
     """The JSON schema of a form of results, strict: a field that it does not name is an error."""
     defs: dict[str, Any] = {}
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": form.SCHEMA, **_object(form, defs)}
@@ -113,7 +113,7 @@ def _object(form: type[Fields], defs: dict[str, Any]) -> dict[str, Any]:
         if Missing not in get_args(hint):
             required.append(name)
         found = _schema(hint, defs)
-        if name == "schema" and issubclass(form, Result):
+        if name == "schema" and issubclass(form, CommandResult):
             found["const"] = form.SCHEMA
         properties[name] = {"description": said[field]} | found
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Number, path
 
 
 class RowFields(Fields):
@@ -11,7 +11,7 @@ class RowFields(Fields):
     published: str  # the published number; empty if there is none
 
 
-class ReproduceResult(Result, schema="attsvm.reproduce/1"):
+class ReproduceResult(CommandResult, schema="attsvm.reproduce/1"):
     name: str = path("figure.name")  # name of the figure or table
     paper: str = path("figure.paper")  # the paper that it is from
     title: str = path("figure.title")  # its title
@@ -29,7 +29,7 @@ class ReproduceResult(Result, schema="attsvm.reproduce/1"):
     measured: dict[str, Any] = path("arrays")  # the measured arrays, by name
 
 
-class FiguresResult(Result, schema="attsvm.figures/1"):
+class FiguresResult(CommandResult, schema="attsvm.figures/1"):
     figures: dict[str, ReproduceResult]  # the content of NAME.json of each figure, by name
 
 
@@ -39,5 +39,5 @@ class ListedFields(Fields):
     seconds: Number  # the time it takes at full size on two cores, in seconds; null if it is not known
 
 
-class FigureListResult(Result, schema="attsvm.figure-list/1"):
+class FigureListResult(CommandResult, schema="attsvm.figure-list/1"):
     figures: list[ListedFields]  # one entry for each figure or table of attsvm reproduce

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Nested, Number, path
 from attsvm.results import Status
 
 
@@ -16,7 +16,7 @@ class OptimalTokensFields(Fields):
     value: Number  # norm of the solution of a single problem; null for a batch, and if infeasible
 
 
-class ProblemResult(Result, schema="attsvm.problem/1"):
+class ProblemResult(CommandResult, schema="attsvm.problem/1"):
     data: ProblemFileFields  # the problem
     batch_shape: list[int]  # shape of the leading batch axes
     sequences: int = path("num_sequences")  # number of sequences n
@@ -37,7 +37,7 @@ class ProblemResult(Result, schema="attsvm.problem/1"):
     optimal_tokens: OptimalTokensFields | None
 
 
-class SolveResult(Result, schema="attsvm.solve/1"):
+class SolveResult(CommandResult, schema="attsvm.solve/1"):
     threads: int | None  # the limit set by --threads; null without one
     data: ProblemFileFields  # the problem
     norm: str = path("norm.name")  # name of the norm
@@ -77,7 +77,7 @@ class PredictionFields(Fields):
     hypotheses: list[HypothesisFields]  # name, statement, whether it holds (null: not decided), number and unit
 
 
-class TrainResult(Result, schema="attsvm.train/1"):
+class TrainResult(CommandResult, schema="attsvm.train/1"):
     seed: int  # seed of the initial factors and of mini-batches
     threads: int | None  # the limit set by --threads; null without one
     data: ProblemFileFields  # the problem
@@ -101,7 +101,7 @@ class TrainResult(Result, schema="attsvm.train/1"):
     prediction: PredictionFields | None  # the limit that is predicted, with --predict; null without it
 
 
-class ProfileResult(Result, schema="attsvm.profile/1"):
+class ProfileResult(CommandResult, schema="attsvm.profile/1"):
     optimizer: str  # the optimizer as in the command
     # that of --learning-rate, or what was found for the first steps; null if the optimizer has none
     learning_rate: Number

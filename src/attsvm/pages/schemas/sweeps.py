@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.pages.schemas.model import Fields, Nested, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Nested, Number, path
 
 
 class VariableFields(Fields):
@@ -11,7 +11,7 @@ class VariableFields(Fields):
     attributes: dict[str, Any]  # its attributes, such as the meanings of codes
 
 
-class SweepResult(Result, schema="attsvm.sweep/1"):
+class SweepResult(CommandResult, schema="attsvm.sweep/1"):
     store: str  # folder of the sweep
     attributes: dict[str, Any]  # attributes of the store: its definition, seed, hash and errors
     variables: dict[str, VariableFields]  # the arrays of the store, by name
@@ -29,9 +29,8 @@ class EstimateFields(Fields):
     measure: str  # name of the output
     of: str = path("name")  # the code or the coordinate; empty if there is none
     interval: str  # wilson or bootstrap
-    estimate: Nested[Number] = path(
-        "estimate.value"
-    )  # share or mean, an array over the grid; null where nothing is measured
+    # share or mean, an array over the grid; null where nothing is measured
+    estimate: Nested[Number] = path("estimate.value")
     # lower end of the interval, an array over the grid; null for a mean of one trial or of equal values
     low: Nested[Number] = path("estimate.low")
     # upper end of the interval, an array over the grid; null for a mean of one trial or of equal values
@@ -39,7 +38,7 @@ class EstimateFields(Fields):
     trials: Nested[int] = path("estimate.trials")  # number of trials of the estimate, an array over the grid
 
 
-class SweepShowResult(Result, schema="attsvm.sweep_show/1"):
+class SweepShowResult(CommandResult, schema="attsvm.sweep_show/1"):
     sweep: SweepFields = path("attributes")  # the sweep that is shown
     axes: dict[str, list[Any]]  # the values of each axis of the grid
     trials: int  # number of trials of a cell

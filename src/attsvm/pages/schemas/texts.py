@@ -1,6 +1,6 @@
 """The fields of the results of ``attsvm fit-text`` and ``attsvm next-token``."""
 
-from attsvm.pages.schemas.model import Fields, Missing, Number, Result, path
+from attsvm.pages.schemas.model import CommandResult, Fields, Missing, Number, path
 from attsvm.results import Status
 
 
@@ -119,7 +119,7 @@ class SecondsFields(Fields):
     everything: Number  # of everything except writing
 
 
-class FitTextResult(Result, schema="attsvm.fit-text/1"):
+class FitTextResult(CommandResult, schema="attsvm.fit-text/1"):
     seed: int  # seed of the split, of the word vectors and of training
     threads: int | None  # the limit set by --threads; null without one
     data: TextsFields  # the texts
@@ -202,7 +202,7 @@ class GraphSecondsFields(Fields):
     everything: float  # of the computation
 
 
-class NextTokenResult(Result, schema="attsvm.next-token/1"):
+class NextTokenResult(CommandResult, schema="attsvm.next-token/1"):
     seed: int = path("options.seed")  # of the split and of the contexts
     threads: int | None  # the limit set by --threads, or null
     data: CorpusFields  # the texts

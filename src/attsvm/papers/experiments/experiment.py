@@ -13,7 +13,7 @@ import torch
 
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
-from attsvm.pages.schemas.experiment import ExperimentResult
+from attsvm.pages import ExperimentResult
 from attsvm.papers.experiments.measurements import EDGES, measure, weight_histograms
 from attsvm.papers.experiments.models import Classifier
 from attsvm.papers.experiments.optimizers import check_optimizer

@@ -27,6 +27,7 @@ from attsvm._utils.interruption import interruptions
 from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, is_recorded
 from attsvm.errors import ProblemError
+from attsvm.papers.experiments.folder import CHECKPOINT
 from attsvm.papers.experiments.models import Classifier, answers, losses
 from attsvm.papers.experiments.optimizers import make_optimizer
 from attsvm.papers.experiments.options import Options
@@ -34,7 +35,7 @@ from attsvm.papers.experiments.tables import Rows
 from attsvm.pretrained import quiet_transformers
 from attsvm.results import Status
 
-CHECKPOINT, DIGEST = "checkpoint", "sha256"
+DIGEST = "sha256"
 EVALUATION_BATCH = 250
 
 

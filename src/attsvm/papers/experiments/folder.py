@@ -1,14 +1,15 @@
 """The folder of an experiment. It exists during the runs, so that killed runs can be resumed."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from attsvm._utils.files import cannot_be_written, make_folder
-from attsvm._utils.outputs import check_folder, check_holds_files, check_not_read
+from attsvm._utils.files import cannot_be_written, make_folder, reading, regular_file
+from attsvm._utils.outputs import check_folder, check_holds_files, check_not_read, is_file, only_figures, stranger_in
 from attsvm.errors import ProblemError
-from attsvm.pages.folder import is_file, only_figures, stranger_in
 
 RUNS = "runs"
 CHECKPOINT = "checkpoint"
@@ -68,3 +69,21 @@ def run_folder(folder: Path, name: str) -> Path:
     path = folder / RUNS / name
     make_folder(path)
     return path
+
+
+def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[dict[str, Any]]:
+    """The results of earlier experiments of a task.
+
+    ``folders``: each with the ``result.json`` of an experiment.
+
+    Raises ProblemError if a folder has no result of this task.
+    """
+    found = []
+    for folder in folders:
+        path = Path(folder) / "result.json"
+        with reading(path, "not the result of an experiment"):
+            result = json.loads(regular_file(path).read_text(encoding="utf-8"))
+            if result["kind"] != "experiment" or result["task"] != task:
+                raise ProblemError(f"{path}: expected an experiment of {task}, got one of {result.get('task')}")
+            found.append(result)
+    return found
