@@ -65,13 +65,14 @@ def kkt_ratio(
     >>> round(attsvm.theory.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope).normalised()
+    own = FactorsOfRatio.of(problem, parameters, selected, norm, scope)
+    largest_size = NormOfFactors(own.norm, shape_of(own.keys, own.queries), own.scope, largest=True)
+    own = own.normalised()
     problem, heads = own.problem, own.sets if own.problem.num_heads is not None else own.sets[..., None, :, :, :]
     tokens, asked, may = (
         np.broadcast_to(array, own.sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
         for array in (problem.canonical.keys, problem.canonical.queries, problem.canonical.allowed)
     )
-    largest_size = NormOfFactors(own.norm, shape_of(own.keys, own.queries), own.scope, largest=True)
     ratios, flat = [], own.numbers
     for index in np.ndindex(own.keys.shape[:-3]):
         K, Q = own.keys[index], own.queries[index]
