@@ -71,9 +71,8 @@ def place_of(
     if part.problem.num_heads is not None and norm == Lp(2.0) and run.limit.steps.kind == "gradient":
         # in the norm of all heads one that has not begun to learn counts, however it points
         lengths = norm.values(weights, weights.ndim - found.ndim)
-        lengths /= np.maximum(lengths.max(axis=-1, keepdims=True), np.finfo(float).tiny)
-        found = np.min(found * lengths, axis=-1) / np.maximum(np.linalg.norm(lengths, axis=-1), 1.0)
-        values = np.linalg.norm(values, axis=-1)
+        least, values = np.min(found * lengths, axis=-1), np.linalg.norm(values, axis=-1)
+        found = least / np.maximum(np.hypot.reduce(lengths, axis=-1), np.finfo(float).tiny)
     return Place("margin ratio", (found * values).reshape(np.size(run.step), -1).min(axis=-1), compared)
 
 
