@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 
 import attsvm
 from attsvm import theory
@@ -145,6 +146,37 @@ def test_a_run_converges_to_the_att_svm_of_the_mean():
     assert attsvm.direction_error(run.weights, attsvm.solve_svm(alone, run.selected).direction) < 1e-6
     assert attsvm.predict_direction(problem, run).standing in ("proved", "measured")
     assert attsvm.classify(problem, run).largest_dropped < 1e-100
+
+
+def test_classes_keep_equal_tokens_together_as_one_of_mean_value():
+    generator = np.random.default_rng(15)
+    values, keys = generator.standard_normal((3, 5, 8)), generator.standard_normal((3, 5, 8))
+    keys[0, 4] = keys[0, 1]
+    labels, queries = generator.integers(0, 3, 3), generator.standard_normal((3, 8))
+    head, mask = generator.standard_normal((3, 8)), np.ones((3, 5), bool)
+    mask[1:, 4] = False
+    twice = attsvm.Problem(values, labels, queries, head, keys, mask)
+    values[0, 1], mask[0, 4] = (values[0, 1] + values[0, 4]) / 2, False
+    once = attsvm.Problem(values, labels, queries, head, keys, mask)
+    runs = [attsvm.train(one, loss="cross_entropy", learning_rate=0.05, steps=8000) for one in (twice, once)]
+    of_copies, of_mean = (attsvm.predict_direction(*pair) for pair in zip((twice, once), runs, strict=True))
+    assert of_copies.selected[0].tolist() == [False, True, True, False, True]
+    np.testing.assert_array_equal(of_copies.selected & mask, of_mean.selected)
+    np.testing.assert_allclose(of_copies.direction, of_mean.direction, rtol=0, atol=1e-8)
+    scores = values[0] @ head.T
+
+    def loss(share):
+        outputs = share * scores[1] + (1 - share) * scores[2]
+        return np.log(np.exp(outputs - outputs[labels[0]]).sum())
+
+    share = minimize_scalar(loss, bounds=(0, 1), options={"xatol": 1e-10}).x
+    assert 0.1 < share < 0.9
+    for found, number in ((of_copies, 2), (of_mean, 1)):
+        # the finite part has the attention of least loss, to which the pair adds log 2
+        logits = keys[0] @ found.finite @ queries[0]
+        assert logits[1] + np.log(number) - logits[2] == pytest.approx(np.log(share / (1 - share)), abs=1e-6)
+    assert attsvm.direction_error(runs[0], of_copies) < 0.02
+    assert runs[0].probability[0] > 0.5
 
 
 def test_heads_with_shared_keys_train_as_merged_tokens():

@@ -114,7 +114,7 @@ def _write_models(folder: Path) -> None:
 
 def _trained(folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """Train for an epoch, with a checkpoint in the folder ``run``."""
-    from attsvm.papers.experiments.experiment import Experiment, make_options
+    from attsvm.papers import Experiment, make_options
 
     (folder / "run").mkdir(exist_ok=True)
     reviews = Experiment.load("imdb", "tiny", str(folder / "reviews"), vocabulary=str(folder / "vocab.txt"))

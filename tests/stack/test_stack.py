@@ -273,6 +273,21 @@ def test_a_prediction_is_measured_only_for_what_was_measured():
     assert model_of(drawn(causal=True, residual=False), run).name not in rows
 
 
+def test_heads_of_a_layer_are_compared_with_each_other():
+    stack = drawn(num_heads=2)
+    run = stack.train(steps=5000, loss="exponential")
+    last = stack.solve(run)[1]
+    values, near = last.value, {}
+    for part in (1.0, 0.1):
+        planted = run.weights | {"W2": 1e3 * last.direction * [[[1.0]], [[part]]]}
+        found = stack.predict(replace(run, weights=planted))[0]
+        near[part] = next(one for one in found.hypotheses if one.name == "near")
+    assert near[1.0].holds
+    # the margins of the second head are a tenth of those of the first
+    ratio = 0.1 * np.hypot(*values) / np.hypot(values[0], 0.1 * values[1])
+    assert (near[0.1].holds, near[0.1].number) == (False, pytest.approx(ratio, rel=1e-5))
+
+
 def test_what_is_not_known_of_steps_is_not_recorded_as_known():
     stack = drawn()
     assert stack.train(steps=1, optimizer=optax.adamw(0.01, weight_decay=0.1)).weight_decay is None

@@ -61,6 +61,23 @@ def test_a_run_that_is_far_from_its_limit_is_not_measured():
     assert attsvm.predict_direction(problems, replace(several, weights=weights)).standing not in KNOWN
 
 
+def test_a_head_that_has_not_begun_to_learn_counts():
+    """Of one sequence with two tokens, every step has the direction of the Att-SVM: only the lengths are wrong."""
+    generator = np.random.default_rng(919)
+    tokens, queries, head = (generator.standard_normal(shape) for shape in ((1, 2, 3), (1, 3), 3))
+    for scale, near in ((1.0, True), (1e-300, False)):
+        problem = attsvm.Problem(tokens, [1.0], queries, np.stack([head, scale * head]), num_heads=2)
+        run = attsvm.train(problem, optimizer=normalized_gradient_descent(0.03), steps=12_000)
+        found = attsvm.predict_direction(problem, run)
+        assert attsvm.margin_ratio(problem, run) == pytest.approx([1.0, 1.0])
+        assert (found.standing == "measured") == near
+        assert (attsvm.direction_error(run, found) < 1e-6) == near
+        # by hand: the same margin in both heads, over the length of all weights
+        logits = np.einsum("hkq,tk,q->ht", run.weights, tokens[0], queries[0])
+        ratio = np.abs(logits[:, 0] - logits[:, 1]).min() * np.sqrt(2) / np.linalg.norm(run.weights)
+        assert named(found)["near"].number == pytest.approx(ratio * np.mean(found.solution.value), rel=1e-6)
+
+
 def test_slopes_of_the_loss_and_sizes_of_prompts_are_those_that_were_measured():
     problem = random_problem(6, 8, 10, seed=11)
     steep = attsvm.Problem(problem.tokens, problem.labels, problem.queries, 30 * problem.head)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attsvm.norms import JointNorm
+from attsvm.norms import JointNorm, Lp
 from attsvm.stack.layout import StackLayout
 from attsvm.stack.path import Layer, smallest_margin
 from attsvm.stack.run import StackRun
@@ -36,11 +36,14 @@ def predictions(
 
 
 def _ratios(layer: Layer, solution: Solution, trials: int) -> np.ndarray:
-    """The margin ratio of each trial in a layer, the least of all attention heads."""
-    together = isinstance(solution.norm, JointNorm)
-    margins = smallest_margin(layer).min(axis=-1) if together else smallest_margin(layer)
+    """The margin ratio of each trial in a layer, of all attention heads together or the least of theirs."""
+    together, margins = isinstance(solution.norm, JointNorm), smallest_margin(layer)
+    lengths, values = solution.norm.values(layer.weights, 3 if together else 2), np.asarray(solution.value)
+    if solution.norm == Lp(2.0) and layer.problem.num_heads is not None:
+        lengths, values = (np.hypot.reduce(x, axis=-1) for x in (lengths, values))
+        together = True
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = margins * np.asarray(solution.value) / solution.norm.values(layer.weights, 3 if together else 2)
+        ratios = (margins.min(axis=-1) if together else margins) * values / lengths
     return np.asarray(ratios.reshape(trials, -1).min(axis=-1))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps, parse_loss
 from attsvm.measures import correlation, margin
-from attsvm.norms import Norm
+from attsvm.norms import Lp, Norm
 from attsvm.problem import Problem
 from attsvm.selection import scores
 from attsvm.svm import Solution
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 def place_of(
     part: TrainedPart, run: Run, solution: Solution, selected: np.ndarray, norm: Norm, direction: np.ndarray | None
 ) -> Place:
-    """By the margin ratio of the weights that were trained, the least of all attention heads.
+    """By the margin ratio of the weights that were trained, of all attention heads together or the least of theirs.
 
     ``direction``: in its place, one that is not that of a plain Att-SVM, with which the weights are compared.
     """
@@ -63,12 +63,17 @@ def place_of(
     if direction is not None:
         own = tuple(range(len(run.batch_shape), run.weights.ndim))
         return Place("correlation", np.ravel(correlation(run.weights, direction, own)), compared)
+    weights, values = part.history[-1] if run.fixed else run.weights, np.asarray(solution.value)
     try:
-        found = margin(part.problem, part.history[-1] if run.fixed else run.weights, selected, norm)
+        found = np.asarray(margin(part.problem, weights, selected, norm))
     except ProblemError:  # every token is selected
         return Place("margin ratio", np.full(np.size(run.step), np.nan), compared)
-    ratios = np.asarray(found) * np.asarray(solution.value)
-    return Place("margin ratio", ratios.reshape(np.size(run.step), -1).min(axis=-1), compared)
+    if part.problem.num_heads is not None and norm == Lp(2.0) and run.limit.steps.kind == "gradient":
+        # in the norm of all heads one that has not begun to learn counts, however it points
+        lengths = norm.values(weights, weights.ndim - found.ndim)
+        least, values = np.min(found * lengths, axis=-1), np.linalg.norm(values, axis=-1)
+        found = least / np.maximum(np.hypot.reduce(lengths, axis=-1), np.finfo(float).tiny)
+    return Place("margin ratio", (found * values).reshape(np.size(run.step), -1).min(axis=-1), compared)
 
 
 def _compared(part: TrainedPart, run: Run) -> Iterator[Hypothesis]:
