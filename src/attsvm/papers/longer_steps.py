@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
+from attsvm.norms import Lp
 from attsvm.optimizers import Optimizer, chain
 
 
@@ -23,4 +24,5 @@ def longer_steps(length: float, name: str, power: float) -> Optimizer:
         }
         return moves, step + 1
 
-    return chain(optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update), name="longer_steps")
+    rule = optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
+    return chain(rule, name="longer_steps", norm=Lp(2.0))
