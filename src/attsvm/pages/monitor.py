@@ -88,11 +88,8 @@ def notes(records: Records) -> list[str]:
     low = [head for head, value in zip(records.heads, entropy[-1], strict=True) if value < COLLAPSED]
     if not low:
         return []
-    some = (
-        f"{len(low)} heads have"
-        if len(low) > 8
-        else f"{listed([f'head {head}' for head in low])} {'has' if len(low) == 1 else 'have'}"
-    )
+    named = listed([f"head {head}" for head in low])
+    some = f"{len(low)} heads have" if len(low) > 8 else f"{named} {'has' if len(low) == 1 else 'have'}"
     return [f"At the last record {some} an entropy below {COLLAPSED} nats."]
 
 

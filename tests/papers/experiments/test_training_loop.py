@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.folder import CHECKPOINT
 from attsvm.papers.experiments.options import Options
-from attsvm.papers.experiments.tables import Rows
+from attsvm.papers.experiments.tables import TaskRows
 from attsvm.papers.experiments.tasks import find_task
 from attsvm.papers.experiments.training import Hooks, fit
 
@@ -47,7 +47,7 @@ def texts(n, seed=0):
     inputs[:, 0] = 1
     inputs[labels == 1, 3] = 7
     inputs[::3, 8:] = 0
-    return Rows(inputs, labels, padding=0)
+    return TaskRows(inputs, labels, padding=0)
 
 
 def run(folder, optimizer, *, resume=False, callback=None, augment=None, train=None, **changes):

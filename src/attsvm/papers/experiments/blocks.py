@@ -30,7 +30,7 @@ class Blocks:
             raise ProblemError(f"heads: expected a divisor of the width {self.width}, got {self.heads}")
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head self-attention with keys, queries and values as separate layers."""
 
     def __init__(self, blocks: Blocks) -> None:
@@ -61,7 +61,7 @@ class Attention(nn.Module):
         return torch.unflatten(states, -1, (self.heads, -1)).transpose(1, 2)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward part, each applied to normalised states and added to them.
 
     The norms precede the parts. Plain gradient descent, one of the optimizers that are compared, then trains six layers
@@ -71,7 +71,7 @@ class Block(nn.Module):
     def __init__(self, blocks: Blocks) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(blocks.width, bias=blocks.bias)
-        self.attention = Attention(blocks)
+        self.attention = SelfAttention(blocks)
         self.hidden_norm = nn.LayerNorm(blocks.width, bias=blocks.bias)
         self.hidden = nn.Sequential(
             nn.Linear(blocks.width, blocks.hidden, bias=blocks.bias),

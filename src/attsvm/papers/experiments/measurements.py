@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.papers.experiments.blocks import Attention
+from attsvm.papers.experiments.blocks import SelfAttention
 from attsvm.papers.experiments.models import Classifier
 
 KINDS = ("key", "query", "value")
@@ -86,7 +86,7 @@ def _weights(model: Classifier, kind: str) -> Tensor:
     return torch.cat([getattr(attention, kind).weight.detach().flatten() for attention in model.attentions()])
 
 
-def _key_query_norm(attention: Attention) -> float:
+def _key_query_norm(attention: SelfAttention) -> float:
     keys, queries = (
         torch.unflatten(layer.weight.detach().double(), 0, (attention.heads, -1))
         for layer in (attention.key, attention.query)

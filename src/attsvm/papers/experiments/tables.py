@@ -22,7 +22,7 @@ LARGEST_LABEL = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Rows(Dataset[dict[str, Tensor]]):
+class TaskRows(Dataset[dict[str, Tensor]]):
     """Examples and their labels."""
 
     inputs: Tensor  # shape (n, ...), token numbers, padded at the end, or pictures
@@ -57,7 +57,7 @@ def load_rows(
     train_rows: int | None = None,
     test_rows: int | None = None,
     validation_rows: int = 0,
-) -> tuple[Rows, Rows]:
+) -> tuple[TaskRows, TaskRows]:
     """Read the rows to train on and to test on, as tensors.
 
     ``source``, ``column``: as for :func:`read_splits`. ``encode``: from the inputs of the chosen rows to their tensor.
@@ -73,9 +73,9 @@ def load_rows(
     chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
     tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
 
-    def rows(split: Split, numbers: np.ndarray) -> Rows:
+    def rows(split: Split, numbers: np.ndarray) -> TaskRows:
         inputs = encode([split.inputs[row] for row in numbers])
-        return Rows(inputs, torch.from_numpy(split.labels[numbers]), padding)
+        return TaskRows(inputs, torch.from_numpy(split.labels[numbers]), padding)
 
     return rows(train, chosen), rows(tested, tested_rows)
 

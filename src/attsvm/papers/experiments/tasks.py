@@ -17,7 +17,7 @@ from attsvm.papers.experiments.pictures import CLASSES, load_pictures, varied
 from attsvm.papers.experiments.presets import PICTURES, REVIEWS, Preset, Shape
 from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer
 from attsvm.papers.experiments.sentences import read_sentences
-from attsvm.papers.experiments.tables import Rows
+from attsvm.papers.experiments.tables import TaskRows
 
 SHOWN_PICTURES = 6
 
@@ -26,8 +26,8 @@ SHOWN_PICTURES = 6
 class Data:
     """What a model is trained and tested on."""
 
-    train: Rows
-    test: Rows
+    train: TaskRows
+    test: TaskRows
     source: str
     tokenizer: Any = None  # of texts
 
@@ -95,7 +95,7 @@ class Task(ABC, Generic[Shape]):
         return None
 
 
-class Reviews(Task[TextShape]):
+class ReviewTask(Task[TextShape]):
     """Movie reviews; measures the attention to words that carry the sentiment, in sentences."""
 
     name = "imdb"
@@ -125,7 +125,7 @@ class Reviews(Task[TextShape]):
         )
 
 
-class Pictures(Task[PictureShape]):
+class PictureTask(Task[PictureShape]):
     """CIFAR-10; shows the attention of the class token to the patches of some test pictures."""
 
     name = "cifar10"
@@ -169,7 +169,7 @@ def _rounded(shares: list[float]) -> list[float]:
     return [round(share, 4) for share in shares]
 
 
-TASKS: dict[str, Task[Any]] = {task.name: task for task in (Reviews(), Pictures())}
+TASKS: dict[str, Task[Any]] = {task.name: task for task in (ReviewTask(), PictureTask())}
 """Every task by its name. A new one is a new entry."""
 
 

@@ -31,7 +31,7 @@ from attsvm.papers.experiments.folder import CHECKPOINT
 from attsvm.papers.experiments.models import Classifier, answers, losses
 from attsvm.papers.experiments.optimizers import make_optimizer
 from attsvm.papers.experiments.options import Options
-from attsvm.papers.experiments.tables import Rows
+from attsvm.papers.experiments.tables import TaskRows
 from attsvm.pretrained import quiet_transformers
 from attsvm.results import Status
 
@@ -54,7 +54,7 @@ class Hooks:
 
 
 @dataclass
-class Outcome:
+class TrainingOutcome:
     """The result of a run."""
 
     # ``finished``; ``interrupted`` by Ctrl-C or by the callback; or ``non_finite`` if a loss or a gradient was not
@@ -76,15 +76,15 @@ class Outcome:
 
 def fit(
     model: Classifier,
-    train: Rows,
-    test: Rows,
+    train: TaskRows,
+    test: TaskRows,
     options: Options,
     folder: Path,
     *,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
     hooks: Hooks | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train a model, and write a checkpoint from which a later call resumes.
 
     Call ``torch.manual_seed`` before the model is created: its initial weights come from PyTorch's generator.
@@ -229,7 +229,7 @@ class _Keeper(TrainerCallback, ExportableState):
         self.run, self.path, self.rows = run, path, rows
         self.known = json.loads(json.dumps(known))
         self.batches = -(-rows // run.options.batch)  # steps of an epoch
-        self.found = Outcome()
+        self.found = TrainingOutcome()
         self.began = time.perf_counter()
         self.stops = False  # whether Ctrl-C or the callback ends the run
         self.failure = ""  # what an error means at the moment
@@ -254,7 +254,7 @@ class _Keeper(TrainerCallback, ExportableState):
                         f"{kept['identity'].get(name)!r}; a run is resumed with the same settings"
                     )
             records = [(step, record) for step, record in kept["records"]]
-            self.found = Outcome(history=kept["history"], seconds=kept["seconds"], records=records)
+            self.found = TrainingOutcome(history=kept["history"], seconds=kept["seconds"], records=records)
 
     def seconds(self) -> float:
         """Time of the run, over all its parts."""
