@@ -48,6 +48,7 @@ def adam_points(excess: Excess, radii: Values, epsilon: float, start: Matrices, 
 
     ``start``: moved into the ball. ``heads``: H; the functions and weights of one model follow each other.
     """
+    # the objective is divided by ε/λ: the loss has the factor λ/ε = 1/(Rε), and the barrier 1
     whole, scale, factor = block_diagonal(start, heads), radii[:, None, None], 1 / (radii * epsilon)
     excess = excess.joined(heads).scaled(radii)
     excess = excess.with_reference(excess.optimal)
@@ -65,6 +66,7 @@ class _AdamWPoints(PrimalIteration):
     def measure(self) -> tuple[np.ndarray, np.ndarray, bool]:
         value, self.q = self.excess.value_and_weight(self.u)
         self.pull = self.factor * np.exp(value)  # of the terms of the loss, over ε/λ
+        # this is g/ε, because ∂/∂u = R ∂/∂W and λR = 1; hence g/(|g| + ε) = gradient/(|gradient| + 1)
         self.gradient = -self.excess.adjoint(self.q) * self.pull[:, None, None]
         return self.u, np.abs(self.u + self.gradient / (np.abs(self.gradient) + 1)).max(axis=(-2, -1)), True
 

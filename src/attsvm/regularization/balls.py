@@ -98,15 +98,18 @@ class WeightBall(ABC):
         excess, with the multiplier of the cone. At W = 0, the vertex of a cone, it is the fastest decrease into it.
         """
         gradient = objective.expand(weights).gradient
+        # the vertex has no normal: what counts is whether the function decreases into the cone
         if self.cone is not None and not weights.any():
             return max(radius * self.cone.steepest(gradient), 0.0)
         if self.cone is not None and pull > 0:
             gradient = gradient + pull * self.cone.gradient(weights)
         steepest = float(self.norm.dual.values(gradient.reshape(self.shape)))
+        # ⟨−G, W⟩ ≤ N*(G) N(W), with equality where −G is a multiple of a normal of the sphere at W
         inward = float(gradient @ weights)
         size = self.size(weights)
         if size >= radius * (1 - 1e-9) and inward < 0:
             return max(1 + inward / (steepest * size), 0.0)
+        # inside the ball G vanishes at a stationary point; the product does not depend on the scale of W
         return steepest * size
 
     def _found(self, objective: SmoothFunction, weights: np.ndarray, radius: float, pull: float) -> BallMinimum:
@@ -182,6 +185,7 @@ class LpBall(WeightBall):
 
     def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> BallMinimum | None:
         """The minimum, for the round ball (p = 2): across the fixed part it is a ball again."""
+        # ‖fixed + across x‖² = ‖fixed‖² + ‖x‖², because the columns of across are orthonormal, and orthogonal to fixed
         left = radius**2 - float(tail.fixed @ tail.fixed)
         if self.norm.p != 2 or self.cone is not None or left <= 0:
             return None
@@ -218,6 +222,7 @@ class NuclearBall(WeightBall):
         if self.rank is None:
             return []
         solution = solve_svm(problem, selected, self.norm, rank=self.rank)
+        # a margin of 0 or less: no weights of this rank that separate the tokens were found
         return [solution.direction.reshape(-1)] if solution.margin > 0 else []
 
     def minimise(self, objective: SmoothFunction, start: np.ndarray, radius: float) -> BallMinimum:
@@ -233,6 +238,7 @@ class NuclearBall(WeightBall):
             minimum = minimise(
                 _OfFactors(objective, chart),
                 chart.lift(start),
+                # ‖(K, Q)‖² ≤ 2R
                 float(np.sqrt(2 * radius)),
                 cone=None if self.cone is None else _ConeOfFactors(self.cone, chart),
                 symmetries=chart.rotations,
@@ -240,6 +246,7 @@ class NuclearBall(WeightBall):
                 tol=1e-24,
                 max_steps=MAX_STEPS,
             )
+            # the residual in W compares with ‖G‖_op, which sees the directions that the present columns lack
             found = self._found(objective, chart.product(minimum.x), radius, minimum.pull)
             if chart.rank == self.rank:  # no column can be added, so that a minimum over the factors is one
                 return found._replace(residual=min(found.residual, minimum.residual))
@@ -292,6 +299,7 @@ class _FactorChart:
         """The directions (K A, Q A), A antisymmetric, along which K Q' does not change."""
         K, Q = self.split(x)
         m = self.rank
+        # (KA)Q' + K(QA)' = K(A + A')Q' = 0
         one, other = np.triu_indices(m, 1)
         turns = np.zeros((len(one), m, m))
         turns[np.arange(len(one)), one, other] = 1
@@ -303,6 +311,7 @@ class _FactorChart:
     def pull_gradient(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         K, Q = self.split(x)
         G = gradient.reshape(self.shape)
+        # ⟨G, dK Q' + K dQ'⟩ = ⟨GQ, dK⟩ + ⟨G'K, dQ⟩
         return np.concatenate([(G @ Q).reshape(-1), (G.T @ K).reshape(-1)])
 
     def pull_curvature(self, x: np.ndarray, gradient: np.ndarray, curvature: Curvature) -> Curvature:

@@ -42,6 +42,7 @@ HULL = Barrier(Total(), False, Lp(1.0))
 def tolerance(norm: Norm) -> float:
     """The relative Frank-Wolfe gap at which a minimum counts as found."""
     if isinstance(norm, Scaled):
+        # the gap is relative, so that a factor of the norm does not change it
         return tolerance(norm.of)
     if isinstance(norm, Lp) and 1 < norm.p < np.inf:
         return 1e-11
@@ -60,9 +61,11 @@ def minimise_in_balls(excess: Gaps, norm: Norm, radii: Values, start: Matrices) 
     ``start``: moved into the ball first.
     """
     if isinstance(norm, Scaled):
+        # c N(W) ≤ R is N(W) ≤ R/c
         return minimise_in_balls(excess, norm.of, radii / norm.factor, start)
     begin, barrier = start_inside(norm, start, radii), barrier_of(norm)
     if barrier is not None:
+        # W = R U with N(U) ≤ 1: the barrier is that of the unit ball
         scale = radii[:, None, None]
         round_ball = norm == Lp(2.0) and excess.is_alone
         most = INSIDE_STEPS if round_ball else MAX_STEPS
@@ -79,6 +82,7 @@ def minimise_in_balls(excess: Gaps, norm: Norm, radii: Values, start: Matrices) 
         return _minimise_one_by_one(excess, norm, radii, begin)
     if type(norm).steepest is Norm.steepest:
         norm.steepest(None)  # raises the error that names the missing piece
+    # each problem has a hull with points of its own, so that they are solved one by one
     parts = [
         _minimise_in_hull(excess[k].scaled(radii[k]), begin[k] / radii[k], norm) for k in np.arange(len(start))[:, None]
     ]
@@ -101,6 +105,7 @@ def _minimise_one_by_one(excess: Gaps, norm: Lp, radii: Values, start: Matrices)
     for k, radius in enumerate(radii):
         one, begin = Flat(excess[[k]]), start[k].reshape(-1)
         if not begin.any():
+            # W = 0 has no direction along the sphere: the search begins along steepest descent
             begin = radius * START * ball.steepest(one.expand(begin).gradient)
         found = ball.minimise(one, begin, radius)
         weights[k], gap[k] = found.weights.reshape(ball.shape), found.residual
@@ -126,12 +131,14 @@ class _Hull(PrimalIteration):
         gradient = self.excess.rebased(self.weights).gradient(self.weights)
         # the next point is that at which the linear function of the gradient is least
         self.farthest = -np.asarray(self.norm.steepest(gradient[0]), dtype=np.float64)[None]
+        # ⟨−G, D⟩ = N*(G) for this point D, so that the gap is 1 + ⟨G, W⟩/N*(G)
         dual = -float((gradient * self.farthest).sum())
         gap = max(1 + float((gradient * self.weights).sum()) / dual, 0.0) if dual > 0 else 0.0
         return self.weights, np.array([gap]), len(self.points) < MOST_POINTS
 
     def advance(self) -> None:
         points = np.concatenate([self.points, self.farthest])
+        # strictly inside of Σ |α_j| < 1, where the barrier is finite; the new point starts with α = 0
         begin = np.append(self.alpha * START / max(np.abs(self.alpha).sum(), START), 0.0)
         found = minimise_stack(self.excess.spanned(points), begin[None, :, None], HULL, HULL_GAP / 10)
         # only points with a coefficient stay in the hull

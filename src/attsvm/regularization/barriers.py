@@ -55,6 +55,7 @@ class Largest(Gauge):
     order = np.inf
 
     def complexity(self, number: int) -> float:
+        # −log(1 − s) − log(1 + s) for each s, and each logarithm has the parameter 1
         return 2.0 * number
 
     def slopes(self, s: np.ndarray) -> GaugeSlopes:
@@ -65,6 +66,7 @@ class Largest(Gauge):
         )
 
     def quotients(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # s_i(1 − s_j²) ∓ s_j(1 − s_i²) = (s_i ∓ s_j)(1 ± s_i s_j)
         slack, product = (1 - s) * (1 + s), s[:, :, None] * s[:, None]
         both = slack[:, :, None] * slack[:, None]
         return 2 * (1 + product) / both, 2 * (1 - product) / both
@@ -81,6 +83,7 @@ class Euclidean(Gauge):
     def slopes(self, s: np.ndarray) -> GaugeSlopes:
         length = np.sqrt(np.sum(s * s, axis=-1))
         slack = (1 - length) * (1 + length)
+        # ∇h = 2s/(1 − ‖s‖²), ∇²h = 2/(1 − ‖s‖²) I + 4/(1 − ‖s‖²)² s s'
         flat = np.broadcast_to((2 / slack)[:, None], s.shape)
         return GaugeSlopes(-np.log(slack), flat * s, flat, s, 4 / slack**2)
 
@@ -101,6 +104,7 @@ class Total(Gauge):
         t = np.sqrt(1 + (nu[:, None] * s) ** 2)
         # x² − s² = 2(1 + t)/ν²
         value = -np.log(2 * (1 + t)).sum(axis=-1) + 2 * s.shape[-1] * np.log(nu)
+        # h' = 2s/(x² − s²) = ν²s/(1 + t); s also moves ν, by dν/ds = ν³ (s/t)/Σ (1 + t)/t, which adds the part b b'
         square = nu[:, None] ** 2
         weight = nu**4 / ((1 + t) / t).sum(axis=-1)
         return GaugeSlopes(value, square * s / (1 + t), square / (t * (1 + t)), s / t, weight)
@@ -108,6 +112,7 @@ class Total(Gauge):
     def quotients(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nu = self._multiplier(s)[:, None]
         t = np.sqrt(1 + (nu * s) ** 2)
+        # s_i(1 + t_j) ∓ s_j(1 + t_i) over s_i ∓ s_j, by (s_i t_j − s_j t_i)(s_i t_j + s_j t_i) = s_i² − s_j²
         mixed = s[:, :, None] * t[:, None] + s[:, None] * t[:, :, None]
         total = s[:, :, None] + s[:, None]
         ratio = np.divide(mixed, total, out=np.ones_like(mixed), where=total > 0)
@@ -168,6 +173,7 @@ class EntryMetric(BarrierMetric):
         return np.asarray(x * self.inverse[more] - onto * along)
 
     def gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        # between_ija = Σ_b right_ib D_ab right_jb
         pairs = right[:, :, None] * right[:, None]
         between = pairs.reshape(len(right), -1, right.shape[-1]) @ self.inverse.mT
         between = between.reshape(*pairs.shape[:3], -1)
@@ -195,12 +201,14 @@ class SingularMetric(BarrierMetric):
         # outside of the square block: h'_i / s_i, which is h''_i where s_i vanishes
         outside = np.divide(slopes.gradient, s, out=slopes.curvature.copy(), where=s > VANISHING)
         own = np.empty(matrices.shape)
+        # the inverse of the 2 × 2 block of X_ij and X_ji, whose eigenvalues are of_sum and of_difference
         own[:, :rank, :rank] = 0.5 * (1 / of_sum + 1 / of_difference)
         if columns > rank:
             own[:, :, rank:] = 1 / outside[:, :, None]
         if rows > rank:
             own[:, rank:] = 1 / outside[:, None, :]
         self.own, self.other = own, 0.5 * (1 / of_sum - 1 / of_difference)
+        # (h'_i − h'_j)/(s_i − s_j) is h''_i for j = i; the part weight · b b' acts on the diagonal only
         inverse = np.diagonal(1 / of_sum, axis1=1, axis2=2)
         self.along = slopes.vector * inverse
         self.factor = slopes.weight / (1 + slopes.weight * (slopes.vector * self.along).sum(axis=-1))
@@ -278,5 +286,6 @@ def barrier_of(norm: Norm) -> Barrier | None:
 
 def order_of(norm: Norm) -> float:
     """The p for which the norm of a block-diagonal matrix is the ℓp norm of those of its blocks; ∞ if not known."""
+    # the entries, or the singular values, of a block-diagonal matrix are those of all its blocks
     barrier = barrier_of(norm)
     return np.inf if barrier is None else barrier.gauge.order

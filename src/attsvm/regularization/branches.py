@@ -50,11 +50,13 @@ FIRST_LOGIT = 0.1
 
 def first_radius(excess: FlatExcess, ball: WeightBall) -> float:
     """The radius up to which all differences of logits are small."""
+    # |⟨(k_α − k_t) z', W⟩| ≤ N*((k_α − k_t) z') N(W)
     return FIRST_LOGIT / float(excess.stack.largest_gaps(ball.norm)[0])
 
 
 def place_of_logits(radii: Sequence[float], first: float, logit: float) -> int:
     """The place of the radius at which logits are about as large as ``logit``."""
+    # logits are about FIRST_LOGIT at the first radius, and grow in proportion to it
     return int(np.argmin(np.abs(np.log(np.array(radii) / first * FIRST_LOGIT / logit))))
 
 
@@ -66,6 +68,7 @@ def grid_through(targets: np.ndarray, first: np.ndarray) -> list[tuple[float, ..
     grid = [tuple(first.tolist())]
     for target in targets:
         last = np.array(grid[-1])
+        # the fewest steps of equal ratio, each at most GROWTH; 1e-9 is for the rounding of the logarithms
         steps = max(1, int(np.ceil(np.log((target / last).max()) / np.log(GROWTH) - 1e-9)))
         grid += [tuple((last * (target / last) ** (part / steps)).tolist()) for part in range(1, steps)]
         grid.append(tuple(target.tolist()))
@@ -78,6 +81,7 @@ def direction_from_zero(ball: WeightBall, excess: FlatExcess) -> np.ndarray:
         return ball.cone.axis
     gradient = excess.expand(np.zeros(np.prod(ball.shape))).gradient
     if not gradient.any():
+        # W = 0 is stationary, so that no direction is the first one: a fixed random one
         gradient = np.random.default_rng(0).standard_normal(gradient.shape)
     return ball.steepest(gradient)
 
@@ -165,6 +169,7 @@ START_LOGITS = (1.0, 3.0, 10.0)
 
 def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius: float) -> BallMinimum:
     """A local minimum; one whose gradient is rounding has the residual 1."""
+    # far along the path the part of the dropped tokens is convex, and keeps the digits that the excess loses
     tail = tail_of(excess, begin)
     far = None if tail is None else ball.minimise_tail(tail, begin, radius)
     if far is not None:
@@ -174,6 +179,7 @@ def minimum_from(ball: WeightBall, excess: FlatExcess, begin: np.ndarray, radius
         return found
     tail = tail_of(excess, found.weights)
     far = None if tail is None else ball.minimise_tail(tail, found.weights, radius)
+    # the residual of a gradient that is rounding says nothing: 1 marks the point as not solved
     return found._replace(residual=1.0) if far is None else far
 
 
@@ -206,6 +212,7 @@ class FixedHead(Branches[BallMinimum]):
         return is_close(one.weights, other.weights)
 
     def is_lower(self, one: BallMinimum, other: BallMinimum) -> bool:
+        # over the same tokens α both values have all digits; otherwise the losses are compared
         base = one.objective
         if isinstance(base, FlatExcess) and base.same_as(other.objective):
             return base.value(one.weights) < base.value(other.weights)
@@ -226,6 +233,7 @@ class FixedHead(Branches[BallMinimum]):
                     ahead = last[1] + (radius - last[0]) / (last[0] - previous[0]) * (last[1] - previous[1])
                     ahead = ahead * (radius / ball.size(ahead))
                     around = excess.rebased(begin)
+                    # only if its loss is lower than that of the last minimum at the new radius
                     begin = ahead if around.value(ahead) < around.value(begin) else begin
             found = minimum_from(ball, excess, begin, radius)
             previous, last = last, (radius, found.weights)
@@ -240,9 +248,11 @@ class FixedHead(Branches[BallMinimum]):
         ball, excess, grid = self.ball, self.excess, self.grid
         yield Branch(direction_from_zero(ball, excess), range(len(grid)))
         if ball.cone is not None:
+            # the first branch follows one minimum; searches from the axis at other radii may find lower ones
             for at in range(1, len(grid), 2):
                 yield from self._both_ways(ball.cone.axis, at)
             return
+        # if the branch from zero ends at other tokens, these do not end where they meet it
         passes = not self._ends_optimal()
         active = self.problem.canonical.active
         optimal = np.full(active.shape, -1)
@@ -281,6 +291,7 @@ class FixedHead(Branches[BallMinimum]):
             if not weights.any():  # the minimum is at zero: nothing separates
                 return
             weights = ball.minimise(separation, weights * (radius / ball.size(weights)), radius).weights
+            # s_t ≥ s_α for some token t: the optimal tokens are not selected in this ball
             if (separation.rows @ weights).max() >= 0 or (started and at < last):
                 continue
             found = ball.minimise(self.excess, weights, radius)

@@ -66,6 +66,7 @@ class HeadOutputs:
 
         It keeps its digits where h(e) and h(o) are equal to rounding.
         """
+        # ∫ y ∇h(e − t · step)'move dt over t in [0, 1], by one Gauss rule and by one on each half
         step = scale * move
         points = end[:, None] - np.concatenate([_WHOLE, _HALVES])[:, None] * step[:, None]
         slopes = self.head.gradients(points.reshape(-1, points.shape[2])).reshape(points.shape)
@@ -74,6 +75,7 @@ class HeadOutputs:
         halves = along[:, len(_WHOLE) :] @ np.tile(NODE_WEIGHTS, 2) / 4
         kinked = ~(np.abs(whole - halves) <= _SMOOTH * np.max(np.abs(along), axis=1))
         if kinked.any():
+            # at a kink no rule is exact: the difference of both values, which has fewer digits
             values = self.head.values(end) - self.head.values(end - step)
             halves[kinked] = (self.labels * values)[kinked] / scale
         return np.asarray(halves)
@@ -142,6 +144,7 @@ class Excess(Gaps):
         Of several attention heads, each one is alone. ``gamma``: the scores; by default those of the problem's head.
         """
         keys, queries, _, active = problem.canonical
+        # m equal keys have m equal logits s, whose attention together is that of one logit s + log m
         offsets = np.log(np.broadcast_to(problem.copies.number, (*active.shape, problem.num_tokens)))
         if gamma is None:
             gamma = scores(problem)
@@ -173,6 +176,7 @@ class Excess(Gaps):
             return self
         own = ("allowed", "offsets", "scores", "share", "reference", "others")
         joined: dict[str, Any] = {name: join(getattr(self, name)) for name in own}
+        # k and z are zero outside of the block of their head, so that k'Wz is that of the block
         joined |= {name: join(_block_vectors(getattr(self, name), heads)) for name in ("keys", "queries")}
         return replace(self, **joined, heads=heads)
 
@@ -181,6 +185,7 @@ class Excess(Gaps):
 
         ``heads``: H. The functions of one model follow each other.
         """
+        # f_i = Σ_h Σ_t a_iht γ_iht: what the other heads add is constant for this one
         own = (np.exp(self.log_attention(weights)) * self.scores).sum(axis=-1).reshape(-1, heads, self.scores.shape[1])
         others = own.sum(axis=1, keepdims=True) - own
         return replace(self, others=others.reshape(self.others.shape))
@@ -270,6 +275,7 @@ class Excess(Gaps):
     @property
     def infimum(self) -> np.ndarray:
         """L_α, shape (N,)."""
+        # joined heads have equal margins and shares, so that the sum has L_α once for each head
         return np.asarray((self.loss.value(self.margins) * self.share).sum(axis=-1) / self.heads)
 
     def logits(self, weights: np.ndarray) -> np.ndarray:
@@ -281,6 +287,7 @@ class Excess(Gaps):
         logits = self.logits(weights)
         largest = logits.max(axis=-1, keepdims=True)
         logits = logits - np.where(np.isfinite(largest), largest, 0.0)
+        # log a_t = s_t − log Σ exp(s), where the largest s is 0 now; without an allowed token all stay −∞
         total = np.exp(logits).sum(axis=-1, keepdims=True)
         return np.asarray(logits - np.log(np.where(total > 0, total, 1.0)))
 
@@ -307,11 +314,13 @@ class Excess(Gaps):
         return self if (reference == self.reference).all() else self.with_reference(reference)
 
     def _rebased_on_either_side(self, weights: np.ndarray, log_attention: np.ndarray, selected: np.ndarray) -> Self:
+        # only a saturated softmax on other than the optimal tokens needs a reference of its own
         least = np.where(self.share > 0, log_attention.max(axis=-1), 0.0).min()
         if least < np.log(SATURATED) or (self.scores_of(selected) == self.scores_of(self.optimal)).all():
             selected = self.optimal
         same = bool((selected == self.reference).all())
         first = self.above if same else True
+        # log(L − L_α) is finite above L_α, −log(L_α − L) below it: the present side first
         for above in (first, not first):
             other = self if same and above == self.above else self.with_reference(selected, above)
             if np.isfinite(other.value(weights)).all():
@@ -322,6 +331,7 @@ class Excess(Gaps):
         """Whether α has such a probability everywhere, and tokens of lower scores dominate in the excess."""
         of_reference = np.take_along_axis(log_attention, self.reference[..., None], axis=-1)[..., 0]
         saturated = (np.where(self.share > 0, of_reference, 0.0) > np.log(probability)).all(axis=-1)
+        # to first order L − L_α = Σ share_i |ℓ'(m_i)| a_it (γ_iα − γ_it), whose negative terms have higher scores
         counted = self.worse != 0
         shift = np.max(np.where(counted, log_attention, -np.inf), axis=(-2, -1), keepdims=True)
         shift = np.where(np.isfinite(shift), shift, 0.0)
@@ -350,6 +360,7 @@ class Excess(Gaps):
         shift = np.max(np.where(counted, log_attention, -np.inf), axis=(-2, -1), keepdims=True, initial=-1e300)
         small = np.exp(np.where(counted, log_attention - shift, -np.inf))
         if self.is_linear:
+            # Δ exp(−c) = Σ a_t exp(−c) (γ_α − γ_t)
             drop = (small * self.worse).sum(axis=-1)
         else:
             assert self.outputs is not None
@@ -358,6 +369,7 @@ class Excess(Gaps):
         # ℓ(m − Δ) − ℓ(m) is Δ times the mean of |ℓ'| between both
         flat = self.loss.log_mean_slope(self.margins.ravel(), drops.ravel()).reshape(drop.shape)
         scale = np.max(np.where(self.share > 0, flat, -np.inf), axis=-1, keepdims=True)
+        # L − L_α = Σ share_i (mean |ℓ'|)_i Δ_i, without exp(c + scale)
         rise = (np.exp(flat - scale) * drop * self.share).sum(axis=-1)
         return _Parts(log_attention, shift, small, drop, drops, scale, rise)
 
@@ -380,7 +392,9 @@ class Excess(Gaps):
             drop = (parts.small * worse).sum(axis=-1)
         # v_t = a_t (w_t − Δ) exp(−c), with w_t − Δ = Σ a_s (w_t − w_s), in which nothing cancels
         centred = (attention[..., None, :] @ (worse[..., :, None] - worse[..., None, :]).mT)[..., 0, :]
+        # small lacks the tokens with w_t = 0, for which v_t = −a_t Δ exp(−c)
         v = np.where(self.differs, parts.small * centred, -attention * drop[..., None]) * self.but_own
+        # dF/dΔ exp(c), where dF/dΔ = |ℓ'(m − Δ)| share/|L − L_α| on both sides of L_α
         size = np.exp(self.loss.log_slope(self.margins - parts.drops) - parts.scale) * self.share
         # where L = L_α the derivatives are those of the excess itself
         size /= np.where(parts.rise != 0, np.abs(parts.rise), 1.0)[:, None]
@@ -414,6 +428,7 @@ class Excess(Gaps):
         assert self.outputs is not None
         assert isinstance(self.outputs.head, HeadFunction)
         move, largest = self._move(parts.small), np.exp(parts.shift[0, 0, 0])
+        # its row t is do/dy_t exp(−c) = a_t (o − x_t) exp(−c)
         moved = (
             parts.small[0, :, :, None] * self.differences - np.exp(parts.log_attention[0, :, :, None]) * move[:, None]
         )

@@ -32,8 +32,11 @@ class FlatExcess(Flat[Excess]):
         active = problem.canonical.active
         tokens = np.broadcast_to(problem.tokens[:, None], (*active.shape, *problem.tokens.shape[1:]))
         labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+        # m equal keys have equal attention under all weights, so that o contains the mean of their tokens
         outputs = HeadOutputs(problem.copies.mean(tokens, axes=1)[active], labels[active], head)
+        # zeros in place of the scores, which with_head computes for this prediction head
         stack = Excess.of(problem, loss, np.zeros(tokens.shape[:-1]))[:, active.ravel()]
+        # L falls below L_α if α is not optimal, or if a mixture is better than α under a nonlinear head
         return cls(replace(stack, outputs=outputs, either_side=True)).with_head(head)
 
     @property
@@ -77,6 +80,7 @@ class FlatExcess(Flat[Excess]):
     def depends_on_attention(self) -> bool:
         """Whether the loss depends on W: some token with another score than the optimal one has another key."""
         stack = self.stack
+        # ∂L/∂W is a sum of rows (k_α − k_t) z' of tokens with another score than α, or another x under a nonlinear head
         return bool((stack.moving & stack.differs & np.asarray(stack.queries.any(axis=-1))[..., None]).any())
 
     def logits(self, x: np.ndarray) -> np.ndarray:
@@ -111,6 +115,7 @@ class FlatExcess(Flat[Excess]):
             return False
         attention = self.attention(x)
         kept = attention > KEPT
+        # kept tokens balance in differences of order 1, so that the part of the dropped ones is lost in their rounding
         dropped = attention[self.stack.allowed[0] & ~kept]
         return bool((kept.sum(axis=1) > 1).any() and dropped.size and dropped.max() < LOST)
 
@@ -122,16 +127,19 @@ class FlatExcess(Flat[Excess]):
     def order(self, x: np.ndarray) -> tuple[int, float]:
         """(1, log(L − L_α)) or (−1, −log(L_α − L)), which sort like L."""
         stack, weights = self.stack, self.matrix(x)
+        # −∞ where L ≤ L_α; there −log(L_α − L) has the digits, and it increases with L, too
         value = float(replace(stack, above=True).value(weights)[0])
         return (1, value) if value > -np.inf else (-1, float(replace(stack, above=False).value(weights)[0]))
 
     def loss_at(self, x: np.ndarray) -> float:
         """Compute the loss L(W)."""
         side, value = self.order(x)
+        # value = ± log(± (L − L_α)), hence L = L_α ± exp(± value)
         return float(self.stack.infimum[0]) + side * float(np.exp(side * value))
 
     def same_as(self, other: object) -> bool:
         """Whether the values of two such functions of one problem can be compared."""
         if not isinstance(other, FlatExcess) or self.stack.above != other.stack.above:
             return False
+        # logarithms of L − L_α and of L − L_β for other tokens β cannot be compared
         return bool((self.stack.reference == other.stack.reference).all())

@@ -107,6 +107,7 @@ class Gaps(ABC):
 
     def scaled(self, radii: Values) -> Self:
         """Substitute W = radius · U: the functions of U."""
+        # k'(R U)z = (R k)'U z
         return replace(self, keys=self.keys * radii[:, None, None, None])
 
     def spanned(self, points: Float[np.ndarray, "K k e"]) -> Self:
@@ -129,6 +130,7 @@ class LogSum(Gaps):
         cls, rows: Float[np.ndarray, "m d"], log_weight: np.ndarray | float = 0.0, loss: Scalar = DECAY
     ) -> "Flat[LogSum]":
         """Log Σ c ℓ(⟨row, x⟩) as a function of d numbers."""
+        # α has the key 0 and no weight, and the others the key −row, so that y = (k_α − k_t)'x = ⟨row, x⟩
         keys = np.concatenate([np.zeros((1, rows.shape[1])), -rows])[None, None]
         log_weight = np.append(-np.inf, np.broadcast_to(log_weight, len(rows)))[None, None]
         return Flat(cls(keys, np.ones((1, 1, 1)), np.zeros((1, 1), dtype=int), log_weight, loss))
@@ -158,6 +160,7 @@ class LogSum(Gaps):
 
     def slopes(self, weights: np.ndarray) -> GapSlopes:
         value, q = self.value_and_weight(weights)
+        # ∂²F/∂y² = diag(b q) − q q' with b = −d log|ℓ'|/dy
         flat = q.reshape(len(q), -1)
         curvature = -flat[:, :, None] * flat[:, None]
         diagonal_of(curvature)[:] += (q * self.loss.bend(self.gaps(weights))).reshape(flat.shape)
@@ -196,6 +199,7 @@ class Flat(Generic[G]):
     def expand(self, x: np.ndarray) -> Expansion:
         """Value and derivatives."""
         value, gradient, curvature = self.stack.slopes(self.matrix(x))
+        # only gaps that move have rows; their sign cancels in J'CJ
         core = curvature[0].take(self.places, axis=0).take(self.places, axis=1)
         return Expansion(float(value[0]), gradient.reshape(-1), Curvature(self.rows, core))
 

@@ -59,6 +59,7 @@ def minimise_in_ball(
         return minimise_in_balls(excess, norm, radius, start)
     assert isinstance(excess, Excess)
     if together:
+        # the weights outside of the blocks change no logit, and stay zero
         found = minimise_in_balls(excess.joined(heads), norm, radius, block_diagonal(start, heads))
         return found._replace(weights=diagonal_blocks(found.weights, heads))
     turns = _HeadRounds(excess, norm, radius, start, heads)
@@ -87,6 +88,7 @@ class _HeadRounds(PrimalIteration):
         for h in range(self.heads):
             own = np.flatnonzero((head == h) & (self.gap > tolerance(norm)))
             if len(own):
+                # each head is minimised over beside the new weights of those before it
                 beside = self.excess.fix_other_heads(self.weights, self.heads)[own]
                 self.weights[own] = minimise_in_balls(beside, norm, self.radius[own], self.weights[own]).weights
         # the gap of each head beside the others, as they are now

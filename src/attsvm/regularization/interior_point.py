@@ -119,6 +119,7 @@ def relative_gap(norm: Norm, weights: Matrices, gradient: Matrices) -> Values:
 
 
 def _gap(weights: Matrices, gradient: Matrices, dual: Values) -> Values:
+    # the largest ⟨G, W − V⟩ over N(V) ≤ 1, the Frank-Wolfe gap, is ⟨G, W⟩ + N*(G)
     inner = (gradient * weights).sum(axis=(-2, -1))
     return np.where(dual == 0, 0.0, np.maximum(1 + inner / np.where(dual == 0, 1.0, dual), 0.0))
 
@@ -154,6 +155,7 @@ def _step(
     # the gradient where attention is saturated may be much smaller than that of the tokens that are selected later
     least = LEAST * np.minimum(now.gap, FIRST[1]) * unit_gap
     mu = np.where(np.isnan(mu), first, np.maximum(mu, least))
+    # ‖∇F/μ + ∇φ‖ in the metric: near the path the next μ is much smaller, far from it the step only centres
     away = np.sqrt(np.maximum(a / mu**2 + 2 * b / mu + c, 0.0))
     aim = mu * np.select([away < 0.1, away < 0.5, away < 1], [0.01, 0.1, 0.5], 1.0)
 
@@ -177,6 +179,7 @@ def _step(
         return np.asarray(some.value(trial) + aim[left] * barrier.value(trial))
 
     found, length = line_search(new_value, weights, move, length, value, slope, rounding)
+    # a shorter step goes only this part of the way to the smaller μ
     return found, aim + (1 - length) * (mu - aim)
 
 
@@ -197,6 +200,7 @@ def line_search(
     found, left = weights.copy(), np.arange(len(weights))
     for _ in range(HALVINGS):
         trial = weights[left] + length[left, None, None] * move[left]
+        # Armijo's condition, up to rounding
         enough = value(left, trial) <= before[left] + 1e-4 * length[left] * slope[left] + rounding[left]
         found[left[enough]] = trial[enough]
         left = left[~enough]
@@ -213,6 +217,7 @@ def newton_move(
     """−(A*CA + P)⁻¹ T = −P⁻¹(T − A*x) for P = μφ'', where (I + C A P⁻¹ A*) x = C A P⁻¹ T; zero where that fails."""
     scale = 1 / mu[:, None, None]
     of_target = objective.gaps(scale * metric.solve(target))
+    # I + C A P⁻¹ A*: as many unknowns as gaps, not as entries of W
     matrix = curvature @ (grams * scale)
     diagonal_of(matrix)[:] += 1
     right = curvature @ of_target.reshape(len(mu), -1, 1)

@@ -71,6 +71,7 @@ def _dropped_tokens(
     pooled = (inside.attention(fixed)[:, None] @ outputs.tokens)[:, 0]
     margins = outputs.labels * outputs.head.values(pooled)
     slope = outputs.slopes(pooled)
+    # c_t = y ∇h(o)'(o − x_t): by how much the margin falls with the attention of a dropped token t
     cost = ((pooled[:, None] - outputs.tokens) @ slope[:, :, None])[..., 0]
     scale = np.linalg.norm(pooled[:, None] - outputs.tokens, axis=2) * np.linalg.norm(slope, axis=1)[:, None]
     query, token = np.nonzero(dropped)
@@ -78,6 +79,7 @@ def _dropped_tokens(
     if (cost[query, token] <= _RANK * scale[query, token]).any():
         return None
     rows = -(stack.left[0, query, token, :, None] * stack.queries[0, query, None]).reshape(len(query), len(fixed))
+    # to first order the excess is Σ c_t |ℓ'(m_i)| a_t/n with a_t = m_t exp(s_t)/Σ_kept exp(s), s = fixed part + rest
     offsets = np.log(cost[query, token]) + stack.loss.log_slope(margins)[query] - logsumexp(logits, axis=1)[query]
     offsets = offsets + stack.offsets[0, query, token] + rows @ fixed - np.log(len(margins))
     rows = rows - (rows @ along) @ along.T

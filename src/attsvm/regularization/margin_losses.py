@@ -82,6 +82,7 @@ def _compile_head(head: Head) -> _Compiled:
         return head.outputs(parameters, pooled[:, None, :, None])[:, 0, 0]
 
     def gradients(parameters: dict[str, Any], pooled: jax.Array) -> jax.Array:
+        # h acts on each pooled token alone, so that the gradient of the sum has that of each in its row
         (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
         return jnp.asarray(pulled)
 
@@ -131,6 +132,7 @@ class Scalar:
         far = np.abs(drops) > _SHORT
         if not far.any():
             return np.asarray(near)
+        # (ℓ(m − Δ) − ℓ(m))/Δ itself
         near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
         return np.asarray(near)
 
@@ -138,6 +140,7 @@ class Scalar:
         if self.log_value is None:
             return np.asarray(np.log(np.abs(self.value(one) - self.value(other))))
         one, other = self.log_value(one), self.log_value(other)
+        # log(e^a − e^b) = a + log(1 − e^(b − a)) for a > b
         larger = np.maximum(one, other)
         return np.asarray(larger + np.log(-np.expm1(np.minimum(one, other) - larger)))
 
@@ -151,6 +154,7 @@ DECAY = Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like)
 """exp(−m)."""
 # losses with functions in closed form
 _EXACT: dict[OutputLoss, Scalar] = {
+    # |ℓ'| = σ(−m), and −d log σ(−m)/dm = σ(m)
     LOGISTIC: Scalar(
         lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
     ),
@@ -176,6 +180,7 @@ def _scalar_from_jax(loss: OutputLoss) -> Scalar:
     log_slope = on_numpy(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
 
     def bend(margins: np.ndarray) -> np.ndarray:
+        # a central difference, whose best step is about the cube root of the rounding unit
         return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
 
     return Scalar(on_numpy(loss.values), None, log_slope, bend)

@@ -105,6 +105,7 @@ def log_slope(ball: WeightBall, found: BallMinimum) -> float:
     # −dL/d log R = exp(value) · falls, as the objective is the log of the loss above its infimum
     if tail is None:
         value, gradient, _ = found.objective.expand(weights)
+        # on the sphere −∇F = ν ∂N with a multiplier ν, so that −dF/dR = ν = ⟨−∇F, W⟩/R along the path
         falls = -float(gradient @ weights)
         # below the infimum it is minus the log of the distance
         value = -value if isinstance(found.objective, FlatExcess) and not found.objective.stack.above else value
@@ -134,8 +135,10 @@ class _PenaltySearch:
         # where the loss is constant to rounding, the slopes decide
         ties = [k for k, value in enumerate(values) if _is_tie(value, lowest)]
         k = max((k for k in ties if falling[k] > 0), default=ties[0])
+        # loss plus penalty still fall at radius k, so that the minimum is above, or they rise, so that it is below
         low, high = (k, k + 1) if falling[k] > 0 else (k - 1, k)
         if high == len(self.radii):
+            # no larger radius encloses the minimum: the residual 1 marks the point as not solved
             return PathPoint(self.minima[k].weights, self.excess, 1.0)
         if low < 0:
             return self._smallest_minimum(log_penalty)
@@ -169,6 +172,7 @@ class _PenaltySearch:
             before = minimum_from(self.ball, self.excess, start, smaller)
             if self._falls(before, smaller, log_penalty) > 0:
                 return self._balance(smaller, radius, before, found, log_penalty)
+            # the slope of a norm itself does not vanish at zero, so that W = 0 may be the minimum
             if self.penalty.power == 1 and smaller < 1e-9 * self.radii[0]:
                 break
             radius, found = smaller, before
@@ -190,7 +194,9 @@ class _PenaltySearch:
         radius = low
         if falls(low) > 0 > falls(high):
             radius = float(brentq(falls, low, high, xtol=1e-15 * high, rtol=1e-15))
+            # of all radii that were tried, the one at which both slopes are nearest to each other
             radius = min(known, key=lambda other: abs(falls(other)))
+        # 1 − the smaller slope over the larger one
         mismatch = min(float(np.abs(np.expm1(-abs(falls(radius))))), 1.0)
         return PathPoint(known[radius].weights, self.excess, max(known[radius].residual, mismatch))
 

@@ -183,6 +183,7 @@ class RegularizationPath(PathResult):
             size = self.norm.values(self.weights[-1], self._axes)
         except MissingPiece:  # the norm of a file whose class cannot be imported here
             size = self.radii[-1]
+        # there N(W) ≤ R is not active, so that larger balls have this minimum, too
         if (size < 0.999 * self.radii[-1]).any():
             parts.append(f"the minimum lies inside the last ball, at norm {np.min(size):.4g}")
         of_head = self.head_direction_errors
@@ -266,5 +267,6 @@ def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
     over = tuple(range(-axes, 0))
     known = np.isfinite(limit).all(axis=over) & np.isfinite(weights).all(axis=over)
     shown = np.expand_dims(known, over)
+    # zeros in place of NaN, which direction_error refuses; their errors are hidden below
     errors = direction_error(np.where(shown, weights, 0.0), np.where(shown, limit, 0.0), over)
     return np.where(known, np.asarray(errors), np.nan)

@@ -69,6 +69,7 @@ class PathSetting:
         layer = parse_attention(attention, problem, rank)
         bounding = _norm_of_ball(layer, parse_norm(norm))
         setting = cls(problem, layer, bounding, parsed, scalar_of(parsed), _parse_cones(problem, cone))
+        # all problems of a batch have the same shapes, so that one ball decides on the size
         _check_size(problem, setting.ball(next(np.ndindex(*problem.batch_shape), ())))
         return setting
 
@@ -87,6 +88,7 @@ class PathSetting:
         shape = (self.problem.key_dim, self.problem.query_dim)
         cone = None if self.cones is None else self.cones[index]
         if self.attention.name == "factored":
+            # {KQ' : ‖K‖² + ‖Q‖² ≤ 2R} = {W : ‖W‖_* ≤ R}, of rank at most the number of columns
             return NuclearBall(shape, self.norm, cone, self.rank)
         return ball_of(self.norm, shape, cone)
 
@@ -103,6 +105,7 @@ class PathSetting:
         _, parameters = Objective.of(self.problem, self.attention, parsed, self.loss)
 
         def excess(problem: Problem, index: tuple[int, ...]) -> FlatExcess:
+            # the parameters of the head have the batch axes of the problem
             own = {name: x[index] for name, x in parameters.items()}
             return FlatExcess.of(problem, function_of(parsed, own), self.scalar)
 
@@ -127,13 +130,16 @@ def _norm_of_ball(attention: Attention, norm: Norm) -> Norm:
             f'norm: expected "frobenius" or "nuclear" for factored attention, whose ball ‖K‖² + ‖Q‖² ≤ 2R is the '
             f"nuclear one, got {norm.name}"
         )
+    # both names mean one ball: the Frobenius norm of (K, Q), or the nuclear norm of KQ'
     return Nuclear()
 
 
 def _check_size(problem: Problem, ball: WeightBall) -> None:
     """Check that the Hessian between logits, and the derivatives of the logits in W, fit into memory."""
+    # the Hessian is J'CJ: C has a row and a column for each logit, J a row of d_k d_q derivatives
     num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
     num_weights = problem.key_dim * problem.query_dim
+    # a cone, and for p > 2 the sphere, add a matrix in all entries of W
     dense = ball.needs_dense_hessian and num_weights**2 > MOST_NUMBERS
     if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or dense:
         raise ProblemError(
@@ -158,19 +164,23 @@ def _parse_cones(problem: Problem, cone: tuple[Any, float] | None) -> dict[tuple
     length = np.linalg.norm(axis, axis=-1)
     if not (np.isfinite(axis).all() and (length > 0).all()):
         raise ProblemError("cone: expected a finite nonzero direction, got zero, NaN or inf")
+    # a correlation of 0 would be a half-space, and one of 1 a single ray
     correlation = check_number("cone", cone[1], "a correlation in (0, 1)", lambda x: 0 < x < 1)
+    # c ‖W‖ ≤ ⟨W, D⟩ describes the cone for ‖D‖ = 1 only
     return {i: CircularCone(axis[i] / length[i], correlation) for i in np.ndindex(*problem.batch_shape)}
 
 
 def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
     """Positive numbers that increase, or with ``strictly=False`` do not decrease."""
     array = _numbers(name, radii, "positive finite numbers", lambda x: x > 0)
+    # strictly=False: a head may keep its radius while that of the attention grows
     _check_order(name, array, "increasing radii", np.diff(array) <= 0 if strictly else np.diff(array) < 0)
     return array
 
 
 def parse_log_penalties(log_penalties: Any) -> np.ndarray:
     """Finite numbers that decrease."""
+    # λ itself is never formed: exp(−1e4) is 0 in floating point
     array = _numbers("log_penalties", log_penalties, "finite logarithms", np.isfinite)
     _check_order("log_penalties", array, "decreasing logarithms", np.diff(array) >= 0)
     return array
@@ -203,6 +213,7 @@ def parse_head_radii(
     array = parse_radii("head_radii", head_radii, strictly=False)
     if array.shape != radii.shape:
         raise ProblemError(f"head_radii: expected one for each of {len(radii)} radii, got {len(array)}")
+    # the steps in the head minimise log L, a log-sum-exp of log ℓ at the margins
     if loss.log_value is None:
         raise ProblemError('loss: expected "logistic" or "exponential" with head_radii, which need the log of the loss')
     return array
@@ -224,7 +235,9 @@ def path_fields(
     active = problem.canonical.active
     kept = np.zeros((len(points), *active.shape, problem.num_tokens), dtype=bool)
     for row, point in zip(kept, points, strict=True):
+        # padded queries keep nothing
         row[active] = point.excess.kept(point.weights)
+    # counted before tokens with equal keys are added to a kept one, since they are one token
     single = (kept[-1].sum(axis=-1) <= 1).all()
     kept = problem.copies.largest(kept)
     if not problem.has_query_axis:
@@ -301,6 +314,7 @@ def _stacked(paths: Sequence[P], batch: tuple[int, ...]) -> P:
                 whole[: len(value), i] = value
             changed[entry.name] = whole.reshape(len(first), *batch, *first.shape[1:])
         else:
+            # without own axes there are only statuses; directions of problems that were not reached are NaN
             missing = np.asarray(Status.INTERRUPTED) if np.ndim(first) == 0 else np.full_like(first, np.nan)
             values += [missing] * (number - len(paths))
             changed[entry.name] = np.stack(values).reshape(*batch, *np.shape(first))

@@ -78,6 +78,7 @@ class Hypothesis:
 def worst_case(name: str, statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:
     """A hypothesis for all trials together, with the least (or largest) number among those that decide."""
     holds, number = np.broadcast_arrays(np.asarray(holds, np.float64), np.asarray(number, np.float64))
+    # if it fails in some trials, these decide, and their worst number is shown
     deciding = number if holds.all() else number[holds == 0]  # NaN is true
     found = float(np.min(deciding) if least else np.max(deciding)) if deciding.size else None
     shown = found if found is not None and np.isfinite(found) else None
@@ -93,6 +94,7 @@ def at_most(name: str, statement: str, number: Any, most: float, unit: str = "")
 def three_valued(holds: Any) -> bool | np.ndarray | None:
     """A bool, or None for NaN; of several trials bools, or numbers if some are NaN."""
     holds = np.asarray(holds, np.float64)
+    # arrays of bools have no third value, so that trials with an unknown one stay floats
     unknown = np.isnan(holds)
     if holds.ndim == 0:
         return None if unknown else bool(holds)
@@ -279,6 +281,7 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     check_is_problem(problem)
     queries = int(problem.canonical.active.sum(axis=(-2, -1)).max())
     most_tokens = int(problem.copies.distinct.sum(axis=-1).max())
+    # Theorem 1 has d ≥ max(T − 1, n); here keys and queries may have different dimensions
     almost_sure = problem.has_queries and problem.key_dim >= most_tokens - 1 and problem.query_dim >= queries
     solution = solve_svm(problem, optimal_tokens(problem) if selected is None else selected, norm=norm)
     statement = "the selected tokens can be separated from the others"

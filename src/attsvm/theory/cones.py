@@ -41,6 +41,7 @@ def best_cone(problem: Problem, run: Run, step: Callable[[Cones], Numbers]) -> I
     size = length * np.exp(run.log_scale)
     binary, loss = parse_margin_loss(problem, run.loss_name)
     solution, solved, optimal, tokens, widest = axis_of(binary, run.selected, loss)
+    # seen = 1 − the correlation of W with the direction that was found
     product = np.sum(weights * np.nan_to_num(solution.direction), axis=tuple(range(-core, 0)))
     seen = 1 - product / (np.asarray(solution.value) * length)
     # D is known up to the gap, which bounds 1 − its correlation with the solution

@@ -128,11 +128,13 @@ class ConstrainedLimit(Result):
         Raises ProblemError if the rates are no numbers, or a rate exceeds 1/λ.
         """
         given = as_floats("rates", rates)
+        # λ = 1/R for W; the product of K and Q with N ≤ 1/λ has R = 1/λ²
         decay = np.asarray(self.radius)[..., None] ** (-0.5 if factors else -1.0)
         if given.ndim != 1:
             raise ProblemError(f"rates: expected shape (steps,), got {given.shape}")
         if not ((given >= 0) & (given * decay <= 1)).all():
             raise ProblemError(f"rates: expected numbers from 0 to 1/λ = {1 / decay.max():.3g}, got {given.max():.3g}")
+        # N(W_k+1) ≤ (1 − ηλ) N(W_k) + η, so that 1 − λ N(W) falls at most by the factor 1 − ηλ
         reached: float | np.ndarray = plain(1 - np.prod(1 - given * decay, axis=-1))
         return reached
 
@@ -255,6 +257,7 @@ def _result(setting: DecaySetting, found: Minima) -> ConstrainedLimit:
     log_loss, infimum = over_optimal.value(whole), over_optimal.infimum
     log_bound = _log_bound(setting, weights, log_loss)
     with np.errstate(over="ignore", invalid="ignore"):
+        # (L − L*)/(bound − L*) − 1, of numbers that may underflow
         over_bound = np.where(np.isfinite(log_bound), np.expm1(log_loss - log_bound), np.inf)
 
     def shaped(array: np.ndarray) -> Any:
@@ -281,6 +284,7 @@ def _result(setting: DecaySetting, found: Minima) -> ConstrainedLimit:
         ratio=per_ball(svm.ratio),
         logit_gaps=per_token(np.where(excess.allowed, excess.gaps(weights), np.nan)),
         closed_form=per_token(_closed_form(_log_costs(joined) + joined.offsets_from_own, svm)),
+        # 1 + exp(−700) is 1 to rounding
         cap=per_ball(1 / (1 + np.exp(_least_offset(joined, svm) - np.minimum(svm.ratio, 700.0)))),
         lower_bound=shaped(infimum + np.where(np.isfinite(log_bound), np.exp(log_bound), 0.0)),
         log_bound=shaped(log_bound),
@@ -332,6 +336,7 @@ def _log_costs(excess: Excess) -> np.ndarray:
 def _closed_form(log_costs: np.ndarray, svm: _AttSVM) -> np.ndarray:
     """R/V + log(c/μ) − Σ μ log(c/μ) of the support tokens."""
     mu, support = svm.multipliers, svm.multipliers > SUPPORT
+    # for R → ∞ c exp(−y) is proportional to μ, and Σ μ y = R/V, so that y = R/V + log(c/μ) − Σ μ log(c/μ)
     log_ratio = log_costs.reshape(mu.shape) - np.log(np.where(support, mu, 1.0))
     known = np.isfinite(log_ratio) | ~support
     mean = (mu * np.where(support & known, log_ratio, 0.0)).sum(axis=-1, keepdims=True)
@@ -380,6 +385,7 @@ def _log_bound(setting: DecaySetting, weights: np.ndarray, log_loss: np.ndarray)
 
 def _minimum(log_sum: LogSum, near: np.ndarray, norm: Norm) -> Minima:
     """The minimum over the unit ball, near weights that are it where attention is saturated."""
+    # H is convex, so that any stationary point is its minimum
     gap = relative_gap(norm, near, log_sum.gradient(near))
     weights, left = near.copy(), np.flatnonzero(~(gap <= tolerance(norm)))
     if len(left):

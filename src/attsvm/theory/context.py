@@ -52,6 +52,7 @@ class ContextLimit:
             If it is not a number of at least 2.
         """
         number = check_number("num_tokens", num_tokens, "a number >= 2", lambda x: x >= 2)
+        # (T − 1) exp(−R/V) = ε/(1 − ε) with R = 1/λ, solved for λ
         logits = np.log((number - 1) * (1 - self.miss) / self.miss)
         return float(1 / (self.value * logits)) if logits > 0 else float("inf")
 
@@ -98,6 +99,7 @@ def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
     value, decay = check_positive("value", value), check_positive("decay", decay)
     miss = check_number("miss", miss, "0 < miss < 1", lambda x: 0 < x < 1)
     with np.errstate(over="ignore"):
+        # the others together have the probability ε if (T − 1) exp(−R/V) = ε/(1 − ε)
         longest = 1 + miss / (1 - miss) * np.exp(1 / (decay * value))
     return ContextLimit(value, decay, miss, float(longest))
 
@@ -142,4 +144,5 @@ def adam_steps(gap: float, *, b2: float = 0.999) -> float:
     """
     gap = check_positive("gap", gap)
     b2 = check_number("b2", b2, "0 < b2 < 1", lambda x: 0 < x < 1)
+    # ½ log(1/β₂) a step from 12 logits on
     return float(2 * max(gap - FIRST_GAP, 0.0) / -np.log(b2))

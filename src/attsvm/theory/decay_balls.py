@@ -79,6 +79,7 @@ class DecaySetting:
 
     def follow_path(self) -> np.ndarray:
         """Weights at the radius, from minima at smaller ones."""
+        # N(W) ≤ R bounds the gaps by R times this, so that the loss is nearly linear at the first radius
         longest = self.excess.largest_gaps(self.norm).reshape(len(self.radii), -1).max(axis=1)
         first = np.minimum(FIRST_LOGIT / np.where(longest > 0, longest, 1.0), self.radii)
         growths = int(np.ceil(np.log((self.radii / first).max()) / np.log(GROWTH)))
@@ -122,6 +123,7 @@ def setting_of(
     used, joint = _norm_of_one_head(parse_norm(norm), together=together)
     name, radii = _radii(radius, decay)
     if attention == "factored":
+        # the norm that N induces satisfies M(KQ') ≤ N(K) N(Q) ≤ R²
         used, radii = induced_norm(used, problem.key_dim), radii**2
     elif not problem.has_queries:
         used = used.of_vectors
@@ -159,6 +161,7 @@ def setting_of(
 def _norm_of_one_head(norm: Norm, *, together: bool) -> tuple[Norm, bool]:
     """N of one head, and whether one ball is that of all heads."""
     if isinstance(norm, MaxOfHeads | SumOfHeads) and norm.num_groups is None:
+        # max_h N(W_h) ≤ R is a ball for each head; Σ_h N(W_h), of ℓ1 or nuclear, is that of the block-diagonal one
         if isinstance(norm, MaxOfHeads):
             return norm.of, False
         if order_of(norm.of) == 1:
@@ -203,6 +206,7 @@ def _start(problem: Problem, start: Any, norm: Norm) -> _Start:
     if chosen is None:
         weights = check_weights(problem, start, name="start")
         batch = _checked_batch(problem, weights.shape[: weights.ndim - core])
+        # a solution is a direction: its multiple outside of the ball is moved to the sphere
         return _Start(weights * (FAR if isinstance(start, Solution) else 1.0), batch)
     selected = selection_of(chosen)
     svm = solve_svm(problem, selected, norm=norm)

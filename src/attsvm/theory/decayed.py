@@ -53,8 +53,10 @@ def decayed_limit(problem: Problem, run: Run, trained: TrainedPart, rows: list[H
     linear heads and a norm of the steps that bounds W.
     """
     steps = _steps_of(problem, run, trained)
+    # of the start Π(1 − ηλ) ≤ exp(−Σηλ) is left
     if steps is None or float(np.min(steps.total)) * steps.decay < ENOUGH:
         return None
+    # W − η(λW + D) with N(D) ≤ 1 does not leave the ball of radius 1/λ if ηλ ≤ 1
     norm, radius = steps.norm, 1 / steps.decay
     if run.attention == "factored":
         # N(K) N(Q) ≤ R² bounds the norm of KQ' that theirs induce, and ‖K‖² + ‖Q‖² ≤ R² twice the nuclear norm
@@ -146,6 +148,7 @@ def more_steps(problem: Problem, run: Run, trained: TrainedPart) -> str:
     reached, made = float(np.ravel(steps.total)[k]) * steps.decay, float(np.ravel(run.step)[k])
     if reached >= ENOUGH:
         return ""
+    # Σηλ grows in proportion to the steps if the mean rate stays
     more = float(f"{made * (ENOUGH / reached - 1):.2g}")
     return (
         f"; the rates times the decay add up to {reached:.2g}, and to {ENOUGH:g} after about {more:,.0f} more steps of "

@@ -148,6 +148,7 @@ def earliest_selection(
     if factored and not problem.has_queries:
         raise ProblemError("factored: expected False for a prompt, which has no factors, got True")
     chosen = None if selected is None else token_of_each_query(problem, selection_of(selected))
+    # log((1 − δ)/δ)
     need = float(np.log1p(-miss) - np.log(miss))
     if factored:
         length, all_length = _path_of_factors(problem, steps, chosen, need, init)
@@ -243,6 +244,7 @@ def _distances(
     )
     lengths = np.full(shape, np.inf)
     lengths[possible] = one.least_distance(token[possible][:, None, None], norm, need, center_of_each)
+    # of several possible tokens the one for which the least change of W_0 is enough
     single = np.where(allowed.any(axis=-1), lengths.min(axis=-1), 0.0)
     single = np.broadcast_to(single, (*batch, n, Q))
     longest = single.max(axis=(-2, -1), initial=0.0)
@@ -251,6 +253,7 @@ def _distances(
     if problem.num_heads is not None:  # which may share one norm: with a margin over each single token
         picks = chosen.argmax(axis=-1) if problem.has_query_axis else chosen[..., 0, :].argmax(axis=-1)
         offsets = np.log(np.broadcast_to(problem.copies.number, chosen.shape))
+        # log((1 − δ)/δ) + log(m'/m) over m' tokens with another key
         margins = need + offsets - np.take_along_axis(offsets, chosen.argmax(axis=-1)[..., None], axis=-1)
         solution = solve_svm(problem, picks, norm, required=margins.reshape(*picks.shape, T), center=center)
         return single, np.maximum(_lower_values(solution), longest)
@@ -286,6 +289,7 @@ class _Queries(NamedTuple):
             problem = extended._problem()
             own, required = (token, margins) if self.queries is not None else (token[..., 0], margins[..., 0, :])
             solution = solve_svm(problem, own, norm, required=required, center=center)
+            # each set of these inequalities is necessary, so that the largest bound counts
             best = np.maximum(best, _lower_values(solution))
             weights = np.nan_to_num(solution.direction)
             weights = weights if self.queries is not None else weights[..., None]
@@ -293,7 +297,9 @@ class _Queries(NamedTuple):
             images = self._queries() @ weights.mT[..., None, :, :]
             logits = np.where(others, images @ self.keys.mT, -np.inf)
             q = np.nan_to_num(softmax(logits))
+            # Σ q_t m_t ≥ need + H(q): a token of key Σ q_t k_t with this margin
             means, entropy = q @ self.keys, -np.sum(q * np.log(np.where(q > 0, q, 1.0)), axis=-1, keepdims=True)
+            # a mean token is one of its own query only
             mine = np.eye(number, dtype=bool) & others.any(axis=-1, keepdims=True)
             extended = _Queries(
                 np.concatenate([extended.keys, means], axis=-2),
@@ -327,5 +333,6 @@ def _reached(rate: float | Callable[[Any], Any], lengths: Float[np.ndarray, "*so
     while sums[-1] < goal and len(sums) < MOST_STEPS:
         rates = np.abs(rates_of(rate, len(sums) - 1, min(2 * len(sums) + 1000, MOST_STEPS)))
         sums = np.concatenate([sums, sums[-1] + np.cumsum(rates)])
+    # larger sums make the bound smaller, so that rounding does not spoil it
     first = np.searchsorted(sums * (1 + ROUNDING), lengths).astype(np.float64)
     return np.where(np.isinf(lengths), np.inf, np.minimum(first, MOST_STEPS))

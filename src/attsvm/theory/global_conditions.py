@@ -143,6 +143,7 @@ def global_convergence_conditions(
     rest = allowed & ~chosen
     feasible, equal = is_feasible(solution), _equal_scores(gamma, rest, allowed)
     found = extent(problem, parsed)
+    # E < min_i ℓ(γ_i,second) − ℓ(γ_i,opt) keeps f_i above the second score of each query
     level = LossLevel(problem, parsed, gamma, rest, found)
     descent = descent_direction(problem, start, parsed)
     margin = _gradient_margin(problem, descent, chosen & problem.copies.distinct, rest)
@@ -173,11 +174,13 @@ def global_convergence_conditions(
             "lipschitz": spread(lipschitz),
             "largest_rate": spread(largest_rate),
             "largest_step": largest_step,
+            # what the papers assume: equal scores, or a first gradient that favours the optimal tokens
             "favourable": spread(feasible == 1) & (spread(equal) | (margin > 0)),
             "equal_scores": spread(equal),
             "gradient_margin": margin,
             "init_norm": Lp(2.0).values(start, axes),
             "descent": descent,
+            # the start −R∇L(W_0)/‖∇L(W_0)‖ of the papers, with the least R that is large enough
             "start_radius": level.radius_along(descent, spread(feasible == 1) & (margin > 0)),
         },
         repeated(solution, trials),
@@ -191,6 +194,7 @@ def _step(
     if optimizer is None:
         return np.zeros(())
     steps: Steps = getattr(optimizer, "steps", Steps())
+    # the proof is for steps of constant rate or length along −∇L
     if steps.kind != "gradient" or steps.normalised == "average" or steps.momentum != 0 or steps.constant is None:
         return np.full((), np.inf)
     # a normalised step has a length, a plain one a rate
@@ -211,6 +215,7 @@ def _equal_scores(gamma: np.ndarray, rest: np.ndarray, allowed: np.ndarray) -> n
 def _gradient_margin(problem: Problem, descent: np.ndarray, chosen: np.ndarray, rest: np.ndarray) -> np.ndarray:
     keys, queries = problem.canonical.keys, problem.canonical.queries
     matrix = descent if problem.has_queries else descent[..., None]
+    # k_α of each query, one of its copies
     kept = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)
     away = kept[..., None, :] - keys[..., None, :, :]
     # (k_α − k_t)'D z over its largest value for a D of length 1
@@ -258,6 +263,7 @@ def _first_weights(problem: Problem, run: Run, loss: OutputLoss) -> np.ndarray:
 
 def _mean_loss(problem: Problem, weights: np.ndarray, loss: OutputLoss) -> np.ndarray:
     gamma, active = scores_of_queries(problem), problem.canonical.active
+    # f_i = Σ a_it γ_it, and L = (1/n) Σ ℓ(f_i) over the queries that are not padded
     outputs = np.sum(attention_of(problem, weights) * np.where(np.isfinite(gamma), gamma, 0.0), axis=-1)
     total = np.sum(np.where(active, scalar_of(loss).value(outputs), 0.0), axis=(-2, -1))
     return np.asarray(total / active.sum(axis=(-2, -1)))

@@ -76,6 +76,7 @@ def endless_steps(steps: Steps) -> Hypothesis:
     key, statement, power = "endless_steps", "the learning rates add up to infinity", steps.power
     if not power:  # constant or unknown
         return Hypothesis(key, statement, None if power is None else True)
+    # Σ k^(−a) is infinite exactly for a ≤ 1
     return Hypothesis(key, statement, power <= 1, power, "is the power of the decay")
 
 
@@ -140,6 +141,7 @@ def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | Non
     change = np.asarray(run.history.get("logit_change", np.zeros((1, *run.batch_shape)))[-1])
     logits = np.where(problem.canonical.allowed, np.abs(token_logits(problem, run.weights)), 0.0)
     largest = logits.reshape(*run.batch_shape, -1).max(axis=-1) * np.exp(np.minimum(run.log_scale, LARGEST))
+    # the rounding error of a logit, a sum of products, is about that of the largest one
     rounding = np.finfo(np.float32 if run.dtype == "float32" else np.float64).eps * largest
     moved = change > BEYOND_ROUNDING * rounding
     moved |= False if distance is None else distance <= ARRIVED
@@ -173,7 +175,9 @@ def gradient_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Th
         unchecked = {"rate_of_loss": RATE_OF_LOSS, "rate_of_cone": RATE_OF_CONE, "in_cone": IN_CONE}
         return Theorem(source, (plain, same, *(Hypothesis(*one, None) for one in unchecked.items())))
     rate = run.limit.steps.constant or 0.0
+    # η ≤ 1/L: each step decreases the loss, and the sum of squared steps is finite
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
+    # largest_rate is the longest step of the cone over a bound of the gradient in it
     found = best_cone(problem, run, lambda cones: rate / cones.largest_rate)
     return Theorem(
         source,
@@ -193,6 +197,7 @@ def mirror_descent(run: Run) -> Theorem:
         f"{MIRROR_DESCENT}: local convergence in direction",
         (
             constant_rate(run, "mirror"),
+            # without numbers nothing can be checked, so that mirror descent is never called proved
             Hypothesis("small_rate", "the learning rate is small enough (the paper states no number)", None),
             Hypothesis(
                 "in_cone", "the weights are in a cone of the Bregman divergence (the paper states no size)", None
@@ -206,6 +211,7 @@ def gradient_flow() -> Theorem:
     return Theorem(
         f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularization path",
         (
+            # discrete steps never are, so that this theorem proves no run, and is only named
             Hypothesis("gradient_flow", "the steps are those of gradient flow, in continuous time", False),
             Hypothesis("aligned", "the singular vectors of K and Q are aligned with the data at the start", None),
         ),
@@ -238,6 +244,7 @@ def constant_rate(run: Run, kind: str) -> Hypothesis:
     """That the steps are those of gradient or mirror descent, with one learning rate for all."""
     steps = run.limit.steps
     plain = (steps.kind, steps.normalised, steps.momentum) == (kind, "no", 0)
+    # a schedule that is not known leaves it open whether the rate is constant
     constant = None if steps.schedule is None else steps.constant is not None
     statement = f"the steps are those of {kind} descent with a constant learning rate, not normalized"
     return Hypothesis("constant_rate", statement, constant if plain else False, steps.learning_rate, "learning rate")

@@ -90,6 +90,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     # labels with slack need their token only not to fall behind
     slack = active & ~head.support & np.expand_dims(solved, own)
     relaxed = solve_svm(problem, selected, norm=used, relaxed=slack)
+    # Γ = 1/‖v‖ for the shortest v with y_i v'x_i ≥ 1
     margin = np.divide(1.0, head.value, out=np.zeros(solved.shape), where=solved & (np.asarray(head.value) > 0))
     # the gap of scores under the head, the label margin after a swap of tokens, and after any mixture
     others, gaps = _gaps(problem, selected, head, slack)
@@ -110,6 +111,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
         ),
         {
             "slack": slack,
+            # the bound is convex in r_i, so that its largest value over mixtures is at a single token
             "certified": (margin > 0) & (bound < margin * (1 - 1e-9)),
             "plain_feasible": three_valued(is_feasible(solve_svm(problem, selected, norm=used))),
         },
@@ -133,6 +135,7 @@ def _gaps(
     """The other tokens of queries without slack, and 1 − y_i v'x_it of every token."""
     assert problem.labels is not None
     values = np.einsum("...td,...d->...t", problem.tokens, np.nan_to_num(head.direction)[..., None, :])
+    # tokens with equal keys have the value of their mean
     values = problem.copies.mean(np.where(problem.canonical.allowed, values[..., None, :], 0.0))
     values = values if problem.has_query_axis else values[..., 0, :]
     others = problem.canonical.allowed & ~selection_sets(problem, selected)
@@ -173,5 +176,6 @@ def _mixture_bounds(problem: Problem, selected: Any, head: Solution, norm: Norm)
     share = problem.labels * np.nan_to_num(head.dual) / np.where(total > 0, total, 1.0)
     centre = np.sum(share[..., None] * kept, axis=tuple(axis - 1 for axis in own), keepdims=True)
     tokens = problem.tokens[..., None, :, :] if problem.has_query_axis else problem.tokens
+    # r_i replaced by x_it changes the term λ_i y_i r_i of the sum only
     moved = centre[..., None, :] + share[..., None, None] * (tokens - kept[..., None, :])
     return np.asarray(norm.of_vectors.dual.values(moved, 1))

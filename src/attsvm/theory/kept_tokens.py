@@ -246,10 +246,12 @@ def _least(gaps: np.ndarray, among: np.ndarray, allowed: np.ndarray) -> LeastAtt
             break
         on, D = among[live], gaps[live] * among[live][:, None]
         safe, mu = np.where(on, a[live], 1.0), 0.1 * np.sum(a[live] * s[live], axis=1) / count[live]
+        # Newton's equations of these conditions, with a s = μ, a tenth of its mean
         lacking = (D @ a[live][..., None])[..., 0] - np.log(p[live])
         lacking -= np.sum(p[live] * lacking, axis=1, keepdims=True)
         weighted = p[live][..., None] * D
         g = weighted.sum(axis=1)
+        # D'(diag(p) − pp')D over the size, plus diag(s/a), after p and s are eliminated
         matrix = (np.swapaxes(D, 1, 2) @ weighted - g[:, :, None] * g[:, None, :]) / size[live][..., None]
         matrix += np.eye(D.shape[2]) * np.where(on, s[live] / safe, 1.0)[:, None, :]
         aim = level[live] - (g + (lacking[:, None] @ weighted)[:, 0]) / size[live] + mu[:, None] / safe
@@ -257,14 +259,17 @@ def _least(gaps: np.ndarray, among: np.ndarray, allowed: np.ndarray) -> LeastAtt
             x = np.linalg.solve(matrix, np.stack([np.where(on, aim, 0.0), on.astype(np.float64)], axis=-1))
         except np.linalg.LinAlgError:  # the gap shows how far it came
             break
+        # the change of the level, by which Σ da = 0
         rise = -x[..., 0].sum(axis=1, keepdims=True) / x[..., 1].sum(axis=1, keepdims=True)
         da = x[..., 0] + rise * x[..., 1]
+        # s da + a ds = μ − a s
         ds = np.where(on, (mu[:, None] - s[live] * da) / safe - s[live], 0.0)
         # of log p; the change of a share is kept positive by p(1 + δ) above and p/(1 − δ) below
         dp = (D @ da[..., None])[..., 0] + lacking
         dp -= np.sum(p[live] * dp, axis=1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = [np.where(d < 0, -x / d, np.inf).min(axis=1) for x, d in ((a[live], da), (s[live], ds))]
+        # 99 % of the way to the border of a ≥ 0 and s ≥ 0
         t = np.minimum(1.0, 0.99 * np.minimum(*reach))[:, None]
         a[live], s[live], level[live] = a[live] + t * da, s[live] + t * ds, level[live] + t * rise
         shares = np.maximum(p[live] * np.where(dp > 0, 1 + t * dp, 1 / (1 + t * np.abs(dp))), 1e-300)

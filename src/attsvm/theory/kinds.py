@@ -141,6 +141,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     gamma, solved = scores(problem), problem
     warn_of_ties(problem, gamma)
     if isinstance(weights, Run):
+        # with fixed parameters the support tokens are those of the Att-SVM of the trained ones
         solved = trained_part(problem, weights).problem
         used, weights = norm_for(weights, norm), weights.weights
     else:
@@ -151,11 +152,14 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     if not problem.has_query_axis:
         selected, chosen = selected[..., 0], chosen[..., 0, :]
 
+    # of tokens with equal keys one of best score is enough: they are selected together
     best = np.max(np.where(chosen, gamma, -np.inf), axis=-1) >= gamma.max(axis=-1)
     own = tuple(range(len(batch_shape), selected.ndim))
     is_global = (best | (selected < 0)).all(axis=own)
     decided = dropped <= SATURATED
+    # an Att-SVM is solved only where it decides: saturated, and not at the optimal tokens
     breaking = _breaking(solved, selected, decided & ~is_global, used)
+    # Definition 2 of both papers: each support token scores below the selected token of its query
     is_local = ~breaking.any(axis=(*own, -1))
     kind = np.select(
         [~decided, is_global, is_local],
@@ -218,6 +222,7 @@ def _distinct(
     """Trials, their problems, with axes ``lead``, and selections. Equal selections of one problem are solved once."""
     if not trials.size:
         return
+    # problems of a batch have different keys, so that each trial is solved by itself
     if lead:
         yield trials, problem[np.unravel_index(trials % int(np.prod(lead)), lead)], selected[trials]
         return

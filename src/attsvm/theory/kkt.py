@@ -69,6 +69,7 @@ def kkt_ratio(
     largest_size = NormOfFactors(own.norm, shape_of(own.keys, own.queries), own.scope, largest=True)
     own = own.normalised()
     problem, heads = own.problem, own.sets if own.problem.num_heads is not None else own.sets[..., None, :, :, :]
+    # with an axis of heads, which all have the same keys and queries
     tokens, asked, may = (
         np.broadcast_to(array, own.sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
         for array in (problem.canonical.keys, problem.canonical.queries, problem.canonical.allowed)
@@ -80,11 +81,14 @@ def kkt_ratio(
             _rows(h, K, Q, *_pairs(tokens[index][h], asked[index][h], may[index][h], heads[index][h]))
             for h in range(len(K))
         ]
+        # the margin a'KQ'c is bilinear, so that its derivative along (K, Q) itself is twice the margin
         slopes = np.concatenate(rows)
         smallest = float((slopes @ flat[index]).min())  # twice the smallest margin
+        # weights that do not separate: the number has the right sign, and is no ratio
         if smallest <= 0:
             ratios.append(smallest)
             continue
+        # the largest min_r ⟨slope_r, θ⟩ over N(θ) ≤ 1 is 1/V of an Att-SVM: key 0 is selected, −slope_r the others
         program = of_rows(Problem(np.concatenate([np.zeros((1, slopes.shape[1])), -slopes])[None]))
         best = solve_svm(program, [0], norm=largest_size)
         ratios.append(smallest * float(lower_bound(best)))
@@ -122,6 +126,7 @@ class NormOfFactors(Norm):
     @property
     def dual(self) -> "NormOfFactors":
         """The sum of the dual norms, or the largest of them."""
+        # max_j N(θ_j) and Σ_j N*(θ_j) are dual to each other
         return replace(self, of=self.of.dual, largest=not self.largest)
 
     def value(self, x: Any, axes: int = 1) -> float:
@@ -136,6 +141,7 @@ class NormOfFactors(Norm):
         """
         flat = np.array(x, dtype=np.float64).ravel()
         if self.largest:
+            # Moreau: prox of step · N is the identity minus the projection on the ball of N* of this radius
             flat -= project_on_ball(self.dual, flat, step)
         else:
             for place in self.places:
@@ -152,6 +158,7 @@ def _pairs(
     keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The factors a_r and c_r of the margins of all kept tokens over all others."""
+    # a_r'Wc_r = (k_α − k_t)'W z
     i, q, first, other = np.nonzero(kept[..., :, None] & (allowed & ~kept)[..., None, :])
     if len(i) == 0:
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
@@ -161,6 +168,7 @@ def _pairs(
 def _rows(h: int, K: np.ndarray, Q: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The derivatives of the margins of a head with respect to all factors, as rows."""
     slopes_K, slopes_Q = np.zeros((len(left), *K.shape)), np.zeros((len(left), *Q.shape))
+    # a'(dK Q' + K dQ')c = ⟨a (Q'c)', dK⟩ + ⟨c (K'a)', dQ⟩
     slopes_K[:, h] = left[:, :, None] * (right @ Q[h])[:, None, :]
     slopes_Q[:, h] = right[:, :, None] * (left @ K[h])[:, None, :]
     return np.concatenate([slopes_K.reshape(len(left), -1), slopes_Q.reshape(len(left), -1)], axis=1)

@@ -84,6 +84,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     chosen = selection_sets(problem, best)
     rest = problem.canonical.allowed & ~chosen
     support = solution.support if problem.has_query_axis else solution.support[..., None, :]
+    # then all other logits are equal under the Att-SVM, below that of the optimal token
     all_support = (is_feasible(solution) == 1) & (support | ~rest).all(axis=(-3, -2, -1)) & rest.any(axis=(-3, -2, -1))
 
     core = (problem.key_dim, problem.query_dim)[: 2 if problem.has_queries else 1]

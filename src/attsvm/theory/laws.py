@@ -227,6 +227,7 @@ def compare_laws(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.
     >>> compare_laws(steps, 1 / np.log(steps) ** 2).preferred
     'polylog'
     """
+    # AIC compares fits to the same records only
     first = np.maximum(since, max(first for first, _, _ in SCALES.values()))
     return Rates(**{str(law): convergence_rate(steps, errors, first, confidence, law) for law in Law})
 
@@ -243,6 +244,7 @@ def _fitted(
     if number < FEWEST:
         return 0.0, -np.inf, np.inf, number, 0.0
     x, y = abscissa(steps[used]), np.log(errors[used])
+    # log(error) is a line over the abscissa; its median slope is robust, and least squares give the AIC
     found = theilslopes(y, x, confidence)
     line = np.polynomial.Polynomial.fit(x, y, 1)
     # residuals of an exact law are rounding errors, whose size counts as the smallest variance

@@ -29,6 +29,7 @@ def judge_layers(
     ``run``: has the fields of a run of one layer that are read here. ``saturation``: the least largest probability of
     a softmax on the selected path.
     """
+    # one optimizer trains all layers, so that their Att-SVMs have one norm
     known, used = known_limits(run, queries), solutions[0].norm
     rows = [
         *training_hypotheses(run, known, used),
@@ -41,8 +42,11 @@ def judge_layers(
         ),
     ]
     for number, solution in enumerate(solutions, start=1):
+        # each layer has an Att-SVM of its own, so that its row has the number of the layer
         one = separable(solution)
         rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))
     weights = tuple(run.history[name] for name in run.weights)
+    # a trial is as near its limit as its worst layer
     place = Place("margin ratio", np.min(ratios, axis=0), (short_start("", run.history, weights),))
+    # no theorem is known for several layers
     return judge(run, known, used, model, rows, None, place)

@@ -53,6 +53,7 @@ def label_components(problem: Problem, run: Run, part: TrainedPart, used: Norm) 
     selected = np.empty((*batch, *first.shape), bool)
     finite = np.zeros((*batch, *part.history.shape[1 + len(run.batch_shape) :]))
     for index, graph in graphs.items():
+        # the graph depends on tokens and labels alone, so that all trials of a problem keep the same sets
         selected[index] = graph.kept()
         minimiser = graph.finite_minimiser(part.problem[index] if batch else part.problem)
         finite[index] = minimiser.weights.reshape(finite.shape[len(batch) :])
@@ -85,10 +86,13 @@ def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
     slack = active & ~head.support & np.expand_dims(solved, own)
     # where r of the head grows faster than R, labels with slack do not hold the attention back
     trend = _radius_trend(run, part, used)
+    # the joint path with r/R → ∞: the Att-SVM asks a margin of 0 of queries whose label has slack
     relaxed = slack & np.expand_dims(trend > TREND, own)
     solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
+    # for radii that grow alike neither Att-SVM is known to be the limit; without slack both are the same
     settled = ~slack.any(axis=own) | (np.abs(trend) > TREND)
     by_head, from_others = is_feasible(head), is_feasible(solution)
+    # 0 if one of both is infeasible, NaN if one is not decided and the other is not infeasible
     separable = np.where((by_head == 0) | (from_others == 0), 0.0, by_head * from_others)
     gap = least_score_gap(problem, run.selected, head, slack)
     rows = [
@@ -127,6 +131,7 @@ def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
         # later records repeat the last weights of a trial that stopped
         late = (steps >= last[i] / 10) & (steps <= last[i]) & (steps > 0) & (heads[:, i] > 0) & (weights[:, i] > 0)
         if late.sum() >= FEWEST:
+            # log(r/R) = trend · log k + const by least squares
             trend[i] = np.polyfit(np.log(steps[late]), np.log(heads[late, i] / weights[late, i]), 1)[0]
     return trend.reshape(run.batch_shape)
 
@@ -155,6 +160,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     with named_by_file():
         loss = parse_loss(loss, problem.num_classes)
     batch = run.batch_shape
+    # the scale is that of the product of all factors, so that each of m factors has its m-th root
     first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)
     point, residual = np.empty_like(run.weights), np.zeros(batch)
@@ -170,7 +176,9 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         at_most("stationary", "the point is stationary", residual, STATIONARY, "of 2λ(1 + ‖θ‖)"),
         same_problem(problem, run),
     ]
+    # lipschitz_constant is for one matrix and labels ±1; the curvature in K and Q has no bound
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
+        # the loss has curvatures between −smooth and smooth, and L + λ‖θ‖² between 2λ − smooth and 2λ + smooth
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.limit.steps.learning_rate
         rows += [
@@ -185,6 +193,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
             constant_rate(run, "gradient"),
         ]
         if rate is not None:
+            # gradient descent on a convex function converges for rates below 2 over its largest curvature
             together = rate * (smooth + 2 * run.penalty)
             rows.append(
                 worst_case(
@@ -209,6 +218,7 @@ def judge_penalised(problem: Problem, run: Run, limit: Minimiser | None, rows: l
             "whose parameters are all trained, and a loss that is known"
         )
         return Judgement(Standing.NONE, source, tuple(rows))
+    # these two rows are about the Att-SVM, which is not the limit here
     kept = [one for one in rows if one.name not in ("no_penalty", "same_norm")]
     own = tuple(range(len(run.batch_shape), limit.point.ndim))
     part = np.asarray(limit.distance) / np.maximum(np.sqrt(np.sum(limit.point**2, axis=own)), np.finfo(float).tiny)
@@ -241,6 +251,7 @@ def _descend(
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient, log_scale = gradient_at.with_value({name: x[None] for name, x in split_parts(flat).items()})
+        # ∇(L + λ‖θ‖²) = ∇L + 2λθ, where ∇L comes with the logarithm of its scale
         slope = np.exp(log_scale[0]) * np.concatenate([gradient[name].ravel() for name in shapes])
         return float(value[0] + penalty * flat @ flat), slope + 2 * penalty * flat
 
@@ -249,8 +260,10 @@ def _descend(
         objective,
         flat,
         jac=True,
+        # BFGS keeps a dense inverse Hessian, which costs too much for many numbers
         method="BFGS" if flat.size <= 500 else "L-BFGS-B",
         options={"gtol": 1e-12, "maxiter": 5000},
     )
+    # a distance to stationarity without units: 2λ(1 + ‖θ‖) is about the gradient of the penalty
     slope = np.linalg.norm(objective(found.x)[1])
     return split_parts(found.x), float(slope / (2 * penalty * (1 + np.linalg.norm(found.x))))

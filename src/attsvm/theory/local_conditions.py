@@ -162,6 +162,7 @@ def local_convergence_conditions(
         raise ProblemError("selected: expected one token per query, got sets")
     solution, solved, optimal, tokens, widest = axis_of(problem, selected, parsed)
     openings = several(widest) if opening is None else np.full((1, *widest.shape), float(opening))
+    # (H6)
     possible = solved & optimal & (openings < widest)
     radii = least_radius(lambda radius: cones_at(tokens, openings, radius).holds, possible, DOUBLINGS)
     best = np.argmin(radii, axis=0)[None]
@@ -205,7 +206,9 @@ def axis_of(problem: Problem, selected: Any, loss: OutputLoss) -> ConeAxis:
     solved = np.asarray(solution.status) == Status.OPTIMAL
     optimal = np.isfinite(solution.value) & is_locally_optimal(problem, selected, solution.support)
     found = extent(problem, loss)
+    # |ℓ'(f)(f − γ_t)| is at most the largest |ℓ'| times the range of the scores
     tokens = _tokens(problem, selected, solution, found.least_slope, found.most_slope * found.spread)
+    # ε² = 2 · opening
     return ConeAxis(solution, solved, optimal, tokens, np.minimum(_widest(tokens) ** 2 / 2, WIDEST))
 
 
@@ -227,6 +230,7 @@ def _tokens(
     core = 2 if problem.has_queries else 1
     # infeasible, or without another token: then there is no cone
     value = np.where(np.isfinite(solution.value) & (np.asarray(solution.value) > 0), solution.value, 1.0)
+    # D = W_svm/‖W_svm‖, whose margin is Ξ = 1/‖W_svm‖
     direction = np.nan_to_num(solution.direction) / value.reshape(value.shape + (1,) * core)
     logits = token_logits(problem, direction)
     away = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)[..., None, :] - keys[..., None, :, :]
@@ -268,6 +272,7 @@ def cones_at(tokens: TokenConstants, opening: np.ndarray, radius: np.ndarray) ->
     # attention of each other token is at most exp(−r · margin)/m, which bounds from below what the query loses
     share = np.exp(-np.maximum(r * low, 0.0)) / tokens.number
     deficit = np.sum(np.where(tokens.others, np.maximum(tokens.gap, 0.0) * share, 0.0), axis=-1, keepdims=True)
+    # a_selected ≥ 1/(1 + Σ share)
     kept = 1.0 / (1.0 + np.sum(share, axis=-1, keepdims=True))
     # the least weight of a support token in −∇L, over its attention
     pull = np.where(tokens.support, tokens.least_slope * (tokens.gap - deficit) * kept, np.inf)
@@ -284,6 +289,7 @@ def cones_at(tokens: TokenConstants, opening: np.ndarray, radius: np.ndarray) ->
     # at the boundary: the outward pull of far and of better tokens, against the inward one of support tokens
     bend = best * s**2 / 16
     far = (c / (math.e * r) + bend) * np.exp(-0.75 * r * best * s**2 / c)
+    # near the border a support row has m_* ≤ (c + s²/(8c))Ξ, and better rows are smaller by exp(−r · reached)
     reached = low - (c + s**2 / (8 * c)) * best
     outward = total(far * np.ones_like(low), tokens.others)
     outward += total((tokens.length * s + bend) * below(reached), better)
@@ -296,20 +302,24 @@ def cones_at(tokens: TokenConstants, opening: np.ndarray, radius: np.ndarray) ->
     slowest = np.divide(low, tokens.length, out=np.ones(low.shape), where=rows).min(axis=(-3, -2, -1))
     kept_gain = np.divide(gain - shrinking, gain + shrinking, out=np.zeros(gain.shape), where=gain + shrinking > 0)
     holds = (
-        (smallest > 0)
+        (smallest > 0)  # (H1), with the next line
         & (smallest * np.asarray(radius) >= 1)
-        & (apart > 0)
-        & (pull > 0)[..., 0, 0, 0]
-        & (inward >= outward)[..., 0, 0, 0]
-        & (gain > shrinking)[..., 0, 0, 0]
+        & (apart > 0)  # (H3)
+        & (pull > 0)[..., 0, 0, 0]  # (H2)
+        & (inward >= outward)[..., 0, 0, 0]  # (H5)
+        & (gain > shrinking)[..., 0, 0, 0]  # (H4)
     )
     # the longest step from inside that does not leave the cone, and the rate for the largest gradient there
     length = np.where(tokens.others, tokens.length, 0.0)
     longest = length.max(axis=(-3, -2, -1), keepdims=True)
+    # θr with θ = min(s/(16c), Ξs²/(8 max ‖r_j‖))
     step = np.minimum(r * s / (16 * c), r * best * s**2 / (8 * np.where(longest > 0, longest, 1.0)))
+    # queries with another token, at most N, so that the rate is on the safe side
     number = tokens.others.any(axis=-1).sum(axis=(-2, -1))[..., None, None, None]
+    # N‖∇L‖ ≤ Σ weight_j ‖r_j‖ exp(−r low_j), where exp(−r low_j) = m share_j
     largest = np.sum(tokens.weight * length * share * tokens.number, axis=(-3, -2, -1), keepdims=True)
     with np.errstate(over="ignore"):
         rate = np.divide(step * number, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
+    # β = μ_0 (Ξ pull − shrinking)/(Ξ pull + shrinking), (4) of the note
     growth = slowest * kept_gain[..., 0, 0, 0]
     return Cones(np.asarray(holds), np.asarray(radius), step[..., 0, 0, 0], rate[..., 0, 0, 0], growth)

@@ -72,6 +72,7 @@ class LossLevel:
     @cached_property
     def threshold(self) -> Float[np.ndarray, "*batch"]:
         """The smallest ℓ(second) − ℓ(best) of a query."""
+        # an excess below this leaves f_i above the second score
         each = scalar_of(self.loss).value(self.second) - self.lowest_loss
         return np.asarray(np.min(np.where(self.found.compared, each, np.inf), axis=(-2, -1)))
 
@@ -118,18 +119,22 @@ class LossLevel:
         found = self.found
         gap = found.best - self.second
         above = self._lowest_output(excess) - self.second
+        # f_i ≤ ρ_i γ_best + (1 − ρ_i) γ_second, hence ρ_i ≥ (f_i − γ_second)/(γ_best − γ_second)
         probability = np.divide(above, gap, out=np.zeros(above.shape), where=np.broadcast_to(gap > 0, above.shape))
+        # H²(M₀G + M₁), and μ |ℓ'| ρ below
         bend = found.reach**2 * (found.curvature * found.spread + found.most_slope)
         gain = margin[..., None, None] * found.least_slope * np.maximum(probability, 0.0)
         usable = np.broadcast_to(found.compared & (bend > 0), gain.shape)
         ratio = np.divide(gain, bend, out=np.zeros(gain.shape), where=usable)
         reach = np.where(found.reach > 0, found.reach, 1.0)
+        # δ exp(Hδ) = x has the solution W(Hx)/H with Lambert's function W
         each = np.where(usable, lambertw(ratio * reach).real / reach, np.inf)
         below = (self.relative(excess) < 1) & np.isfinite(margin)
         return np.where(below, each.min(axis=(-2, -1)), 0.0)
 
     def _lowest_output(self, excess: Float[np.ndarray, "*lead"]) -> Float[np.ndarray, "*lead n Q"]:
         """A lower bound of each output, not below the second score, for losses up to this excess."""
+        # no term of E is negative, so that ℓ(f_i) ≤ ℓ(γ_i,best) + E; ℓ decreases, and is inverted by bisection
         level = excess[..., None, None] + self.lowest_loss
         low = np.broadcast_to(self.second, level.shape)
         high = np.broadcast_to(self.found.best, level.shape)
@@ -147,6 +152,7 @@ def least_radius(
 
     ∞ where it is not possible, or no radius up to 2^doublings is large enough.
     """
+    # doubling encloses the radius, and bisection finds it
     high = np.ones(possible.shape)
     for _ in range(doublings):
         more = possible & ~holds(high)

@@ -214,6 +214,7 @@ def _direction(
     if att_svm is None:
         att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
     # w_k: the share of batches whose smallest margin is the k-th smallest of all sequences
+    # C(n − k, b − 1) of the C(n, b) batches have the k-th one, and b − 1 of the n − k after it
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
@@ -302,16 +303,20 @@ def _one(
     # start at the Att-SVM, whose multipliers certify it where they can be dealt out to the order weights
     start, dealt = att_svm, None
     if separable:
+        # the ordered margin is homogeneous, so that it is that of the direction with N(W) = 1
         att_svm_margin = ordered_margin(constraints, order_weights, att_svm)[0] / float(norm.values(att_svm))
+        # a sequence without other tokens has the margin ∞, comes last in the order, and has no multipliers
         present = order_weights[: np.count_nonzero(rows.any(axis=1))]
         scaled = multipliers * (present.sum() / multipliers.sum())
         # a vector is a mean of permutations of w if the sums of its k largest entries are at most those of w
         excess = float(DualOwl(order_weights.tolist()).values(scaled.reshape(n, -1).sum(axis=1), 1))
         dealt = scaled if excess <= 1 + DEALT else None
     else:
+        # A*(1) over the number of rows, the gradient of their mean margin
         pull = constraints.adjoint(constraints.inequality / np.count_nonzero(rows))
         start = pull if pull.any() else np.ones(constraints.weights_shape)
     found = solve_ordered(constraints, order_weights, norm, start, dealt, tol, max_steps)
+    # weak duality: Σ w_k m_(k)(W) ≤ ⟨A*(λ), W⟩ ≤ N*(A*(λ)) for N(W) = 1
     gap = max(1 - found.value / found.bound, 0.0) if found.value > 0 else np.inf
     solved = _One(
         status=Status.OPTIMAL if gap <= tol else Status.INACCURATE,

@@ -146,6 +146,7 @@ def _worst_mixture(problem: Problem, head: HeadFunction, sequence: int, query: i
         attention /= attention.sum()
         rest = max(float(np.sum(np.delete(attention, best))), _LEAST_REST)
         pooled = (attention @ tokens)[None]
+        # c(a) = (y h(x_opt) − y h(o))/(1 − a_opt), whose derivative in a is taken to the logits of the softmax below
         ratio = (scores[best] - score(pooled)[0]) / rest
         slope = -label * tokens @ head.gradients(pooled)[0] / rest
         slope[best] += ratio / rest

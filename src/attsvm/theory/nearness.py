@@ -39,6 +39,7 @@ class Place(NamedTuple):
         return worst_case("near", f"the {self.measure} of the run is at least {least:.3g}", values >= least, values)
 
     def _least(self, row: Row | None) -> float:
+        # the least of the measured runs, but never less than NEAR
         return NEAR if row is None or row.measure != self.measure else max(NEAR, min(row.first[1], row.last[1]))
 
     def more_steps(self, run: Run, trials: np.ndarray, row: Row) -> str:
@@ -47,6 +48,7 @@ class Place(NamedTuple):
         value, least = float(self.values[trials].min()), self._least(row)
         if row.measure != self.measure or fewest == most or min(gaps) <= 0 or not value < least:
             return ""
+        # 1 − ratio falls like k^(−power) between both means of the row, and is taken to do so from here on
         power, made = math.log(gaps[0] / gaps[1]) / math.log(most / fewest), int(np.max(run.step))
         more = made * ((1 - value) / (1 - least)) ** (1 / power) - made if power > FLAT else math.inf
         return f"; about {float(f'{more:.2g}'):,.0f} more steps at the measured rate" if more < 100 * most else ""
@@ -93,6 +95,7 @@ def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.nd
         return Hypothesis(key, statement, True, 0.0)
     if history["steps"][0] != 0:
         return Hypothesis(key, statement, None)
+    # both lengths have a factor exp(log_scale) that may be no float; their quotient needs the difference only
     scale = np.ravel(history["log_scale"][0] - history["log_scale"][-1])
     first, last = (np.sqrt(sum(np.sum(x[k].reshape(len(scale), -1) ** 2, axis=-1) for x in weights)) for k in (0, -1))
     part = np.exp(scale) * np.divide(first, last, out=np.full(len(scale), np.inf), where=last > 0)
@@ -106,6 +109,7 @@ def even_slopes(problem: Problem, run: Run) -> Hypothesis:
     loss = parse_loss(run.loss_name, None) if run.live_loss is None and run.loss_name in BUILT_IN else run.live_loss
     if loss is None or problem.head is None or problem.labels is None or problem.num_classes is not None:
         return Hypothesis(key, statement, None)
+    # once attention is saturated, the output is the score of the selected token, added up over heads
     of_tokens = np.broadcast_to(scores(problem), (*run.selected.shape, problem.num_tokens))
     outputs = np.take_along_axis(of_tokens, np.maximum(run.selected, 0)[..., None], axis=-1)[..., 0]
     active = np.asarray(run.selected >= 0)

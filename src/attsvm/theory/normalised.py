@@ -29,6 +29,7 @@ def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> 
         unchecked = Hypothesis("short_steps", SHORT_STEPS, None), Hypothesis("in_cone", IN_CONE, None)
         return Theorem(SOURCE, (*rows, *unchecked))
     found = best_cone(problem, run, longest_later_step(run))
+    # 1.005, because three digits may be rounded down by half a percent
     bound = (
         f"; 1 - correlation of the exact continuation is at most {1.005 * np.max(found.opening):.3g}, and tends to 0"
     )
@@ -60,6 +61,7 @@ def longest_later_step(run: Run) -> Callable[[Cones], Numbers]:
     now, after = (
         np.asarray(schedule(k) if callable(schedule) else np.full(k.shape, schedule)) for k in (made, made + 1)
     )
+    # if h ≤ θr and h⁺/h − 1 ≤ θβ, then h⁺ ≤ θ(r + βh) ≤ θr⁺, and so on
     faster = np.maximum(after / now - 1, 0.0)
     return lambda cones: np.maximum(
         now / cones.longest_step, faster / (cones.longest_step / cones.radius * cones.growth)

@@ -261,6 +261,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape or not run.selected.size:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
+    # two classes: the cross-entropy is the logistic loss of the difference of both heads, with labels ±1
     problem, run = as_margins(problem, run)
     penalised = run.penalty not in (0, NOT_RECORDED)
     known = known_limits(run)
@@ -271,16 +272,21 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
     rows = [*training_hypotheses(run, known, used), decreasing_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
+        # the token loss keeps the component of the label in the token-priority graph, whatever the run selects
         selected, finite, cyclic = label_components(problem, run, part, used)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
         rows.append(separable(solution))
         model = "tokens, cyclic" if cyclic else "tokens, acyclic"
         if part.attention == "combined" and used == EUCLIDEAN:
+            # Li et al. (2024) treat gradient descent on W, whose norm is the Frobenius one
             theorem = next_tokens(part.problem, run, rows, cyclic=cyclic)
     elif (kept := several_tokens(problem, run, part, used, rows[-1])) is not None:
+        # a mixture may be better than each token: sets are kept, and no theorem covers the run
         selected, solution, finite, model, more = kept
+        # the last row, the decreasing loss, is among `more` where it is needed
         rows = [*rows[:-1], *more]
     elif part.trains_head and problem.num_heads is None:
+        # (v, W) or (v, p): queries are relaxed as on the joint regularization path of the papers
         solution, head, relaxed, more = joint_direction(problem, run, part, used)
         rows, model = [*rows, *more], "trained head"
     else:
@@ -291,6 +297,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, rows)
+    # decoupled decay keeps N(W) ≤ 1/λ: with enough of it the limit is a point, not a direction
     decayed = decayed_limit(problem, run, part, training_hypotheses(run, known, used))
     if decayed is not None:
         return Prediction(
@@ -311,12 +318,15 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:
         if theorem is not None:
+            # theorems are about exact arithmetic: rounding must not decide where the run goes
             theorem = theorem._replace(hypotheses=(*theorem.hypotheses, *arithmetic_hypotheses(problem, run)))
+        # the margin ratio belongs to the plain Att-SVM; other directions are compared by the correlation
         is_plain = of_batches is None and (relaxed is None or not relaxed.any())
         place = place_of(part, run, solution, selected, used, None if is_plain else direction)
         found = judge(run, known, used, trained, rows, theorem, place)
         found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)
+    # with λ‖θ‖² the weights end where ∇L(θ) + 2λθ = 0
     limit = penalised_minimiser(problem, run)
     found = judge_penalised(problem, run, limit, training_hypotheses(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
@@ -329,7 +339,9 @@ def _theorem(part: TrainedPart, run: Run, rows: list[Hypothesis]) -> Theorem | N
     """The theorem on these steps with a fixed linear head; None if there is none."""
     steps = run.limit.steps
     if part.attention == "factored":
+        # Sheen et al. (2024): gradient flow on K and Q, with the nuclear Att-SVM as its limit
         return gradient_flow() if run.limit.norm == Nuclear() else None
+    # no theorem has momentum, or steps that are normalised by a running average
     if steps.momentum != 0 or steps.normalised == "average":
         return None
     if steps.kind == "gradient" and part.attention in ("combined", "prompt"):

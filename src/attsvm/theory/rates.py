@@ -68,11 +68,13 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     part = trained_part(problem, run)
     steps, weights = run.history["steps"], part.history
     axis = (-2, -1) if part.problem.has_queries else (-1,)
+    # 1 − V min A(W)/N(W)
     gap = 1 - np.asarray(margin(part.problem, weights, prediction.selected, norm)) * np.asarray(solution.value)
     errors = {"direction_error": direction_error(weights, solution.direction, axis=axis), "margin_gap": gap}
     divergence = divergence_of(norm)
     if divergence is not None:
         errors["bregman_divergence"] = divergence(weights, solution.direction, axis=axis)
+    # the geometric mean of the first step with the final selection and the last step
     since = np.sqrt(np.maximum(_final_since(run), 1) * float(steps[-1]))
     return {name: compare_laws(steps, error, since) for name, error in errors.items()}
 
@@ -150,6 +152,7 @@ def _final_since(run: Run) -> np.ndarray:
     """The first recorded step from which the selection of a trial is that of its end."""
     selected, steps = run.history["selected"], run.history["steps"]
     own = tuple(range(1 + len(run.batch_shape), selected.ndim))
+    # final are the records from which on all have the selection of the end: a cumulative "and" from the last one
     same = (selected == run.selected).all(axis=own)
     final = np.flip(np.logical_and.accumulate(np.flip(same, 0), axis=0), 0)
     return np.asarray(np.where(final.any(axis=0), steps[final.argmax(axis=0)], steps[-1]))

@@ -68,6 +68,7 @@ def margin_ratio(
     solution = solve_svm(problem, selected, norm=norm)
     if not is_feasible(solution).all():
         raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
+    # the largest min A(W)/N(W) of any weights is 1/V
     ratio: np.ndarray | float = plain(np.asarray(achieved) * np.asarray(solution.value))
     return ratio
 
@@ -137,6 +138,7 @@ def factor_ratio(
     length: Norm = Lp(2.0) if problem.num_heads is None else MaxOfHeads(Lp(2.0))
     # min_it A(W)_it of factors of size 1, over 1/V of the induced norm
     smallest = np.asarray(margin(problem, weights, selected, length)) * length.values(weights)
+    # M(KQ') ≤ N(K) N(Q) ≤ 1, so that no factors of size 1 have a larger margin than 1/V of M
     solution = solve_svm(problem, selected, induced)
     if not is_feasible(solution).all():
         raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
@@ -156,6 +158,7 @@ def _scale_to_unit(problem: Problem) -> Problem:
 
     def scaled(x: Any) -> np.ndarray:
         largest = np.abs(x).max(axis=tuple(range(num_axes, x.ndim)), keepdims=True)
+        # a power of two changes no digit
         return np.asarray(np.ldexp(x, -np.frexp(largest)[1]))
 
     keys, queries = scaled(one.canonical.keys), scaled(one.queries)
@@ -170,6 +173,7 @@ def token_of_each_query(problem: Problem, selected: Any) -> Bool[np.ndarray, "*b
             f"selected: expected one selection for each problem, with batch axes {problem.batch_shape}, "
             f"got batch axes {sets.shape[:-3]}"
         )
+    # tokens with equal keys are one token
     if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token per query, got sets of several tokens")
     return sets
@@ -232,6 +236,7 @@ class FactorsOfRatio(NamedTuple):
         groups = groups_of(*shape_of(keys, queries), self.scope)
         for index in np.ndindex(keys.shape[:-3]):
             numbers = flat[index]
+            # log N(K) + log N(Q) of each pair, or 2 log N([K, Q]); the largest one is the size of the model
             logarithms = np.array([_normalise(self.norm, group, numbers) for group in groups])
             most = logarithms.max()
             # both matrices of a pair get the root of its size over the largest one
@@ -256,15 +261,18 @@ def _normalise(norm: Norm, group: tuple[np.ndarray, ...], numbers: np.ndarray) -
         largest = float(np.abs(numbers[part]).max())
         if largest == 0:
             return -np.inf
+        # the largest entry first, so that the squares in a norm neither overflow nor underflow
         numbers[part] /= largest
         own = float(norm.values(numbers[part]))
         numbers[part] /= own
+        # of a pair the sum of both logarithms, of one matrix [K, Q] twice its own
         logarithm += (np.log(largest) + np.log(own)) * 2 / len(group)
     return logarithm
 
 
 def lower_bound(solution: Solution) -> np.ndarray:
     """The certified lower bound on the value; 0 where there is none."""
+    # V ≥ value · (1 − gap), since the gap is relative to the value
     value, gap = np.asarray(solution.value), np.asarray(solution.gap)
     return np.where(gap < 1, value, 0.0) * np.where(gap < 1, 1 - gap, 0.0)
 
@@ -279,6 +287,7 @@ def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope:
     queries = keys.size + np.arange(num_heads * query_dim * columns).reshape(num_heads, query_dim, columns)
     if scope == "heads":
         return list(zip(keys, queries, strict=True))
+    # [K_1 … K_H] and [Q_1 … Q_H], side by side
     fused = np.concatenate(list(keys), axis=1), np.concatenate(list(queries), axis=1)
     if scope == "fused":
         return [fused]

@@ -18,6 +18,7 @@ def rates_of(rate: float | Callable[[Any], Any], first: int, stop: int) -> Float
     """
     if not callable(rate):
         return np.full(stop - first, float(rate))
+    # training evaluates schedules in float64, whatever the default of JAX is
     with jax.enable_x64(True):
         rates = np.asarray(jax.vmap(rate)(jnp.arange(first, stop)), dtype=np.float64)
     if not np.isfinite(rates).all():

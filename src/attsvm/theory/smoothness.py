@@ -131,6 +131,7 @@ def extent(problem: Problem, loss: OutputLoss) -> Extent:
     _, queries, allowed, active = problem.canonical
     gamma = scores_of_queries(problem)
     compared = active & (problem.copies.distinct.sum(axis=-1) > 1)
+    # the output is a mean of the scores, so that bounds of ℓ' and ℓ'' over their range are enough
     best = np.where(active, gamma.max(axis=-1), 0.0)
     low = np.where(active, np.min(np.where(allowed, gamma, np.inf), axis=-1), 0.0)
     margins = low[..., None] + (best - low)[..., None] * np.linspace(0.0, 1.0, SAMPLES)
@@ -157,6 +158,7 @@ def diameters(problem: Problem) -> Float[np.ndarray, "*batch n Q"]:
     distance = square[..., :, None] + square[..., None, :] - 2 * keys @ np.swapaxes(keys, -1, -2)
     both = allowed[..., :, None] & allowed[..., None, :]
     largest = np.max(np.where(both, distance[..., None, :, :], 0.0), axis=(-2, -1))
+    # the square of a small distance may round to a negative number
     return np.asarray(np.sqrt(np.maximum(largest, 0.0)))
 
 
@@ -189,4 +191,5 @@ def _derivatives(loss: OutputLoss, device: jax.Device) -> Callable[[np.ndarray],
 
 
 def _derivative(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    # elementwise functions: the tangent 1 gives all derivatives at once
     return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))[1]

@@ -80,12 +80,14 @@ def limit_at(limit: Limit, logit_change: float, queries: int = 0) -> Limit:
     if limit.steps.factors != "any":
         return limit
     lengths = next(one for one in contents()["lengths"] if matches(limit.steps, one["steps"]))
+    # the first range whose end is not exceeded; the last one, of long steps, has no end
     place = int(np.searchsorted(lengths["up_to"], 0.0 if math.isnan(logit_change) else logit_change))
     steps = replace(limit.steps, factors=lengths["names"][place])
     if place < len(lengths["up_to"]):
         return replace(limit, steps=steps)
     if not lengths["nuclear"]:
         return replace(limit, steps=steps, norm=None)
+    # of several heads with a joint norm it is the sum of the nuclear norms
     nuclear = SumOfHeads(Nuclear()) if isinstance(limit.norm, JointNorm) else Nuclear()
     norm, rank = bounded(nuclear, limit.rank, queries)
     return Limit(norm, steps, rank)
@@ -104,6 +106,7 @@ def norm_for(run: Run, norm: str | float | Norm | None, queries: int | None = No
     if norm is not None:
         return parse_norm(norm)
     limits = known_limits(run, queries)
+    # which trials have which norm, for the message
     by_norm = {limit.norm: [k for one, of in limits.items() if one.norm == limit.norm for k in of] for limit in limits}
     (first, *others) = by_norm
     if first is not None and not others:
@@ -169,11 +172,14 @@ def judge(
     if theorem and all(one.holds for one in (*rows, *of_theorem)):
         if near.holds:
             return Judgement(Standing.PROVED, theorem.source, hypotheses)
+        # a theorem says where such a run goes, not that it has arrived
         source = f"not there yet: {near}; its exact continuation is covered by {theorem.source}"
         return Judgement(Standing.CONJECTURE, source, hypotheses)
+    # batches and decay are no obstacle if a row was measured with them; everything else is
     if any(one.holds is False for one in rows if one.name not in ("full_batch", "no_decay")):
         return Judgement(Standing.NONE, "nothing is predicted; the Att-SVM is for comparison", hypotheses)
     found = [_measured(run, limit, trials, used, model, rows, of_theorem, place) for limit, trials in known.items()]
+    # Standing goes from proved to none, so that the largest index is the least known
     return max(found, key=lambda one: [*Standing].index(one.standing))
 
 
@@ -232,6 +238,7 @@ def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     columns = "all" if known.rank is None else "few"
     key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns)
     beta = known.steps.momentum
+    # rows with more decay cover runs with less: the nearest one above the decay of the run comes first
     for row in sorted(table(), key=lambda row: row.decay):
         low, high = row.momentum
         # steps along sums with an unknown β are not those without a sum

@@ -33,6 +33,7 @@ def trained_part(problem: Problem, run: Run) -> TrainedPart:
     reduced = layer.reduced(problem, fixed)
     history = run.history["weights"]
     if fixed:
+        # the weights of W, p, K or Q alone, on the keys or queries that the fixed parameters give
         history = reduced.weights({name: run.history[name] for name in names if name not in fixed})
     trains_head = any(name in run.history for name in run.parameters if name not in names)
     return TrainedPart(reduced.problem, history, reduced.whole, trains_head, reduced.attention.name)
