@@ -329,6 +329,12 @@ def test_the_radii_of_a_joint_run_say_relaxed_or_plain(reference, outgrows):
         for relaxed in (prediction.relaxed, slack & ~prediction.relaxed)
     )
     assert right < 0.1 * wrong
+    # the same records with a scale taken out of the weights, as of weights that are too long for a float
+    lead = 3 * np.log(1 + run.history["steps"])
+    weights = run.history["weights"] * np.exp(-lead)[:, None]
+    scaled = replace(run, history={**run.history, "weights": weights, "log_scale": lead})
+    again = attsvm.predict_direction(problem, scaled, norm="frobenius")
+    np.testing.assert_array_equal(again.relaxed, prediction.relaxed)
 
 
 def test_nonlinear_heads_keep_sets():

@@ -202,7 +202,7 @@ def constrained_limit(
         PyTorch no such point is known.
     together : bool
         For several attention heads: one ball, of the norm of the block-diagonal matrix of all W_h, as of
-        :func:`attsvm.optimizers.normalized_gradient_descent` with the scope "all" and decay. For ℓ1, Frobenius, ℓ∞,
+        normalised gradient descent with one length for all heads and decay. For ℓ1, Frobenius, ℓ∞,
         spectral and nuclear; for ℓ∞ and spectral it is the same as a ball for each. On factors, ‖K‖² + ‖Q‖² ≤ 1/λ²
         bounds Σ_h ‖W_h‖_* by 1/(2λ²): give that radius with ``norm="nuclear"``.
 

@@ -194,8 +194,10 @@ def _step(
     if optimizer is None:
         return np.zeros(())
     steps: Steps = getattr(optimizer, "steps", Steps())
-    # the proof is for steps of constant rate or length along −∇L
-    if steps.kind != "gradient" or steps.normalised == "average" or steps.momentum != 0 or steps.constant is None:
+    # the proof is for steps of constant rate or length along −∇L, without weight decay
+    decays = bool(dict(getattr(optimizer, "numbers", {})).get("weight_decay"))
+    other = steps.kind != "gradient" or steps.normalised == "average" or steps.momentum != 0
+    if decays or other or steps.constant is None:
         return np.full((), np.inf)
     # a normalised step has a length, a plain one a rate
     largest = largest_rate if steps.normalised == "no" else largest_step

@@ -125,6 +125,8 @@ def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
     steps = run.history["steps"]
     heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
     weights = norm.values(part.history, 2 if part.problem.has_queries else 1).reshape(len(steps), -1)
+    # what was taken out of weights that are too long for a float
+    log_scale = run.history["log_scale"].reshape(len(steps), -1)
     last = np.broadcast_to(run.step, run.batch_shape).reshape(-1)
     trend = np.zeros(last.size)
     for i in range(last.size):
@@ -132,7 +134,8 @@ def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
         late = (steps >= last[i] / 10) & (steps <= last[i]) & (steps > 0) & (heads[:, i] > 0) & (weights[:, i] > 0)
         if late.sum() >= FEWEST:
             # log(r/R) = trend · log k + const by least squares
-            trend[i] = np.polyfit(np.log(steps[late]), np.log(heads[late, i] / weights[late, i]), 1)[0]
+            radii = np.log(heads[late, i] / weights[late, i]) - log_scale[late, i]
+            trend[i] = np.polyfit(np.log(steps[late]), radii, 1)[0]
     return trend.reshape(run.batch_shape)
 
 

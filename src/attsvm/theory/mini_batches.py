@@ -297,7 +297,7 @@ def _one(
     """Solve one problem. ``att_svm``, ``multipliers``: of its Att-SVM, NaN and a ray where it is infeasible."""
     n, separable = len(order_weights), bool(np.isfinite(att_svm).all() and att_svm.any())
     rows = constraints.inequality.reshape(n, -1)
-    if not (rows.any() and order_weights[: np.count_nonzero(rows.any(axis=1))].any()):
+    if not rows.any():
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
     att_svm_margin = excess = np.nan
     # start at the Att-SVM, whose multipliers certify it where they can be dealt out to the order weights
