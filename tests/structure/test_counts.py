@@ -8,7 +8,7 @@ import pytest
 
 from structure.counts import LINES, LISTS, limits, measure
 from structure.doors import MOST_DOOR_NAMES, PUBLIC_SUBMODULES, door_names, listed
-from structure.imports import modules
+from structure.imports import imports_of, modules
 
 
 @pytest.mark.parametrize("name", [*LISTS, *LINES])
@@ -31,6 +31,14 @@ def test_doors_are_narrow_and_are_not_public():
         assert len(names) <= MOST_DOOR_NAMES
         assert not names & set(getattr(package, "__all__", ()))
         assert all(hasattr(package, name) for name in names)
+
+
+def test_no_module_has_the_name_of_something_that_a_lazy_door_offers():
+    """The import of such a module, by pickle too, would put it in the place of the name."""
+    stubs = [(module, path.with_suffix(".pyi")) for module, path in modules().items() if path.stem == "__init__"]
+    offered = [each for module, stub in stubs if stub.exists() for each in imports_of(module, stub, modules())]
+    assert len(offered) > 100
+    assert not [str(each) for each in offered if each.name and f"{each.module}.{each.name}" in modules()]
 
 
 def test_public_submodules_are_modules():

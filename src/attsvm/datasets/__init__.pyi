@@ -1,10 +1,10 @@
 from .bags import digit_bags as digit_bags
+from .benign_overfitting import signal_noise as signal_noise
 from .canvases import digit_canvases as digit_canvases
 from .random import random_problem as random_problem
 from .sequences import ROWS_AT_ONCE as ROWS_AT_ONCE
 from .sequences import Sequences as Sequences
 from .sequences import map_vectors as map_vectors
-from .signal_noise import signal_noise as signal_noise
 from .source import SOURCES as SOURCES
 from .source import Drawing as Drawing
 from .source import Pictures as Pictures

@@ -7,7 +7,7 @@ of functions of ``gaps``; ``flat_excess`` is what a path asks about one of them.
 prediction head keeps several tokens, ``kept_sets`` takes over. ``balls`` finds the ball of a norm by the type of the
 norm, and ``trust_region`` minimises over it. Where the norm has one of the ``barriers``, ``interior_point`` minimises
 over the balls of many problems at once; ``barrier_balls`` chooses between both. ``head_balls`` has the balls of several
-attention heads, and ``minimise_in_ball``, which other packages use. ``adam_points`` has the barrier of AdamW's ε.
+attention heads, and ``minimise_in_ball``, which other packages use. ``adam_barrier`` has that of AdamW's ε.
 ``branches`` follows the minima of one problem along the radii, under a fixed prediction head or of both.
 """
 

@@ -1,4 +1,4 @@
-from .adam_points import adam_points as adam_points
+from .adam_barrier import adam_points as adam_points
 from .balls import WeightBall as WeightBall
 from .barrier_balls import ball_of as ball_of
 from .barrier_balls import tolerance as tolerance

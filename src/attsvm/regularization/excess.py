@@ -49,7 +49,7 @@ class HeadOutputs:
         return isinstance(self.head, LinearFunction)
 
     def scores(self, allowed: Bool[np.ndarray, "n T"]) -> Float[np.ndarray, "n T"]:
-        """Y h(x_t) of the allowed tokens, and 0 of others; ProblemError if one is not a number."""
+        """Return y h(x_t) of the allowed tokens, and 0 of others; raise ProblemError if one is not a number."""
         values = self.head.values(self.tokens.reshape(-1, self.tokens.shape[2])).reshape(allowed.shape)
         if not np.isfinite(values[allowed]).all():
             raise ProblemError(
@@ -58,7 +58,7 @@ class HeadOutputs:
         return np.where(allowed, self.labels[:, None] * values, 0.0)
 
     def slopes(self, pooled: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Y ∇h(o)."""
+        """Return y ∇h(o)."""
         return np.asarray(self.labels[:, None] * self.head.gradients(pooled))
 
     def drop(self, end: Float[np.ndarray, "n d"], move: Float[np.ndarray, "n d"], scale: float) -> np.ndarray:
@@ -383,7 +383,7 @@ class Excess(Gaps):
         return self._value(parts), self._weights_of_gaps(parts)[0]
 
     def _weights_of_gaps(self, parts: _Parts) -> tuple[np.ndarray, ...]:
-        """Q, v = −dΔ/dy exp(−c) and a, shape (N, n, T), and dF/dΔ exp(c) of each query."""
+        """Return q, v = −dΔ/dy exp(−c) and a, shape (N, n, T), and dF/dΔ exp(c) of each query."""
         attention, worse, drop = np.exp(parts.log_attention), self.worse, parts.drop
         if not self.is_linear:  # to first order around o
             assert self.outputs is not None

@@ -150,14 +150,14 @@ def solve(
 
 @dataclass(frozen=True)
 class _FixedArguments:
-    """The arguments that are not differentiated. Equal layers share what JAX compiles."""
+    """The arguments that are not differentiated. Equal ones share what JAX compiles."""
 
     norm: Norm
     constants: tuple[tuple[str, bytes, str, tuple[int, ...]], ...]
 
     @classmethod
     def of(cls, norm: Norm, **given: Any) -> "_FixedArguments":
-        """A layer with the contents of some arrays, so that it can be compared and hashed."""
+        """Keep the contents of arrays as bytes, so that arguments can be compared and hashed."""
         arrays = {name: np.asarray(x) for name, x in given.items() if x is not None}
         return cls(norm, tuple((name, x.tobytes(), x.dtype.str, x.shape) for name, x in arrays.items()))
 

@@ -6,8 +6,6 @@ from .constrained import constrained_limit as constrained_limit
 from .context import ContextLimit as ContextLimit
 from .context import adam_steps as adam_steps
 from .context import context_limit as context_limit
-from .earliest_selection import EarliestSelection as EarliestSelection
-from .earliest_selection import earliest_selection as earliest_selection
 from .global_conditions import global_convergence_conditions as global_convergence_conditions
 from .joint import joint_conditions as joint_conditions
 from .kinds import SATURATED as SATURATED
@@ -38,6 +36,8 @@ from .rates import mirror_descent_bound as mirror_descent_bound
 from .rates import observed_rates as observed_rates
 from .ratios import factor_ratio as factor_ratio
 from .ratios import margin_ratio as margin_ratio
+from .selection_bounds import EarliestSelection as EarliestSelection
+from .selection_bounds import earliest_selection as earliest_selection
 from .smoothness import lipschitz_constant as lipschitz_constant
 from .standing import Standing as Standing
 from .standing import TrainedModel as TrainedModel

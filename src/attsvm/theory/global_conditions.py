@@ -157,8 +157,8 @@ def global_convergence_conditions(
     assumed = " (assumed: no optimizer is given)" if optimizer is None else ""
     gap, slope = level.score_gap, np.min(np.where(found.compared, found.least_slope, np.inf), axis=(-2, -1))
 
-    def spread(same_problem: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(same_problem, trials + same_problem.shape)
+    def spread(of_problems: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(of_problems, trials + of_problems.shape)
 
     return conditions(
         (

@@ -10,8 +10,11 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 
+Schedule = float | Callable[[Any], Any]
+"""The lengths of steps: a number, or a function of the number of steps before."""
 
-def rates_of(rate: float | Callable[[Any], Any], first: int, stop: int) -> Float[np.ndarray, " steps"]:
+
+def rates_of(rate: Schedule, first: int, stop: int) -> Float[np.ndarray, " steps"]:
     """The rates of the steps from the first one to the one before ``stop``, as training evaluates them in float64.
 
     Raises ProblemError if a rate is not finite.

@@ -235,7 +235,7 @@ class Objective:
         values = self.loss.values(outputs, data.labels, *of_loss)
         return jnp.sum(jnp.where(data.query_weight > 0, values * data.query_weight, 0.0), axis=(0, 1))
 
-    # What a training asks of its parameters; an objective of several layers answers for all of them.
+    # the parameters, their limit and their memory, which StackObjective overrides for those of all layers
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the parameters of one attention head in one trial."""

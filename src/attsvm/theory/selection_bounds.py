@@ -10,7 +10,6 @@ m tokens with equal keys are one token with the sum of their attention. Its marg
 least log((1 − δ)/δ) + log(m'/m).
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,9 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain
 from attsvm.svm import solve_svm
 from attsvm.theory.ratios import lower_bound, read_factors, token_of_each_query
-from attsvm.theory.schedules import rates_of
+from attsvm.theory.schedules import Schedule, rates_of
 
+Chosen = Bool[np.ndarray, "*batch n Q T"]  # one token of each query
 MOST_STEPS = 1_000_000
 """Steps of a schedule that are added up. A bound of more steps ends here, and remains valid."""
 
@@ -73,7 +73,7 @@ class EarliestSelection(NamedTuple):
 def earliest_selection(
     problem: Problem,
     optimizer: Any = None,
-    learning_rate: float | Callable[[Any], Any] | None = None,
+    learning_rate: Schedule | None = None,
     *,
     selected: Any = None,
     norm: str | float | Norm | None = None,
@@ -123,8 +123,7 @@ def earliest_selection(
     ------
     ProblemError
         If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps,
-        normalization by a running average),
-        or no norm of products is known for factors.
+        normalization by a running average), or no norm of products is known for factors.
 
     See Also
     --------
@@ -144,23 +143,25 @@ def earliest_selection(
     """
     check_is_problem(problem)
     miss = check_number("miss", miss, "a number between 0 and 1/2", lambda x: 0 < x < 0.5)
-    steps = _steps(optimizer, learning_rate, norm)
+    of_steps, rate, together = _steps(optimizer, learning_rate, norm)
     if factored and not problem.has_queries:
         raise ProblemError("factored: expected False for a prompt, which has no factors, got True")
     chosen = None if selected is None else token_of_each_query(problem, selection_of(selected))
     # log((1 − δ)/δ)
     need = float(np.log1p(-miss) - np.log(miss))
     if factored:
-        length, all_length = _path_of_factors(problem, steps, chosen, need, init)
+        length, all_length = _path_of_factors(problem, of_steps, chosen, need, init, together=together)
     else:
-        length, all_length = _distances(problem, steps.norm, chosen, need, init)
+        length, all_length = _distances(problem, of_steps, chosen, need, init)
     length = length if problem.has_query_axis else length[..., 0]
-    first, first_of_all = _reached(steps.rate, length), _reached(steps.rate, all_length)
+    first, first_of_all = _reached(rate, length), _reached(rate, all_length)
     return EarliestSelection(first, length, plain(first_of_all), plain(all_length))
 
 
-def _steps(optimizer: Any, learning_rate: float | Callable[[Any], Any] | None, norm: str | float | Norm | None) -> Any:
-    """In which norm the steps have which length.
+def _steps(
+    optimizer: Any, learning_rate: Schedule | None, norm: str | float | Norm | None
+) -> tuple[Norm, Schedule, bool]:
+    """The norm of steps, their length in it, and whether that is one norm over all parameters.
 
     Raises ProblemError if this is not known.
     """
@@ -169,8 +170,9 @@ def _steps(optimizer: Any, learning_rate: float | Callable[[Any], Any] | None, n
             raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
         if learning_rate is None:
             raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
-        of_each: Any = normalized_gradient_descent(learning_rate, scope="each").rule.unit_steps()
-        return of_each._replace(norm=parse_norm(norm))
+        rate = normalized_gradient_descent(learning_rate).rule.rate  # checked
+        assert rate is not None
+        return parse_norm(norm), rate, False
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     parsed = parse_optimizer(optimizer, **options)
     found = rule_of(parsed).unit_steps()
@@ -180,11 +182,11 @@ def _steps(optimizer: Any, learning_rate: float | Callable[[Any], Any] | None, n
             f"column_descent with steps of length learning_rate, got {parsed!r}; for other steps, give their norm and "
             "learning_rate"
         )
-    return found
+    return found.norm, found.rate, found.together
 
 
 def _path_of_factors(
-    problem: Problem, steps: Any, chosen: Bool[np.ndarray, "*batch n Q T"] | None, need: float, init: Any
+    problem: Problem, norm: Norm, chosen: Chosen | None, need: float, init: Any, *, together: bool
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """The lengths of paths of K and of Q, or of both together."""
     if init is None:
@@ -192,11 +194,11 @@ def _path_of_factors(
     given = dict(zip("KQ", init, strict=True)) if isinstance(init, tuple | list) and len(init) == 2 else init
     keys, queries = read_factors(problem, given)
     heads = problem.num_heads is not None
-    first, second = (steps.norm.values(part if heads else part[..., 0, :, :]) for part in (keys, queries))
-    lengths = _distances(problem, induced_norm(steps.norm, keys.shape[-1]), chosen, need, None)
+    first, second = (norm.values(part if heads else part[..., 0, :, :]) for part in (keys, queries))
+    lengths = _distances(problem, induced_norm(norm, keys.shape[-1]), chosen, need, None)
 
     def path(products: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        if steps.together:
+        if together:
             # ½(r + S)² ≥ products, with the nuclear norm of KQ' at most ½(‖K‖² + ‖Q‖²)
             rest = np.sqrt(2 * products) - np.hypot(first, second)
         else:
@@ -209,11 +211,7 @@ def _path_of_factors(
 
 
 def _distances(
-    problem: Problem,
-    norm: Norm,
-    chosen: Bool[np.ndarray, "*batch n Q T"] | None,
-    need: float,
-    init: Any,
+    problem: Problem, norm: Norm, chosen: Chosen | None, need: float, init: Any
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """Lower bounds on N(W − W_0) until each query is selected, and all of them; 0 for padded queries."""
     keys, queries, allowed, _ = problem.canonical
@@ -324,7 +322,7 @@ def _lower_values(solution: Any) -> np.ndarray:
     return np.where(infeasible, np.inf, (1 - ROUNDING) * lower_bound(solution))
 
 
-def _reached(rate: float | Callable[[Any], Any], lengths: Float[np.ndarray, "*some"]) -> Float[np.ndarray, "*some"]:
+def _reached(rate: Schedule, lengths: Float[np.ndarray, "*some"]) -> Float[np.ndarray, "*some"]:
     """The first k for which the sum of the first k rates is at least a length."""
     if not callable(rate):
         return np.ceil(lengths / float(rate))
