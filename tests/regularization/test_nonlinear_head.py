@@ -8,6 +8,8 @@ import pytest
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import LOSSES
+from attsvm.norms import Lp
+from attsvm.regularization import ball_of
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.margin_losses import function_of, scalar_of
 from oracles.attention import mean_loss
@@ -172,3 +174,18 @@ def test_a_batch_has_one_head_each_and_bad_heads_are_refused():
         attsvm.regularization_path(each[0], [1.0], head=FunctionHead(lambda w, o: jnp.sqrt(-1 - o @ o)))
     with pytest.raises(attsvm.ProblemError, match="hidden: expected shape"):
         attsvm.regularization_path(each[0], [1.0], head=MLP(np.ones((4, 5))))
+
+
+@pytest.mark.parametrize("far", [730.0, 742.0])
+def test_a_search_ends_where_the_inverse_of_the_excess_overflows(far):
+    """The two tokens of large attention have one output, and the attention of the others is about exp(-far)."""
+    tokens, keys = [[1.0, 0.0], [1.0, 5.0], [0.5, 0.0], [0.4, 0.0], [0.3, 0.0]], np.eye(5)
+    keys[:, 0] = [0.0, -1.0, -far, -far, -far]
+    problem = attsvm.Problem([tokens], keys=[keys], labels=[1.0])
+    own, start = excess(problem, MLP([[1.0, 0.0], [0.0, -1.0], [0.0, -2.0]])), np.eye(5)[0]
+    _, gradient, (_, core) = own.expand(start)
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(core).all()
+    found = ball_of(Lp(2.0), (5, 1)).minimise(own, start, 1.0)
+    assert np.isfinite(found.weights).all()
+    assert own.loss_at(found.weights) <= own.loss_at(start)

@@ -28,6 +28,8 @@ KEEP = 0.7, 2.0
 """Less than :data:`CHANGE`, to stay with the selected tokens: both have different central paths."""
 SATURATED = 0.999
 """Smallest attention of the selected tokens for which a function on either side of α is compared to them."""
+LEAST_RISE = 1e-150
+"""Part of the slopes below which the excess counts as 0, because the squares of their ratio overflow."""
 
 _HALVES = np.concatenate([(NODES + 1) / 4, (NODES + 3) / 4])  # of [0, 1/2] and [1/2, 1]
 _WHOLE = (NODES + 1) / 2  # of [0, 1]
@@ -396,8 +398,9 @@ class Excess(Gaps):
         v = np.where(self.differs, parts.small * centred, -attention * drop[..., None]) * self.but_own
         # dF/dΔ exp(c), where dF/dΔ = |ℓ'(m − Δ)| share/|L − L_α| on both sides of L_α
         size = np.exp(self.loss.log_slope(self.margins - parts.drops) - parts.scale) * self.share
-        # where L = L_α the derivatives are those of the excess itself
-        size /= np.where(parts.rise != 0, np.abs(parts.rise), 1.0)[:, None]
+        # where L = L_α up to numbers whose inverse overflows, the derivatives are those of the excess itself
+        least = np.maximum(LEAST_RISE * np.abs(v * size[..., None]).max(axis=(-2, -1)), np.finfo(float).tiny)
+        size /= np.where(np.abs(parts.rise) > least, np.abs(parts.rise), 1.0)[:, None]
         return v * size[..., None], v, attention * self.but_own, size
 
     def slopes(self, weights: np.ndarray) -> GapSlopes:

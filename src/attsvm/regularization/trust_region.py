@@ -160,8 +160,8 @@ class _TrustRegion(PrimalIteration):
         self.x = region.project(start)
         self.objective = objective.rebased(self.x)
         self.here = self.objective.expand(self.x)
-        # if the gradient underflows to zero, there is no direction of descent
-        self.minimum, self.ended = Minimum(self.x, np.inf), not self.here.gradient.any()
+        # if the gradient or its length underflows to zero, there is no direction of descent
+        self.minimum, self.ended = Minimum(self.x, np.inf), not np.linalg.norm(self.here.gradient) > 0
         if not self.ended:
             self._expand_model()
 
