@@ -407,7 +407,7 @@ def named(name, **options):
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: optimizers.gradient_descent(0.0), "learning_rate"),
+        (lambda: optimizers.gradient_descent(-0.1), "learning_rate"),
         (lambda: optimizers.gradient_descent("fast"), "learning_rate"),
         (lambda: optimizers.normalized_gradient_descent(np.inf), "learning_rate"),
         (lambda: optimizers.normalized_gradient_descent(0.1, scope="some"), "scope"),

@@ -115,7 +115,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number or the norm is unknown; in training, if the parameters with two
+        If the learning rate is not a number >= 0 or the norm is unknown; in training, if the parameters with two
         or more axes are not K (*heads, d_k, m) and Q (*heads, d_q, m).
 
     See Also

@@ -53,9 +53,9 @@ class Chain(Rule):
 
     @property
     def rate(self) -> float | Schedule | None:
-        """The only learning rate among the transformations."""
+        """The only learning rate among the transformations; None if it is 0, because such steps lead nowhere."""
         rates = [part.rate for part in self.parts if isinstance(part, LearningRate)]
-        return rates[0] if len(rates) == 1 else None
+        return (rates[0] or None) if len(rates) == 1 else None
 
     def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """The steps of the rule, for what the transformations make of the gradient."""
@@ -87,6 +87,9 @@ class Chain(Rule):
         # the rule makes updates of it, which are added to the parameters
         updates, of_rule = self.rule.update(updates, state.rule, params, numbers=numbers, value=value)
         return updates, ChainState(tuple(states), of_rule)
+
+    def following(self, state: ChainState, params: Tree, rounding: Mapping[str, float]) -> ChainState:
+        return state._replace(rule=self.rule.following(state.rule, params, rounding))
 
     def rescaled(self, state: ChainState, power: Array) -> ChainState:
         """Multiply the state of the rule, which is homogeneous in the weights."""

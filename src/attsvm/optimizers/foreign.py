@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.rule import Moves, Numbers, Rule
+from attsvm.optimizers.rule import NO_VALUE, Moves, Numbers, Rule
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree, map_trials
 
@@ -42,7 +42,7 @@ class Foreign(Rule):
         def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
             # optax names the arguments that an update may take beyond gradient, state and parameters
             extra: dict[str, Any] = {}
-            if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
+            if isinstance(self.transformation, optax.GradientTransformationExtraArgs) and value is not None:
                 extra["value"] = value
             if self.scale_free:
                 extra["log_scale"] = log_scale
@@ -57,6 +57,8 @@ class Foreign(Rule):
                     raise
                 # the message of Python names the arguments that are missing
                 needs = ", ".join(re.findall("'(.+?)'", str(error)))
+                if value is None and needs == "value":
+                    raise ProblemError(NO_VALUE) from None
                 raise ProblemError(
                     f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
                 ) from None
@@ -64,8 +66,16 @@ class Foreign(Rule):
 
         # the norms and lengths of earlier transformations are part of the logarithms
         logs = updates.resolved().logs
-        moves, state = map_trials(of_trial)(updates.gradient, state, params, logs, value)
+        moves, state = map_trials(of_trial)(updates.gradient, state, params or None, logs, value)
         return moves, state
+
+
+def as_transformation(optimizer: object) -> object:
+    """An ``optax.MultiSteps``, which is none by its class, as a transformation; anything else as it is."""
+    if isinstance(optimizer, optax.MultiSteps):
+        # equal for the same object, so that its trainings share their compiled steps
+        return optax.GradientTransformationExtraArgs(optimizer.init, optimizer.update)
+    return optimizer
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["numbers"], meta_fields=["kind"])

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import elementwise
+from attsvm.errors import ProblemError
 from attsvm.norms import Lp
+from attsvm.optimizers.hyperparameters import check_number, check_positive, is_traced, is_used
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.rule import Moves, Numbers, Rule
+from attsvm.optimizers.rule import NO_VALUE, Moves, Numbers, Rule
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree, sum_of_squares
@@ -63,7 +64,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number.
+        If the learning rate is not a number >= 0.
 
     See Also
     --------
@@ -121,7 +122,7 @@ def normalized_gradient_descent(
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number, the scope is unknown, or β is out of range.
+        If the learning rate is not a number >= 0, the scope is unknown, or β is out of range.
 
     See Also
     --------
@@ -140,7 +141,7 @@ def normalized_gradient_descent(
     'finished'
     """
     # files of runs without an average have no such argument
-    of_average = {"average": average} if average else {}
+    of_average = {"average": average} if is_used(average) else {}
     return chain(
         normalization(scope, average),
         *([Relative(scope)] if relative else []),
@@ -148,7 +149,7 @@ def normalized_gradient_descent(
         GradientDescent(),
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative, **of_average},
-        steps=Steps("gradient", Lp(2.0), "average" if average else "step", scope=scope),
+        steps=Steps("gradient", Lp(2.0), "average" if of_average else "step", scope=scope),
     )
 
 
@@ -180,8 +181,8 @@ class Polyak(Rule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", check_number("target", self.target, "a finite number"))
-        longest = self.longest if self.longest == np.inf else check_positive("longest", self.longest)
-        object.__setattr__(self, "longest", float(longest))
+        unbounded = not is_traced(self.longest) and self.longest == np.inf
+        object.__setattr__(self, "longest", np.inf if unbounded else check_positive("longest", self.longest))
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -202,6 +203,8 @@ class Polyak(Rule):
         together = updates.resolved().regrouped("all")
         gradient, (scale,) = together.gradient, together.scales
         size = jnp.sqrt(sum_of_squares(gradient))
+        if value is None:
+            raise ProblemError(NO_VALUE)
         excess = value - numbers["target"]
         moves = (size > 0) & (excess > 0)
         # in logarithms: the gradient may be too small for a float where the excess of the loss is not

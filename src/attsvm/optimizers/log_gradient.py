@@ -56,7 +56,7 @@ def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number. In training: if the head is trained or not linear, the loss is
+        If the learning rate is not a number >= 0. In training: if the head is trained or not linear, the loss is
         not one of the margin, there are several attention heads, or there is a penalty. Outside of
         :func:`attsvm.train`, where L* is not known.
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm._utils.checks import check_number
+from attsvm.optimizers.hyperparameters import check_number, is_traced, is_used
 from attsvm.optimizers.matrix_directions import (
     MatrixDirection,
     MatrixScope,
@@ -44,12 +44,14 @@ def matrix_descent(
     **arguments: Any,
 ) -> Optimizer:
     """An optimizer whose steps follow a direction; the public factories document its options."""
+    has_momentum = is_used(momentum)
     momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
+    decays = is_traced(decay) or decay > 0
     rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
     # normalized before the sum, so that no gradient outweighs the others
-    if momentum:
+    if has_momentum:
         parts += [Normalize(), DecayingSum(momentum, nesterov)]
     if by_logit:
         parts.append(ByLogit(direction))
@@ -59,7 +61,7 @@ def matrix_descent(
     return chain(
         *parts,
         LearningRate(learning_rate),
-        DecoupledWeightDecay(rule, decay) if decay else rule,
+        DecoupledWeightDecay(rule, decay) if decays else rule,
         name=name,
         arguments=own | arguments,
         steps=matrix_steps(direction, rule.scope),

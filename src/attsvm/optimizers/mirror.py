@@ -1,10 +1,11 @@
 """Mirror descent, with the ℓp potential or any other, and its rule."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 
 from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
@@ -20,6 +21,7 @@ from attsvm.optimizers.transformations import LearningRate, Normalize, Relative
 from attsvm.optimizers.unit_steps import Schedule
 
 Array = jax.Array
+_ROUNDINGS = 16.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,17 @@ class Mirror(Rule):
         mirror = {name: elementwise(_stepped, state[name], factors[name], g) for name, g in updates.gradient.items()}
         # θ⁺ = (∇ψ)⁻¹(z⁺)
         return {name: self._mapped(self._moved, z, params[name]) for name, z in mirror.items()}, mirror
+
+    def following(self, state: Tree, params: Tree, rounding: Mapping[str, float]) -> Tree:
+        """The mirror variable, but ∇ψ(θ) where θ is not (∇ψ)⁻¹ of it: a decay after the step, say, has changed θ."""
+        found: Tree = {}
+        for name, z in state.items():
+            x, own = params[name], self._mapped(self.potential.inverse, z)
+            # θ⁺ = θ + (θ⁺ − θ) is rounded twice, and z once in half precision
+            changed = jnp.abs(x - own) > _ROUNDINGS * rounding[name] * (jnp.abs(x) + jnp.abs(own))
+            changed = changed if self.potential.entrywise else jnp.any(changed, axis=tuple(range(changed.ndim - 1)))
+            found[name] = jnp.where(changed, self._mapped(self.potential.gradient, x), z)
+        return found
 
     def _moved(self, mirror: Array, before: Array) -> Array:
         after: Array = self.potential.inverse(mirror)

@@ -13,13 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.chained import Chain
-from attsvm.optimizers.foreign import Foreign
+from attsvm.optimizers.foreign import Foreign, as_transformation
+from attsvm.optimizers.hyperparameters import is_traced
 from attsvm.optimizers.limit import Limit, limit_of
 from attsvm.optimizers.rule import Multiplied, Rule, SizeOfWeights, Transformation
 from attsvm.optimizers.scaled_gradient import ScaledGradient
@@ -78,27 +78,46 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         numbers = dict(rule.numbers)
 
         def update(
-            updates: Any, state: Any, params: Any = None, *, log_scale: Any = None, value: Any = np.nan, **extra: Any
+            updates: Any, state: Any, params: Any = None, *, log_scale: Any = None, value: Any = None, **extra: Any
         ) -> tuple[Any, Any]:
+            own = _dtypes(updates)
+            # masks of optax leave empty trees
+            if not own:
+                return updates, state
+            dtype = jnp.result_type(jnp.float32, *own)
+            common = [dtype] * len(own)
             # any tree is a dictionary of arrays with a trailing axis of one trial for a rule
-            gradient = _named(updates)
-            logs = (
-                _named(log_scale) if log_scale is not None else {k: jnp.zeros(1, g.dtype) for k, g in gradient.items()}
-            )
+            gradient = _named(updates, common)
+            logs = dict.fromkeys(gradient, jnp.zeros(1, dtype)) if log_scale is None else _named(log_scale, common)
             # entries near 1, as those of a training
             scaled, _ = ScaledGradient.separate(gradient, logs).rescaled()
-            dtype = jnp.result_type(*gradient.values())
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
-            known = _Unknown() if params is None else _named(params)
-            loss = jnp.asarray(value, dtype)[..., None]
-            moves, state = rule.update(scaled, _last(state), known, numbers=given, value=loss)
+            known = _Unknown() if params is None else _named(params, common)
+            loss = None if value is None else jnp.asarray(value, dtype)[..., None]
+            # the step is computed in one dtype; state and updates keep theirs, as loops of JAX need it
+            before = _last(state)
+            wide = jax.tree.map(lambda x: x.astype(dtype) if x.dtype in own else x, before)
+            if params is not None:
+                rounding = {name: float(jnp.finfo(each).eps) for name, each in zip(gradient, own, strict=True)}
+                wide = rule.following(wide, known, rounding)
+            moves, after = rule.update(scaled, wide, known, numbers=given, value=loss)
+            if any(each != dtype for each in own):
+                after = jax.tree.map(lambda x, old: x.astype(old.dtype), after, before)
             # back to the tree of the caller
-            structure = jax.tree.structure(updates)
-            leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
-            return jax.tree.unflatten(structure, leaves), _one_trial(state)
+            narrow = [moves[name].astype(each) for name, each in zip(gradient, own, strict=True)]
+            leaves = [_leading_heads(move) for move in _one_trial(narrow)]
+            return jax.tree.unflatten(jax.tree.structure(updates), leaves), _one_trial(after)
 
         def init(params: Any) -> Any:
-            return _one_trial(rule.init(_named(params)))
+            own = _dtypes(params)
+            if not own:
+                return ()
+            dtype = jnp.result_type(jnp.float32, *own)
+            state = rule.init(_named(params, [dtype] * len(own)))
+            if any(each != dtype for each in own):
+                of_own = jax.eval_shape(rule.init, _named(params, own))
+                state = jax.tree.map(lambda x, like: x.astype(like.dtype), state, of_own)
+            return _one_trial(state)
 
         optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.numbers = rule, name, numbers
@@ -215,12 +234,13 @@ def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps
     parts = rule.parts if isinstance(rule, Chain) else ()
     in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), steps.schedule)
     rate = arguments.get("learning_rate", in_chain)
-    # of schedules only those that files can hold are known
-    is_known = rate is not None and (not callable(rate) or isinstance(rate, tuple(ARGUMENTS.values())))
+    # of schedules only those that files can hold are known; a rate of 0 leads nowhere
+    is_known = isinstance(rate, tuple(ARGUMENTS.values())) if callable(rate) else not (is_traced(rate) or not rate)
+    momenta = [part.decay for part in parts if isinstance(part, DecayingSum)] or [steps.momentum]
     return replace(
         steps,
         schedule=None if not is_known else rate if callable(rate) else float(rate),
-        momentum=max((part.decay for part in parts if isinstance(part, DecayingSum)), default=steps.momentum),
+        momentum=None if is_traced(momenta[0]) else momenta[0],
         relative=steps.relative or any(isinstance(part, SizeOfWeights) for part in parts),
     )
 
@@ -234,8 +254,9 @@ def rule_of(optimizer: object) -> Rule:
         return optimizer
     if isinstance(optimizer, Optimizer):
         return optimizer.rule
-    if isinstance(optimizer, optax.GradientTransformation):
-        return Foreign(optimizer)
+    found = as_transformation(optimizer)
+    if isinstance(found, optax.GradientTransformation):
+        return Foreign(found)
     raise not_an_optimizer(optimizer)
 
 
@@ -261,11 +282,29 @@ class _Unknown(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise ProblemError("params: expected the parameters in update, got None")
 
+    def items(self) -> Any:
+        return self[""]
 
-def _named(tree: Any) -> Tree:
+
+def _dtypes(tree: Any) -> list[Any]:
+    """The dtype of the steps of each leaf: its own, or that of floats for integers."""
+    found = [jnp.asarray(leaf).dtype for leaf in jax.tree.leaves(tree)]
+    for dtype in found:
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            hint = "wrap the optimizer in optax.contrib.split_real_and_imaginary"
+            raise ProblemError(f"params: expected real numbers, got {dtype}; {hint}")
+    return [dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.promote_types(dtype, jnp.float32) for dtype in found]
+
+
+def _named(tree: Any, dtypes: list[Any]) -> Tree:
     """The leaves of any tree as the dictionary that rules work on, with a trailing axis of one trial."""
     leaves = jax.tree.leaves(tree)
-    return {f"{i:06}": _trailing_heads(jnp.asarray(leaf))[..., None] for i, leaf in enumerate(leaves)}
+    if len(leaves) != len(dtypes):
+        raise ProblemError(f"params: expected {len(dtypes)} arrays, as many as of gradients, got {len(leaves)}")
+    return {
+        f"{i:06}": _trailing_heads(jnp.asarray(leaf, dtype))[..., None]
+        for i, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True))
+    }
 
 
 def _trailing_heads(x: jax.Array) -> jax.Array:

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm._utils.checks import check_number
 from attsvm._utils.extensions import import_object
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, checked
+from attsvm.optimizers.hyperparameters import check_number, is_traced
 from attsvm.optimizers.sizes import signed_power
 
 INVERSE_ERROR = 1e-6
@@ -139,6 +139,8 @@ class Power(Potential):
     entrywise = True
 
     def __post_init__(self) -> None:
+        if is_traced(self.p):
+            raise ProblemError("p: expected a number, got a traced one; name p in static_args of inject_hyperparams")
         object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
         self._check_digits(np.dtype(np.float64))
 
@@ -159,7 +161,7 @@ class Power(Potential):
 
     def _check_digits(self, dtype: Any) -> None:
         # a relative error ε of |x|^(p−1) is one of ε/(p − 1) in x
-        least = 1.0 + float(np.finfo(dtype).eps) ** 0.5
+        least = 1.0 + float(jnp.finfo(dtype).eps) ** 0.5
         if self.p < least:
             raise ProblemError(f"p: expected at least {least:.12g} in {dtype}, got {self.p!r}")
 
@@ -185,7 +187,7 @@ def _check(potential: Potential) -> None:
     """Test a potential on a random matrix and a random vector."""
     name = type(potential).__name__
     generator = np.random.default_rng(0)
-    with jax.enable_x64():
+    with jax.enable_x64(), jax.ensure_compile_time_eval():
         for shape in ((4, 3), (4,)):
             x, y = (jnp.asarray(generator.standard_normal(shape)) for _ in range(2))
             try:

@@ -14,6 +14,7 @@ import optax
 from attsvm._utils.extensions import Registry, is_trusted, named_by_file
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Norm, read_norm, written_norm
+from attsvm.optimizers.foreign import as_transformation
 from attsvm.optimizers.limit import limit_of
 from attsvm.optimizers.optimizer import Optimizer, not_an_optimizer
 from attsvm.optimizers.steps import ARGUMENTS, Steps, written_steps
@@ -22,6 +23,7 @@ Factory = Callable[..., optax.GradientTransformation]
 
 
 def _factory(found: object) -> Factory | optax.GradientTransformation:
+    found = as_transformation(found)
     if isinstance(found, optax.GradientTransformation) or callable(found):
         return found
     raise ProblemError(f"expected an optimizer or a function that returns one, got {type(found).__name__}")
@@ -69,7 +71,7 @@ def parse_optimizer(
 
     Parameters
     ----------
-    optimizer : str, optax.GradientTransformation or None
+    optimizer : str, optax.GradientTransformation, optax.MultiSteps or None
         A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
         an optimizer, which is returned as it is. None is normalized gradient descent.
     **options
@@ -94,8 +96,9 @@ def parse_optimizer(
         return _by_name(optimizer or "normalized_gradient_descent", options)
     for option, value in options.items():
         raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
-    if isinstance(optimizer, optax.GradientTransformation):
-        return optimizer
+    found = as_transformation(optimizer)
+    if isinstance(found, optax.GradientTransformation):
+        return found
     raise not_an_optimizer(optimizer)
 
 
@@ -128,7 +131,7 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
         if required and parameter.name not in options:
             raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
     # a function of another package may return anything
-    returned = found(**options)
+    returned = as_transformation(found(**options))
     if not isinstance(returned, optax.GradientTransformation):
         raise ProblemError(f"optimizer: {name}: expected a function that returns an optimizer, got {returned!r}")
     made = parse_optimizer(returned)

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from attsvm._utils.checks import check_positive
 from attsvm.norms import Norm
+from attsvm.optimizers.hyperparameters import check_positive
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
@@ -19,6 +19,7 @@ from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedul
 Array = jax.Array
 Numbers = Mapping[str, Any]  # learning rates and the like, numbers of each trial
 Changed = tuple[ScaledGradient, Any]  # what a transformation makes of a gradient, and its next state
+NO_VALUE = "value: expected the loss as value= in update, got none"
 Moves = tuple[Tree, Any]  # the updates that are added to the parameters, and the next state
 
 
@@ -74,7 +75,7 @@ class Transformation(ABC):
         numbers : dict of str to Array
             All :attr:`numbers` of the chain.
         value : Array, shape (B,)
-            The loss.
+            The loss; None where the caller of an optimizer does not pass it.
         """
 
 
@@ -110,6 +111,10 @@ class Rule(Transformation):
     def unit_steps(self, gradient: GradientLength = UNKNOWN_LENGTH) -> UnitSteps | None:
         """The norm in which the steps for such a gradient have the length of its rate; None if it is not known."""
         return None
+
+    def following(self, state: Any, params: Tree, rounding: Mapping[str, float]) -> Any:
+        """Return the state for parameters that others may have changed since the last update, beyond their rounding."""
+        return state
 
     def rescaled(self, state: Any, power: Array) -> Any:
         """Return the state for weights multiplied by 2^power, shape (B,), of a rule with a :attr:`state_degree`."""
@@ -153,6 +158,9 @@ class Wrapped(Rule):
 
     def init(self, params: Tree) -> Any:
         return self.rule.init(params)
+
+    def following(self, state: Any, params: Tree, rounding: Mapping[str, float]) -> Any:
+        return self.rule.following(state, params, rounding)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm._utils.checks import check_number
 from attsvm._utils.contractions import settle
 from attsvm.norms import Lp
+from attsvm.optimizers.hyperparameters import check_number, is_used
 from attsvm.optimizers.rule import Changed, Numbers, Transformation
-from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope, zero_logs
 from attsvm.optimizers.sizes import Tree
 from attsvm.optimizers.transformations import Normalize
 
@@ -35,7 +35,7 @@ class NormalizeByAverage(Transformation):
     Parameters
     ----------
     average : float
-        β, 0 < β < 1.
+        β, 0 ≤ β < 1.
     scope : {"all", "each"}
         One norm over all parameters, those of all attention heads together, or one for each of each head.
 
@@ -52,7 +52,7 @@ class NormalizeByAverage(Transformation):
     scale_free = True
 
     def __post_init__(self) -> None:
-        average = check_number("average", self.average, "0 <= average < 1", lambda x: 0 < x < 1)
+        average = check_number("average", self.average, "0 <= average < 1", lambda x: 0 <= x < 1)
         object.__setattr__(self, "average", average)
         read_scope(self.scope)
 
@@ -62,11 +62,8 @@ class NormalizeByAverage(Transformation):
         return {"average": self.average}
 
     def init(self, params: Tree) -> Average:
-        first = next(iter(params.values()))
-        return Average(
-            {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()},
-            jnp.zeros(first.shape[-1:], first.dtype),
-        )
+        logs = zero_logs(params)
+        return Average(logs, jnp.zeros_like(next(iter(logs.values()))))
 
     def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Average the norms in logarithms, and subtract the logarithm of the average from that of the scale."""
@@ -93,4 +90,4 @@ class NormalizeByAverage(Transformation):
 
 def normalization(scope: Scope, average: float) -> Normalize | NormalizeByAverage:
     """Normalize by the norm of each gradient, or, for β > 0, by their running average."""
-    return NormalizeByAverage(average, scope) if average else Normalize(scope)
+    return NormalizeByAverage(average, scope) if is_used(average) else Normalize(scope)

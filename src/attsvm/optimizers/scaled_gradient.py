@@ -194,6 +194,13 @@ def subtree(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: tree[name] for name in names}
 
 
+def zero_logs(params: Tree) -> Tree:
+    """The logarithms of zero gradients, shape (B,); half precision has too few digits for them."""
+    return {
+        name: jnp.full(x.shape[-1:], -jnp.inf, jnp.promote_types(x.dtype, jnp.float32)) for name, x in params.items()
+    }
+
+
 def read_scope(scope: str) -> Scope:
     """Read a scope, "all" or "each"; raise ProblemError if it is neither."""
     return check_choice("scope", scope, "all", "each")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from attsvm._utils.contractions import contract, over_entries, settle, total
 from attsvm._utils.jax_devices import default_device
@@ -58,13 +57,13 @@ def singular_values_and_vectors(matrix: Array) -> Singular:
 
 def _orthogonal(dtype: jnp.dtype) -> float:
     """The cosine below which two columns are orthogonal up to rounding."""
-    return 16.0 * float(np.finfo(dtype).eps)
+    return 16.0 * float(jnp.finfo(dtype).eps)
 
 
 def _sweep(columns: Array, rows: int) -> tuple[Array, Array]:
     """Rotate every pair of columns once; returns the largest cosine between two columns before their rotation."""
     number = columns.shape[1]
-    floor = _largest_square(columns[:rows]) * float(np.finfo(columns.dtype).eps) ** 2
+    floor = _largest_square(columns[:rows]) * float(jnp.finfo(columns.dtype).eps) ** 2
 
     def one_round(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, worst = carry
@@ -196,7 +195,7 @@ def _lifts(rows: int, dtype: Any) -> tuple[int, float]:
     Singular values above 4·rows·eps, relative to the Frobenius norm, are to end above √(2/3). The slope is limited,
     because a lift perturbs a matrix by about slope²·eps/4 of its size.
     """
-    eps = float(np.finfo(dtype).eps)
+    eps = float(jnp.finfo(dtype).eps)
     flattening = math.prod(a for a, _, _ in _FLATTENING)
     whole = math.sqrt(2 / 3) / (4 * rows * eps) / flattening
     most = 256.0 if eps < 1e-10 else 16.0

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from attsvm._utils import powers
 from attsvm._utils.contractions import contract, over_all, over_entries, quotient, settle, total
@@ -60,7 +59,7 @@ def cube_root(x: Array) -> Array:
     root = x * (y * y)
     # a Newton step from the root, which has the rounding errors of y
     root = root - (root * root * root - x) * (y * y * (1 / 3))
-    return jnp.where(x >= float(np.finfo(x.dtype).tiny), root, 0.0)
+    return jnp.where(x >= float(jnp.finfo(x.dtype).tiny), root, 0.0)
 
 
 # four thirds of the exponent's offset 1023, less what makes the guess's errors even: (1364 - 0.068) 2^20

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, checked, parse_norm
+from attsvm.optimizers.hyperparameters import check_number, is_traced
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.rule import DecoupledWeightDecay, Moves, Numbers, Rule
@@ -115,7 +115,7 @@ def steepest_descent(
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number, the norm is unknown, or it does not provide ``steepest``.
+        If the learning rate is not a number >= 0, the norm is unknown, or it does not provide ``steepest``.
 
     See Also
     --------
@@ -139,13 +139,14 @@ def steepest_descent(
     """
     rule = Steepest(norm)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
-    if decay and relative:
+    decays = is_traced(decay) or decay > 0
+    if decays and relative:
         raise ProblemError("weight_decay: expected 0 with steps relative to the weights, got a positive number")
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),
         LearningRate(learning_rate),
-        DecoupledWeightDecay(rule, decay) if decay else rule,
+        DecoupledWeightDecay(rule, decay) if decays else rule,
         name="steepest_descent",
         arguments={
             "norm": rule.norm,

@@ -7,11 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm._utils.checks import check_number, check_positive
 from attsvm._utils.contractions import settle
+from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.optimizers.hyperparameters import check_number, check_positive
 from attsvm.optimizers.rule import Changed, Numbers, SizeOfWeights, Transformation
-from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope, subtree
+from attsvm.optimizers.scaled_gradient import Scale, ScaledGradient, Scope, read_scope, subtree, zero_logs
 from attsvm.optimizers.sizes import Tree, map_trials, norm_of, power
 from attsvm.optimizers.steps import ARGUMENTS
 from attsvm.optimizers.unit_steps import GradientLength, Schedule
@@ -95,7 +96,7 @@ class LearningRate(Transformation):
     Parameters
     ----------
     rate : float or callable
-        A positive number, or a schedule: a JAX function of the number of steps taken.
+        A number >= 0, or a schedule: a JAX function of the number of steps taken.
 
     Raises
     ------
@@ -109,7 +110,7 @@ class LearningRate(Transformation):
 
     def __post_init__(self) -> None:
         if not callable(self.rate):
-            rate = check_number("learning_rate", self.rate, "a positive number or a schedule", lambda x: x > 0)
+            rate = check_number("learning_rate", self.rate, "a number >= 0 or a schedule", lambda x: x >= 0)
             object.__setattr__(self, "rate", rate)
         object.__setattr__(self, "schedule", self.rate if callable(self.rate) else None)
 
@@ -119,7 +120,12 @@ class LearningRate(Transformation):
         return {} if callable(self.rate) else {"learning_rate": self.rate}
 
     def length_of(self, gradient: GradientLength) -> GradientLength | None:
-        """The rate times it; None for a product of two rates."""
+        """The rate times it; None for a product of two rates.
+
+        Raises ProblemError if the rate is 0, because steps have no direction then.
+        """
+        if self.rate == 0:
+            raise ProblemError("learning_rate: expected a positive number or a schedule, got 0")
         return gradient._replace(rate=self.rate) if gradient.rate == 1.0 else None
 
     def init(self, params: Tree) -> Taken | tuple[()]:
@@ -273,7 +279,7 @@ class DecayingSum(Transformation):
 
     def init(self, params: Tree) -> SumState:
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
-        return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
+        return SumState(zeros, zero_logs(params))
 
     def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Add the gradient to the sum."""

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 
 from attsvm.norms import Lp, Norm, Spectral, parse_norm
+from attsvm.optimizers.hyperparameters import is_used
 from attsvm.optimizers.optimizer import Optimizer, chain
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
@@ -100,11 +101,11 @@ def normalized(
     'linf'
     """
     known = None if norm is None else parse_norm(norm)
-    arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if average else {})}
+    arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if is_used(average) else {})}
     of_inner = inner.steps if isinstance(inner, Optimizer) else Steps()
     # the same steps as those of normalized_gradient_descent
     is_plain = known is None and (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
-    steps = replace(of_inner, normalised="average" if average else "step", scope=scope) if is_plain else None
+    steps = replace(of_inner, normalised="average" if is_used(average) else "step", scope=scope) if is_plain else None
     # the inner optimizer sees a gradient of length one, or one over the average length
     parts = normalization(scope, average), inner
     return chain(*parts, name="normalized", arguments=arguments, norm=known, steps=steps)
@@ -121,12 +122,12 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     Parameters
     ----------
     learning_rate : float or callable
-        A positive number, or a schedule: a JAX function of the number of steps taken.
+        A number >= 0, or a schedule: a JAX function of the number of steps taken.
 
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number.
+        If the learning rate is not a number >= 0.
 
     See Also
     --------
@@ -156,12 +157,12 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     Parameters
     ----------
     learning_rate : float or callable
-        A positive number, or a schedule: a JAX function of the number of steps taken.
+        A number >= 0, or a schedule: a JAX function of the number of steps taken.
 
     Raises
     ------
     ProblemError
-        If the learning rate is not a positive number.
+        If the learning rate is not a number >= 0.
 
     See Also
     --------
