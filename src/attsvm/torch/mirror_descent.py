@@ -82,7 +82,10 @@ class MirrorDescent(MirrorOptimizer):
     rounding. For p = 2 and wider weights the mirror variable is the weight itself, and there is no extra state.
 
     If weights are changed between steps (by loading a checkpoint into the model, or by a clamp), their mirror variable
-    is recomputed. A change through ``.data`` is not detected.
+    is recomputed. Changes through ``.data`` or NumPy are noticed where a tensor has another place in memory, at every
+    entry of tensors of at most 2^14 entries, and at about a thousand entries of larger ones, which differ from step to
+    step. So a change of few entries of a large tensor may be undone by the next step: make it under `torch.no_grad`,
+    without ``.data``. On accelerators ``nonfinite="unchecked"`` compares the place in memory only.
 
     Sharded parameters: steps without ``normalize`` are elementwise and therefore correct under any sharding. Norms are
     completed over the processes for FSDP2 (``DTensor``). FSDP1 does not show that it shards, so steps with
@@ -166,7 +169,7 @@ class MirrorDescent(MirrorOptimizer):
         limit = 0.9 * min(torch.finfo(dtype).max for dtype in {x.dtype for x in group["params"]}) ** (p - 1.0)
         lr, momentum = float(group["lr"]), group["momentum"]
         decay = abs(1.0 - lr * group["weight_decay"]) ** (p - 1.0)
-        if any(self._seen.get(id(x)) != (x._version, p) for _, x, _ in given):
+        if self._changed and not self._changed.isdisjoint(id(x) for _, x, _ in given):
             bounds = None
         for known in [None] if bounds is None else [bounds, None]:
             mirror, buffer = known or self._measured(group["params"], p)

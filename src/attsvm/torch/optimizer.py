@@ -20,11 +20,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from attsvm._utils.memory import enough_memory
-from attsvm._utils.powers import signed_power
+from attsvm.torch.changes import Trace, adopt_changes, is_changed, mirror_of, trace_of
 from attsvm.torch.fused import compiler_works, compiling_pays, fits_kernel
 from attsvm.torch.gradients import NONFINITE, Given, NonFinite, gradient_scale, refuse
-from attsvm.torch.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
-from attsvm.torch.steps import LARGEST_JOINED, POWERS, Along, StepKind, TensorBatch, accumulate, descend, descend_along
+from attsvm.torch.sharding import LARGEST_JOINED, WHOLE, all_finite, is_finite, local_shard, sharding_of
+from attsvm.torch.steps import Along, StepKind, TensorBatch, accumulate, descend, descend_along
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
@@ -98,6 +98,13 @@ class MirrorOptimizer(Optimizer, ABC):
         """Forget what is kept between steps beside the state."""
         # by id, because hashing a tensor is a call of Python code; parameters live as long as their group
         self._seen: dict[int, tuple[int, float]] = {}
+        # what the last step has left in weights that are computed from mirror variables
+        self._traces: list[Trace] = []
+        self._turn = 0
+        # ids of parameters whose weights are not what their last step has left, on every process that holds a part of
+        # them and on this one
+        self._changed: set[int] = set()
+        self._changed_here: set[int] = set()
 
     # Hooks of a subclass
 
@@ -197,17 +204,37 @@ class MirrorOptimizer(Optimizer, ABC):
             return loss
         with enough_memory(updated[0].device, f"entries of {type(self).__name__}", sum(x.numel() for x in updated)):
             groups = list(zip(self.param_groups, everything, strict=True))
+            traces = self._notice_changes(groups)
             # every group keeps account of every step; where gradients are not tested, new weights are not
             overflowing = [self._may_overflow(*group, largest) for group in groups]
             risky = any(overflowing) and largest < math.inf
             before = [self._copied(x) for x in updated] if risky else []
             for group, given in groups:
-                self._step_group(group, given, -scale if group["maximize"] else scale)
-            if risky and not all_finite([x for parameter in updated for x in self._changed(parameter)]):
+                traces += self._step_group(group, given, -scale if group["maximize"] else scale)
+            self._traces = traces
+            if risky and not all_finite([x for parameter in updated for x in self._written(parameter)]):
                 self._take_back(everything, before)
         return loss
 
-    def _changed(self, parameter: Tensor) -> list[Tensor]:
+    def _notice_changes(self, groups: list[tuple[dict[str, Any], list[Given]]]) -> list[Trace]:
+        """Compare weights with what the last step has left; the traces of those that this step will not move."""
+        self._turn += 1
+        moving: set[int] = set()
+        for group, given in groups:
+            p, seen = self._potential(group), self._seen
+            moving.update([id(x) for _, x, _ in given])
+            self._changed.update([id(x) for _, x, _ in given if seen.get(id(x)) != (x._version, p)])
+        resting = []
+        for trace in self._traces:
+            ids = list(map(id, trace.parameters))
+            if is_changed(trace):
+                (self._changed if trace.whole else self._changed_here).update(ids)
+            if not moving.issuperset(ids):
+                rest = [x for x in trace.parameters if id(x) not in moving]
+                resting.append(trace_of(rest, self._turn, whole=trace.whole, entries=trace.entries is not None))
+        return resting
+
+    def _written(self, parameter: Tensor) -> list[Tensor]:
         """What a step changes: a parameter and its state."""
         return [parameter, *self.state[parameter].values()]
 
@@ -219,7 +246,7 @@ class MirrorOptimizer(Optimizer, ABC):
     def _take_back(
         self, everything: list[list[Given]], before: list[tuple[Tensor, Tensor, dict[str, Tensor] | None]]
     ) -> None:
-        bad = {id(x) for x, _, _ in before if not all(map(is_finite, self._changed(x)))}
+        bad = {id(x) for x, _, _ in before if not all(map(is_finite, self._written(x)))}
         for parameter, weights, state in before:
             parameter.copy_(weights)
             if state is None:
@@ -229,7 +256,7 @@ class MirrorOptimizer(Optimizer, ABC):
         refuse(self, everything, self.nonfinite, "the new weights or state of {} would not be finite", bad)
         self.skipped_steps += 1
 
-    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> None:
+    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
         batches = self._batches(group, given)
         lr, p = float(group["lr"]), self._potential(group)
         momentum, nesterov = group["momentum"], group["nesterov"]
@@ -246,8 +273,15 @@ class MirrorOptimizer(Optimizer, ABC):
             if batches and lr > 0.0:
                 for batch, along in zip(batches, self._directions(group, batches, momenta), strict=True):
                     descend_along(batch, exponent, along, lr, decay)
-        for _, parameter, _ in given:
-            self._seen[id(parameter)] = (parameter._version, p)
+        self._seen.update({id(x): (x._version, p) for _, x, _ in given})
+        for changed in (self._changed, self._changed_here):
+            changed.difference_update([id(x) for _, x, _ in given] if changed else ())
+        return [self._trace_of(batch) for batch in batches if batch.weights[0] is not batch.mirrors[0]]
+
+    def _trace_of(self, batch: TensorBatch) -> Trace:
+        reads = self.nonfinite != "unchecked" or batch.weights[0].device.type == "cpu"
+        whole = batch.sharding is WHOLE
+        return trace_of(batch.parameters, self._turn, whole=whole, entries=reads, joined=batch.written)
 
     # State
 
@@ -260,8 +294,9 @@ class MirrorOptimizer(Optimizer, ABC):
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[TensorBatch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
         compiles = self._compiles(group)
+        p, momentum = self._potential(group), group["momentum"]
         for _, parameter, gradient in given:
-            row: list[Any] = [parameter.detach(), gradient, *self._state_of(group, parameter)]
+            row: list[Any] = [parameter.detach(), gradient, *self._state_of(parameter, p, momentum)]
             sharding = sharding_of(parameter)
             if sharding is not WHOLE:
                 row = [None if x is None else local_shard(x) for x in row]
@@ -276,24 +311,24 @@ class MirrorOptimizer(Optimizer, ABC):
         batches = []
         for (_, _, _, sharding, joined, kernel), rows in sorted_out.items():
             parameters, weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
-            momenta = buffers if group["momentum"] else None
+            momenta = buffers if momentum else None
             joined = joined and len(rows) > 1
             batches.append(TensorBatch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
         return batches
 
-    def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _state_of(self, parameter: Tensor, p: float, momentum: float) -> tuple[Tensor | None, Tensor | None]:
         """Mirror variable (None if the weights are their own) and momentum buffer (if any), created if missing."""
-        state, p = self.state[parameter], self._potential(group)
+        state = self.state[parameter]
         dtype = mirror_dtype(parameter.dtype)
         own_mirror = p == 2.0 and dtype == parameter.dtype
         if not own_mirror:
             if MIRROR not in state:
                 state[MIRROR] = mirror_of(parameter, p, dtype)
-            elif self._seen.get(id(parameter)) != (parameter._version, p):
+            elif id(parameter) in self._changed or id(parameter) in self._changed_here:
                 adopt_changes(parameter, state[MIRROR], p)
-        if group["momentum"] and BUFFER not in state:
+        if momentum and BUFFER not in state:
             state[BUFFER] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-        return None if own_mirror else state[MIRROR], state[BUFFER] if group["momentum"] else None
+        return None if own_mirror else state[MIRROR], state[BUFFER] if momentum else None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, after checking them and their options.
@@ -364,25 +399,3 @@ def check_number(name: str, value: float, low: float, high: float) -> None:
 def mirror_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the mirror variable and the momentum of weights of a dtype: float32 or wider."""
     return torch.promote_types(dtype, torch.float32)
-
-
-def mirror_of(parameter: Tensor, p: float, dtype: torch.dtype) -> Tensor:
-    """The mirror variable of a parameter, as a new tensor."""
-    weights = parameter.detach().to(dtype)
-    mirror: Tensor = signed_power(weights, p - 1.0, POWERS)
-    return mirror.clone() if mirror is weights else mirror
-
-
-def adopt_changes(parameter: Tensor, mirror: Tensor, p: float) -> None:
-    """Update the mirror variable of the weights that were changed between steps (by a checkpoint or a clamp).
-
-    The other entries keep their mirror variable: recomputing it would lose it wherever the weight has underflowed.
-    """
-    weights = parameter.detach()
-    linked = signed_power(mirror, 1.0 / (p - 1.0), POWERS).to(weights.dtype)
-    limits = torch.finfo(weights.dtype)
-    # compiled and eager steps round the last digits differently, and flush subnormal numbers to zero (but not those of
-    # float16, which are needed; they may differ by two units in the last place)
-    tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 2.0**-23)
-    changed = (linked - weights).abs() > tolerance
-    mirror.copy_(torch.where(changed, mirror_of(parameter, p, mirror.dtype), mirror))
