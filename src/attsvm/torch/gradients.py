@@ -74,7 +74,7 @@ def refuse(
 ) -> None:
     """Warn that a step is skipped, or raise; {} in the reason is for the names of the bad parameters, given by id."""
     names = [
-        _name_of(group, number, index)
+        name_of(group, number, index)
         for number, (group, given) in enumerate(zip(optimizer.param_groups, everything, strict=True))
         for index, parameter, _ in given
         if id(parameter) in bad
@@ -87,6 +87,6 @@ def refuse(
     warnings.warn(message, RuntimeWarning, stacklevel=8)
 
 
-def _name_of(group: dict[str, Any], number: int, index: int) -> str:
+def name_of(group: dict[str, Any], number: int, index: int) -> str:
     names = group.get("param_names")
     return repr(names[index]) if names else f"parameter {index} of group {number}"
