@@ -127,6 +127,8 @@ def test_the_norm_may_be_that_of_the_group():
         (0.0, {}, "lr: expected a number > 0, got 0.0"),
         (-1.0, {}, "lr: expected a number > 0"),
         (float("nan"), {}, "lr: expected a number > 0"),
+        ("0.1", {}, "lr: expected a number > 0, got '0.1'"),
+        (0.1, {"normalize": "False"}, "normalize: expected True or False"),
         (0.1, {"p": 1.0}, "p: expected 1 < p < inf, got 1.0"),
         (0.1, {"p": 0.5}, "p: expected"),
         (0.1, {"p": float("inf")}, "p: expected"),

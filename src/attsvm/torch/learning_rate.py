@@ -15,6 +15,7 @@ from torch.optim.optimizer import ParamsT
 from attsvm.torch.gradients import name_of
 from attsvm.torch.mirror_descent import MirrorDescent
 from attsvm.torch.optimizer import MIRROR, MirrorOptimizer
+from attsvm.torch.options import number
 from attsvm.torch.sharding import is_finite
 
 
@@ -120,16 +121,16 @@ def _matched(
 ) -> float:
     if not (isinstance(optimizer, type) and issubclass(optimizer, MirrorOptimizer)):
         raise ValueError(f"optimizer: expected a class of attsvm.torch such as SpectralDescent, got {optimizer!r}")
-    if not 0.0 < float(lr) < math.inf:
+    if not 0.0 < number(lr) < math.inf:
         raise ValueError(f"lr: expected a number > 0, got {lr!r}")
     made: Any = optimizer
     # checks parameters and options
     made = made(parameters, lr=1.0, **options, **({} if p is None else {"p": p}))
     rates: list[tuple[int, float]] = []
     rates_from_zero: list[tuple[int, float]] = []
-    for number, group in enumerate(made.param_groups):
+    for position, group in enumerate(made.param_groups):
         _check_equal(made.param_groups[0], group)
-        given = _gradients(made, number, group)
+        given = _gradients(made, position, group)
         gradients = [gradient.double() for _, gradient in given]
         wanted = [float(lr) * (1.0 if adam else _rms(gradient)) for gradient in gradients]
         if not isinstance(made, MirrorDescent):
@@ -160,13 +161,13 @@ def _check_equal(first: dict[str, Any], group: dict[str, Any]) -> None:
             )
 
 
-def _gradients(made: MirrorOptimizer, number: int, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+def _gradients(made: MirrorOptimizer, position: int, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The parameters of a group that have a nonzero gradient, with it."""
     given = [(i, x, x.grad.detach()) for i, x in enumerate(group["params"]) if x.grad is not None]
     made._check_gradients(given)
     for index, _, gradient in given:
         if not is_finite(gradient):
-            raise ValueError(f"parameters: expected finite gradients, got that of {name_of(group, number, index)}")
+            raise ValueError(f"parameters: expected finite gradients, got that of {name_of(group, position, index)}")
     return [(x, gradient) for _, x, gradient in given if gradient.any()]
 
 
