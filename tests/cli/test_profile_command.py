@@ -43,3 +43,18 @@ def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
         code, _, errors = command("profile", *given)
         assert code != 0
         assert said in errors
+
+
+def test_values_of_option_are_read_as_the_optimizer_declares_them(command):
+    few = ["--seeds", 1, "--steps", 30, "--learning-rate", 0.1, "--json"]
+    for name, *values in (
+        ("torch.optim.Adam", "betas=0.8,0.9", "foreach=none"),
+        ("attsvm.torch.SpectralDescent", "iterations=5", "dtype=bfloat16", "coefficients=2,-1.5,0.5", "foreach=none"),
+    ):
+        given = [part for value in values for part in ("--option", value)]
+        code, _, errors = command("profile", name, *given, *few)
+        assert code == 0, errors
+    for value, said in (("iterations=2.5", "iterations: expected"), ("iteration=5", "did you mean iterations?")):
+        code, _, errors = command("profile", "attsvm.torch.SpectralDescent", "--option", value, *few)
+        assert code != 0
+        assert said in errors

@@ -157,6 +157,38 @@ def test_float16_gradients_keep_what_unscaling_in_place_would_lose():
     assert scaler.get_scale() == 2.0**20
 
 
+@pytest.mark.parametrize("shapes", [((), (1,)), ((1,), ()), ((1,), (1,))])
+def test_a_scale_may_have_one_axis(shapes):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = MirrorDescent([parameter], lr=1.0, p=2.0)
+    optimizer.found_inf, optimizer.grad_scale = torch.zeros(shapes[0]), torch.full(shapes[1], 8.0)
+    parameter.grad = torch.full((3,), 2.0)
+    optimizer.step()
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.75))
+
+
+@pytest.mark.parametrize("policy", ["skip", "raise", "unchecked"])
+def test_a_group_says_what_its_own_gradients_do(policy):
+    one, other = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    optimizer = MirrorDescent([{"params": [one], "nonfinite": policy}, {"params": [other]}], lr=0.1, nonfinite="raise")
+    one.grad, other.grad = torch.tensor([1.0, float("nan")]), torch.ones(2)
+    if policy == "raise":
+        with pytest.raises(NonFiniteGradientError, match="parameter 0 of group 0"):
+            optimizer.step()
+    elif policy == "skip":
+        with pytest.warns(RuntimeWarning, match="parameter 0 of group 0") as caught:
+            optimizer.step()
+        assert (caught[0].filename, optimizer.skipped_steps) == (__file__, 1)
+        assert torch.equal(other, torch.ones(2))
+    else:
+        optimizer.step()
+        assert one.isnan().any()
+        assert (other < 1).all()
+    other.grad[0] = float("inf")
+    with pytest.raises(NonFiniteGradientError, match="parameter 0 of group 1"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "nesterov": True}, {"foreach": True, "weight_decay": 0.1}])
 @pytest.mark.parametrize(
     ("p", "large", "dtype"),

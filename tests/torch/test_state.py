@@ -151,6 +151,79 @@ def test_weights_written_by_others_are_gone_on_from_and_the_rest_keep_their_mirr
     assert optimizer.state[parameter]["mirror"][0].item() == small
 
 
+def change_in_place(parameter, change):
+    change(parameter.data)
+
+
+def change_by_assignment(parameter, change):
+    parameter.data = change(parameter.data.clone())
+
+
+def change_by_vectors(parameter, change):
+    torch.nn.utils.vector_to_parameters(change(parameter.detach().flatten().clone()), [parameter])
+
+
+def change_in_numpy(parameter, change):
+    # integers, because NumPy has no bfloat16
+    integers = torch.int32 if parameter.element_size() == 4 else torch.int16
+    parameter.detach().view(integers).numpy()[:] = change(parameter.data.clone()).view(integers).numpy()
+
+
+WAYS = [change_in_place, change_by_assignment, change_by_vectors, change_in_numpy]
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (150, 200)], ids=["small", "large"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("dtype", "make"),
+    [
+        (torch.float32, lambda params: MirrorDescent(params, lr=1e-3, p=1.5)),
+        (torch.float32, lambda params: MirrorDescent(params, lr=1e-3, p=3.0, nonfinite="unchecked")),
+        (torch.bfloat16, lambda params: MirrorDescent(params, lr=1e-3, p=2.0)),
+        (torch.bfloat16, lambda params: SignDescent(params, lr=1e-3, momentum=0.9)),
+    ],
+)
+def test_changes_that_torch_does_not_count_are_gone_on_from(way, dtype, make, shape):
+    parameters = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for _ in range(3)]
+    optimizer = make(parameters)
+    for skipped in (False, True, False):
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        if skipped:  # a parameter that rests keeps the change for later
+            parameters[0].grad = None
+        optimizer.step()
+        for parameter in parameters:
+            way(parameter, lambda x: x.clamp_(-0.05, 0.05))
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter in parameters:
+        assert parameter.abs().max() <= 0.0525  # a step of 0.001, rounded
+
+
+def test_a_step_after_a_change_does_not_overflow():
+    parameter = torch.nn.Parameter(torch.ones(4))
+    optimizer = MirrorDescent([parameter], lr=1e-2, p=1.1)
+    parameter.grad = torch.ones(4)
+    optimizer.step()
+    parameter.data.fill_(1e38)
+    parameter.grad = -torch.full((4,), 1e5)
+    with pytest.warns(RuntimeWarning, match="would not be finite"):
+        optimizer.step()
+    torch.testing.assert_close(parameter.detach(), torch.full((4,), 1e38))
+
+
+def test_a_change_of_few_entries_of_a_large_tensor_is_found_in_time():
+    parameter = torch.nn.Parameter(torch.ones(1 << 15))
+    optimizer = MirrorDescent([parameter], lr=1e-3, p=1.5)
+    for _ in range(40):
+        parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        parameter.data[1234] = 0.0
+    optimizer.step()
+    assert parameter[1234] == 0.0
+
+
 def test_p_may_change_between_steps():
     parameter = torch.nn.Parameter(torch.tensor([0.5, -2.0], dtype=torch.float64))
     optimizer = MirrorDescent([parameter], lr=0.1, p=1.5)

@@ -1,7 +1,7 @@
 """The optimizer that a command line describes."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attsvm._utils.checks import check_number
@@ -62,13 +62,14 @@ def option_values(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A boolean, a number or a string."""
-    booleans = {"true": True, "false": False}
-    if text.lower() in booleans:
-        return booleans[text.lower()]
-    for number in (int, float):
+    """A boolean, None, a number, a tuple of numbers or a string."""
+    words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    readers: tuple[Callable[[str], Any], ...] = (int, float, lambda x: tuple(map(float, x.split(","))))
+    for read in readers:
         try:
-            return number(text)
+            return read(text)
         except ValueError:
             continue
     return text

@@ -3,16 +3,14 @@
 import math
 import warnings
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from attsvm.torch.options import NonFinite
 from attsvm.torch.sharding import is_finite, largest_entry
-
-NonFinite = Literal["skip", "raise", "unchecked"]
-NONFINITE: tuple[NonFinite, ...] = ("skip", "raise", "unchecked")
 
 Given = tuple[int, Tensor, Tensor]
 """A parameter that has a gradient: its index in its group, the parameter, the gradient."""
@@ -39,15 +37,15 @@ class NonFiniteGradientError(RuntimeError):
 
 
 def gradient_scale(
-    optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite, known: Collection[int] = ()
+    optimizer: Optimizer, everything: list[list[Given]], policies: list[NonFinite], known: Collection[int] = ()
 ) -> tuple[float, float] | None:
     """The factor of all gradients, and their largest entry; None if one is not finite and the step must be skipped.
 
     The entry is that of the gradients that are not ``known``, and infinity if nothing was tested here.
 
     ``optimizer``: a GradScaler has set ``found_inf`` and ``grad_scale`` on it. ``everything``: for each parameter
-    group, the parameters that have a gradient. ``nonfinite``: {"skip", "raise", "unchecked"}, as
-    :class:`attsvm.torch.MirrorDescent` documents it. ``known``: ids of parameters whose gradients are finite.
+    group, the parameters that have a gradient. ``policies``: the option ``nonfinite`` of each group. ``known``: ids of
+    parameters whose gradients are finite.
 
     Raises NonFiniteGradientError with ``nonfinite="raise"``.
     """
@@ -56,37 +54,39 @@ def gradient_scale(
         # the scaler has tested the gradients; it lowers its scale and tries again, so there is no warning
         grad_scale = getattr(optimizer, "grad_scale", None)
         scale = torch.ones_like(found_inf) if grad_scale is None else grad_scale.to(found_inf.device)
-        found, value = torch.stack([found_inf.double(), scale.double()]).tolist()
+        # both hold one entry, in any shape
+        found, value = torch.cat([found_inf.double().view(1), scale.double().view(1)]).tolist()
         return None if found else (1.0 / value, math.inf)
-    if nonfinite == "unchecked":
+    tested = [given for given, policy in zip(everything, policies, strict=True) if policy != "unchecked"]
+    if not tested:
         return 1.0, math.inf
-    tested = [gradient for given in everything for _, x, gradient in given if id(x) not in known]
-    largest = largest_entry(tested)
+    largest = largest_entry([gradient for given in tested for _, x, gradient in given if id(x) not in known])
     if largest < math.inf:
         return 1.0, largest
-    bad = {id(x) for given in everything for _, x, gradient in given if not is_finite(gradient)}
-    refuse(optimizer, everything, nonfinite, "the gradient of {} is not finite", bad)
+    bad = {id(x) for given in tested for _, x, gradient in given if not is_finite(gradient)}
+    refuse(optimizer, everything, policies, "the gradient of {} is not finite", bad)
     return None
 
 
 def refuse(
-    optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite, reason: str, bad: Collection[int]
+    optimizer: Optimizer, everything: list[list[Given]], policies: list[NonFinite], reason: str, bad: Collection[int]
 ) -> None:
     """Warn that a step is skipped, or raise; {} in the reason is for the names of the bad parameters, given by id."""
-    names = [
-        _name_of(group, number, index)
-        for number, (group, given) in enumerate(zip(optimizer.param_groups, everything, strict=True))
-        for index, parameter, _ in given
+    found = [
+        (policy, name_of(group, number, index))
+        for number, (group, policy) in enumerate(zip(optimizer.param_groups, policies, strict=True))
+        for index, parameter, _ in everything[number]
         if id(parameter) in bad
-    ] or ["a parameter on another process"]
+    ] or [(policy, "a parameter on another process") for policy in policies]
+    names = list(dict.fromkeys(name for _, name in found))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     message = f"step skipped, weights and state are unchanged: {reason.format(', '.join(names[:3]) + more)}"
-    if nonfinite == "raise":
+    if any(policy == "raise" for policy, _ in found):
         raise NonFiniteGradientError(message)
     # the caller of step, above this function and its caller, step itself and the four wrappers around it
     warnings.warn(message, RuntimeWarning, stacklevel=8)
 
 
-def _name_of(group: dict[str, Any], number: int, index: int) -> str:
+def name_of(group: dict[str, Any], number: int, index: int) -> str:
     names = group.get("param_names")
     return repr(names[index]) if names else f"parameter {index} of group {number}"

@@ -39,10 +39,6 @@ class MatrixDescent(MirrorOptimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         heads = group["heads"]
-        if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1:
-            raise ValueError(f"heads: expected an integer >= 1, got {heads!r}")
-        if not isinstance(group["fused"], bool):
-            raise ValueError(f"fused: expected True or False, got {group['fused']!r}")
         for parameter in group["params"]:
             if parameter.ndim > 1 and parameter.shape[0] % heads:
                 shape = tuple(parameter.shape)

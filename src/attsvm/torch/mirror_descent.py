@@ -1,6 +1,5 @@
 """ℓp mirror descent: ∇ψ(w⁺) = ∇ψ(w) − lr·g with the potential ψ = (1/p)‖·‖_p^p."""
 
-import math
 from typing import Any, Literal, Unpack
 
 import torch
@@ -12,8 +11,6 @@ from attsvm.torch.norms import PowerSum, divisor_and_sum, fits_one_pass, over_al
 from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import WHOLE, largest_entry
 from attsvm.torch.steps import Along, TensorBatch
-
-SCOPES = ("each", "all")
 
 
 class MirrorDescent(MirrorOptimizer):
@@ -28,7 +25,7 @@ class MirrorDescent(MirrorOptimizer):
     Parameters
     ----------
     params : iterable
-        Parameters, named parameters or parameter groups, each of which may set any option but ``nonfinite``.
+        Parameters, named parameters or parameter groups, each of which may set any option.
     lr : float or Tensor
         Length of a step in the mirror variable. Learning rates of SGD and Adam do not carry over; see
         :func:`attsvm.torch.lr_from_sgd` and :func:`attsvm.torch.lr_from_adam`.
@@ -50,12 +47,12 @@ class MirrorDescent(MirrorOptimizer):
     maximize : bool, default False
         Maximize instead of minimize.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
-        What to do if a gradient holds an infinity or a NaN, or is so large that new weights or state would (for p < 2
-        without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in ``skipped_steps`` and
-        leaves weights and state unchanged; "raise" raises an error and leaves them unchanged, too. Both synchronize
-        with the device once per step, and copy weights and state before a step with such large gradients. "unchecked"
-        does not test. With a GradScaler its test of the gradients is used instead, without a warning; new weights are
-        not tested.
+        What to do if a gradient of the group holds an infinity or a NaN, or is so large that new weights or state would
+        (for p < 2 without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in
+        ``skipped_steps`` and leaves weights and state unchanged; "raise" raises an error and leaves them unchanged,
+        too. Both synchronize with the device once per step, and copy weights and state before a step with such large
+        gradients. "unchecked" does not test. With a GradScaler its test of the gradients is used instead, without a
+        warning; new weights are not tested.
     foreach : bool or None, default None
         True updates many tensors at once, False one after the other, which takes less memory; None is True except for
         large tensors on the CPU, where False is faster. No effect on tensors with a compiled step.
@@ -82,7 +79,10 @@ class MirrorDescent(MirrorOptimizer):
     rounding. For p = 2 and wider weights the mirror variable is the weight itself, and there is no extra state.
 
     If weights are changed between steps (by loading a checkpoint into the model, or by a clamp), their mirror variable
-    is recomputed. A change through ``.data`` is not detected.
+    is recomputed. Changes through ``.data`` or NumPy are noticed where a tensor has another place in memory, at every
+    entry of tensors of at most 2^14 entries, and at about a thousand entries of larger ones, which differ from step to
+    step. So a change of few entries of a large tensor may be undone by the next step: make it under `torch.no_grad`,
+    without ``.data``. On accelerators ``nonfinite="unchecked"`` compares the place in memory only.
 
     Sharded parameters: steps without ``normalize`` are elementwise and therefore correct under any sharding. Norms are
     completed over the processes for FSDP2 (``DTensor``). FSDP1 does not show that it shards, so steps with
@@ -125,14 +125,6 @@ class MirrorDescent(MirrorOptimizer):
     def _potential(self, group: dict[str, Any]) -> float:
         return float(group["p"])
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        p = float(group["p"])
-        if not 1.0 < p < math.inf:
-            raise ValueError(f"p: expected 1 < p < inf, got {p!r}; p = 1.05 is close to l1")
-        if group["scope"] not in SCOPES:
-            raise ValueError(f"scope: expected 'each' or 'all', got {group['scope']!r}")
-
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return not group["normalize"]
 
@@ -166,7 +158,7 @@ class MirrorDescent(MirrorOptimizer):
         limit = 0.9 * min(torch.finfo(dtype).max for dtype in {x.dtype for x in group["params"]}) ** (p - 1.0)
         lr, momentum = float(group["lr"]), group["momentum"]
         decay = abs(1.0 - lr * group["weight_decay"]) ** (p - 1.0)
-        if any(self._seen.get(id(x)) != (x._version, p) for _, x, _ in given):
+        if self._changed and not self._changed.isdisjoint(id(x) for _, x, _ in given):
             bounds = None
         for known in [None] if bounds is None else [bounds, None]:
             mirror, buffer = known or self._measured(group["params"], p)

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
+from operator import is_
 from typing import Any, TypedDict
 
 import torch
@@ -20,20 +21,18 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from attsvm._utils.memory import enough_memory
-from attsvm._utils.powers import signed_power
+from attsvm.torch.changes import Trace, adopt_changes, is_changed, mirror_of, trace_of
 from attsvm.torch.fused import compiler_works, compiling_pays, fits_kernel
-from attsvm.torch.gradients import NONFINITE, Given, NonFinite, gradient_scale, refuse
-from attsvm.torch.sharding import WHOLE, all_finite, is_finite, local_shard, sharding_of
-from attsvm.torch.steps import LARGEST_JOINED, POWERS, Along, StepKind, TensorBatch, accumulate, descend, descend_along
+from attsvm.torch.gradients import Given, gradient_scale, refuse
+from attsvm.torch.options import OPTIONS, NonFinite, check_names, check_names_of_group, number, read_option
+from attsvm.torch.sharding import LARGEST_JOINED, WHOLE, all_finite, is_finite, local_shard, sharding_of
+from attsvm.torch.steps import Along, StepKind, TensorBatch, accumulate, descend, descend_along
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
 
 class SharedOptions(TypedDict, total=False):
-    """Keyword arguments of every optimizer; :class:`attsvm.torch.MirrorDescent` documents them.
-
-    All but ``nonfinite`` are options of a parameter group.
-    """
+    """Keyword arguments of every optimizer; :class:`attsvm.torch.MirrorDescent` documents them."""
 
     momentum: float
     nesterov: bool
@@ -64,7 +63,7 @@ class MirrorOptimizer(Optimizer, ABC):
     Parameters
     ----------
     params : iterable
-        Parameters, named parameters or parameter groups. A group may set any option but ``nonfinite``.
+        Parameters, named parameters or parameter groups. A group may set any option.
     own : dict
         ``lr``, and the options that only this optimizer has.
     shared : dict
@@ -74,30 +73,35 @@ class MirrorOptimizer(Optimizer, ABC):
     ----------
     skipped_steps : int
         Number of steps that were skipped, in this process, because a gradient was not finite, or new weights or state
-        would not have been.
+        would not have been. The optimizer of accelerate, and so of a Trainer, has this one as its ``optimizer``.
     """
 
     # a GradScaler then passes its scale on instead of unscaling in place, which it refuses to do for float16 gradients
     _step_supports_amp_scaling = True
 
     def __init__(self, params: ParamsT, own: dict[str, Any], shared: SharedOptions) -> None:
-        unknown = sorted(set(shared) - set(DEFAULTS))
-        if unknown:
-            names = ", ".join([*own, *DEFAULTS])
-            raise TypeError(f"{type(self).__name__}: expected options among {names}, got {', '.join(unknown)}")
-        defaults: dict[str, Any] = {**own, **DEFAULTS, **shared}
+        defaults: dict[str, Any] = {**own, **DEFAULTS}
+        check_names(type(self).__name__, shared, defaults)
+        defaults = {name: read_option(name, value) for name, value in {**defaults, **shared}.items()}
         nonfinite = defaults.pop("nonfinite")
-        if nonfinite not in NONFINITE:
-            raise ValueError(f"nonfinite: expected one of {', '.join(map(repr, NONFINITE))}, got {nonfinite!r}")
         self.skipped_steps = 0
         self._forget()
         super().__init__(params, defaults)
-        self.nonfinite = nonfinite
+        self.nonfinite: NonFinite = nonfinite
 
     def _forget(self) -> None:
         """Forget what is kept between steps beside the state."""
         # by id, because hashing a tensor is a call of Python code; parameters live as long as their group
         self._seen: dict[int, tuple[int, float]] = {}
+        # by the id of a group: its options, as they were when they were checked
+        self._checked: dict[int, list[Any]] = {}
+        # what the last step has left in weights that are computed from mirror variables
+        self._traces: list[Trace] = []
+        self._turn = 0
+        # ids of parameters whose weights are not what their last step has left, on every process that holds a part of
+        # them and on this one
+        self._changed: set[int] = set()
+        self._changed_here: set[int] = set()
 
     # Hooks of a subclass
 
@@ -109,14 +113,22 @@ class MirrorOptimizer(Optimizer, ABC):
         return 2.0
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise ValueError if an option of the group is out of range."""
-        check_number("lr", float(group["lr"]), 0.0, math.inf)
-        check_number("momentum", group["momentum"], 0.0, 1.0)
-        check_number("weight_decay", group["weight_decay"], 0.0, math.inf)
-        if group["compiled"] not in (True, False, None):
-            raise ValueError(f"compiled: expected True, False or None, got {group['compiled']!r}")
+        """Read the options of a group. Raises ValueError if one is of another type or out of range."""
+        for name in OPTIONS:
+            if name in group:
+                group[name] = read_option(name, group[name])
         if group["nesterov"] and not group["momentum"]:
             raise ValueError("nesterov: expected momentum > 0 with nesterov=True, got momentum = 0")
+
+    def _check_changed(self, group: dict[str, Any]) -> None:
+        """Check a group again if an option was changed since; lr, which schedules change in every step, always."""
+        if not 0.0 <= number(group["lr"]) < math.inf:
+            read_option("lr", group["lr"])
+        now, before = [group[name] for name in OPTIONS if name in group and name != "lr"], self._checked.get(id(group))
+        # by identity, because 1 == 1.0 == True
+        if before is None or len(now) != len(before) or not all(map(is_, now, before)):
+            self._check_group(group)
+            self._checked[id(group)] = now
 
     def _check_gradients(self, given: list[Given]) -> None:
         """Raise RuntimeError if a gradient cannot be used."""
@@ -185,9 +197,10 @@ class MirrorOptimizer(Optimizer, ABC):
             for group in self.param_groups
         ]
         for group, given in zip(self.param_groups, everything, strict=True):
-            check_number("lr", float(group["lr"]), 0.0, math.inf)
+            self._check_changed(group)
             self._check_gradients(given)
-        found = gradient_scale(self, everything, self.nonfinite, self._known_finite(everything))
+        policies = [group.get("nonfinite", self.nonfinite) for group in self.param_groups]
+        found = gradient_scale(self, everything, policies, self._known_finite(everything))
         if found is None:
             self.skipped_steps += 1
             return loss
@@ -197,17 +210,37 @@ class MirrorOptimizer(Optimizer, ABC):
             return loss
         with enough_memory(updated[0].device, f"entries of {type(self).__name__}", sum(x.numel() for x in updated)):
             groups = list(zip(self.param_groups, everything, strict=True))
+            traces = self._notice_changes(groups)
             # every group keeps account of every step; where gradients are not tested, new weights are not
             overflowing = [self._may_overflow(*group, largest) for group in groups]
             risky = any(overflowing) and largest < math.inf
             before = [self._copied(x) for x in updated] if risky else []
             for group, given in groups:
-                self._step_group(group, given, -scale if group["maximize"] else scale)
-            if risky and not all_finite([x for parameter in updated for x in self._changed(parameter)]):
-                self._take_back(everything, before)
+                traces += self._step_group(group, given, -scale if group["maximize"] else scale)
+            self._traces = traces
+            if risky and not all_finite([x for parameter in updated for x in self._written(parameter)]):
+                self._take_back(everything, policies, before)
         return loss
 
-    def _changed(self, parameter: Tensor) -> list[Tensor]:
+    def _notice_changes(self, groups: list[tuple[dict[str, Any], list[Given]]]) -> list[Trace]:
+        """Compare weights with what the last step has left; the traces of those that this step will not move."""
+        self._turn += 1
+        moving: set[int] = set()
+        for group, given in groups:
+            p, seen = self._potential(group), self._seen
+            moving.update([id(x) for _, x, _ in given])
+            self._changed.update([id(x) for _, x, _ in given if seen.get(id(x)) != (x._version, p)])
+        resting = []
+        for trace in self._traces:
+            ids = list(map(id, trace.parameters))
+            if is_changed(trace):
+                (self._changed if trace.whole else self._changed_here).update(ids)
+            if not moving.issuperset(ids):
+                rest = [x for x in trace.parameters if id(x) not in moving]
+                resting.append(trace_of(rest, self._turn, whole=trace.whole, entries=trace.entries is not None))
+        return resting
+
+    def _written(self, parameter: Tensor) -> list[Tensor]:
         """What a step changes: a parameter and its state."""
         return [parameter, *self.state[parameter].values()]
 
@@ -217,19 +250,22 @@ class MirrorOptimizer(Optimizer, ABC):
         return parameter, parameter.clone(), copies
 
     def _take_back(
-        self, everything: list[list[Given]], before: list[tuple[Tensor, Tensor, dict[str, Tensor] | None]]
+        self,
+        everything: list[list[Given]],
+        policies: list[NonFinite],
+        before: list[tuple[Tensor, Tensor, dict[str, Tensor] | None]],
     ) -> None:
-        bad = {id(x) for x, _, _ in before if not all(map(is_finite, self._changed(x)))}
+        bad = {id(x) for x, _, _ in before if not all(map(is_finite, self._written(x)))}
         for parameter, weights, state in before:
             parameter.copy_(weights)
             if state is None:
                 del self.state[parameter]
             else:
                 self.state[parameter] = state
-        refuse(self, everything, self.nonfinite, "the new weights or state of {} would not be finite", bad)
+        refuse(self, everything, policies, "the new weights or state of {} would not be finite", bad)
         self.skipped_steps += 1
 
-    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> None:
+    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
         batches = self._batches(group, given)
         lr, p = float(group["lr"]), self._potential(group)
         momentum, nesterov = group["momentum"], group["nesterov"]
@@ -246,8 +282,16 @@ class MirrorOptimizer(Optimizer, ABC):
             if batches and lr > 0.0:
                 for batch, along in zip(batches, self._directions(group, batches, momenta), strict=True):
                     descend_along(batch, exponent, along, lr, decay)
-        for _, parameter, _ in given:
-            self._seen[id(parameter)] = (parameter._version, p)
+        self._seen.update({id(x): (x._version, p) for _, x, _ in given})
+        for changed in (self._changed, self._changed_here):
+            if changed:
+                changed.difference_update([id(x) for _, x, _ in given])
+        return [self._trace_of(batch) for batch in batches if batch.weights[0] is not batch.mirrors[0]]
+
+    def _trace_of(self, batch: TensorBatch) -> Trace:
+        reads = self.nonfinite != "unchecked" or batch.weights[0].device.type == "cpu"
+        whole = batch.sharding is WHOLE
+        return trace_of(batch.parameters, self._turn, whole=whole, entries=reads, joined=batch.written)
 
     # State
 
@@ -260,8 +304,9 @@ class MirrorOptimizer(Optimizer, ABC):
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[TensorBatch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
         compiles = self._compiles(group)
+        p, momentum = self._potential(group), group["momentum"]
         for _, parameter, gradient in given:
-            row: list[Any] = [parameter.detach(), gradient, *self._state_of(group, parameter)]
+            row: list[Any] = [parameter.detach(), gradient, *self._state_of(parameter, p, momentum)]
             sharding = sharding_of(parameter)
             if sharding is not WHOLE:
                 row = [None if x is None else local_shard(x) for x in row]
@@ -276,24 +321,24 @@ class MirrorOptimizer(Optimizer, ABC):
         batches = []
         for (_, _, _, sharding, joined, kernel), rows in sorted_out.items():
             parameters, weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
-            momenta = buffers if group["momentum"] else None
+            momenta = buffers if momentum else None
             joined = joined and len(rows) > 1
             batches.append(TensorBatch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
         return batches
 
-    def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _state_of(self, parameter: Tensor, p: float, momentum: float) -> tuple[Tensor | None, Tensor | None]:
         """Mirror variable (None if the weights are their own) and momentum buffer (if any), created if missing."""
-        state, p = self.state[parameter], self._potential(group)
+        state = self.state[parameter]
         dtype = mirror_dtype(parameter.dtype)
         own_mirror = p == 2.0 and dtype == parameter.dtype
         if not own_mirror:
             if MIRROR not in state:
                 state[MIRROR] = mirror_of(parameter, p, dtype)
-            elif self._seen.get(id(parameter)) != (parameter._version, p):
+            elif id(parameter) in self._changed or id(parameter) in self._changed_here:
                 adopt_changes(parameter, state[MIRROR], p)
-        if group["momentum"] and BUFFER not in state:
+        if momentum and BUFFER not in state:
             state[BUFFER] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-        return None if own_mirror else state[MIRROR], state[BUFFER] if group["momentum"] else None
+        return None if own_mirror else state[MIRROR], state[BUFFER] if momentum else None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, after checking them and their options.
@@ -302,10 +347,13 @@ class MirrorOptimizer(Optimizer, ABC):
         ------
         ValueError
             If an option is out of range or a parameter is not of a real floating-point type.
+        TypeError
+            If the group has an option that the optimizer has not.
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
+            check_names_of_group(type(self).__name__, group, [*self.defaults, "nonfinite"])
             self._check_group(group)
             for parameter in group["params"]:
                 if not parameter.is_floating_point():
@@ -319,11 +367,17 @@ class MirrorOptimizer(Optimizer, ABC):
 
         Tensors are copied and stay in float32 or wider. `Optimizer.load_state_dict` would cast them to the dtype of the
         parameter, which rounds the mirror variable of bfloat16 weights.
+
+        Raises
+        ------
+        ValueError
+            If the state is that of another optimizer or model, or an option is out of range. Nothing is changed.
         """
         final: dict[str, Any] = {}
 
         def look(_: Optimizer, seen: dict[str, Any]) -> None:
             final.update(seen)
+            self._check_state(seen)
 
         def restore(_: Optimizer) -> None:
             saved = chain.from_iterable(group["params"] for group in final["param_groups"])
@@ -345,44 +399,41 @@ class MirrorOptimizer(Optimizer, ABC):
             for hook in hooks:
                 hook.remove()
 
+    def _check_state(self, saved: dict[str, Any]) -> None:
+        """Raise ValueError unless a state was saved by such an optimizer of such parameters."""
+        kind = type(self).__name__
+        entries = {name for state in saved["state"].values() for name in state}
+        for group in saved["param_groups"]:
+            missing = (set(self.defaults) & set(OPTIONS)) - set(group) - _ADDED_LATER
+            foreign = {name for name in group if name in OPTIONS and name not in {*self.defaults, "nonfinite"}}
+            if missing or foreign or not entries <= {MIRROR, BUFFER}:
+                names = ", ".join(sorted(missing or foreign or entries))
+                raise ValueError(f"state_dict: expected one of {kind}, got {'no ' if missing else ''}{names}")
+        for group, own in zip(saved["param_groups"], self.param_groups, strict=False):
+            self._check_group({**own, **group, "params": own["params"]})
+            for key, parameter in zip(group["params"], own["params"], strict=False):
+                for name, value in saved["state"].get(key, {}).items():
+                    if value.shape != parameter.shape:
+                        shapes = f"{tuple(parameter.shape)}, got {tuple(value.shape)}"
+                        raise ValueError(f"state_dict: expected a {name} of the shape of its parameter, {shapes}")
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "nonfinite": self.nonfinite, "skipped_steps": self.skipped_steps}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            for name in _ADDED_LATER & set(self.defaults):
+                group.setdefault(name, self.defaults[name])
         # weights and mirror variables from elsewhere are compared at the next step
         self._forget()
 
 
-def check_number(name: str, value: float, low: float, high: float) -> None:
-    """Raise ValueError unless low ≤ value < high."""
-    if not low <= value < high:
-        raise ValueError(f"{name}: expected a number in [{low}, {high}), got {value!r}")
+# a state of an earlier version may lack them
+_ADDED_LATER = {"dtype"}
 
 
 @cache
 def mirror_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the mirror variable and the momentum of weights of a dtype: float32 or wider."""
     return torch.promote_types(dtype, torch.float32)
-
-
-def mirror_of(parameter: Tensor, p: float, dtype: torch.dtype) -> Tensor:
-    """The mirror variable of a parameter, as a new tensor."""
-    weights = parameter.detach().to(dtype)
-    mirror: Tensor = signed_power(weights, p - 1.0, POWERS)
-    return mirror.clone() if mirror is weights else mirror
-
-
-def adopt_changes(parameter: Tensor, mirror: Tensor, p: float) -> None:
-    """Update the mirror variable of the weights that were changed between steps (by a checkpoint or a clamp).
-
-    The other entries keep their mirror variable: recomputing it would lose it wherever the weight has underflowed.
-    """
-    weights = parameter.detach()
-    linked = signed_power(mirror, 1.0 / (p - 1.0), POWERS).to(weights.dtype)
-    limits = torch.finfo(weights.dtype)
-    # compiled and eager steps round the last digits differently, and flush subnormal numbers to zero (but not those of
-    # float16, which are needed; they may differ by two units in the last place)
-    tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 2.0**-23)
-    changed = (linked - weights).abs() > tolerance
-    mirror.copy_(torch.where(changed, mirror_of(parameter, p, mirror.dtype), mirror))

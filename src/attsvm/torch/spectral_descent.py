@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.matrix_descent import MatrixDescent, unit_lines
-from attsvm.torch.optimizer import SharedOptions, check_number
+from attsvm.torch.optimizer import SharedOptions
 from attsvm.torch.sharding import is_finite
 
 _MUON = (3.4445, -4.7750, 2.0315)
@@ -41,7 +41,7 @@ class SpectralDescent(MatrixDescent):
         iterations between about 0.7 and 1.2).
     coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
         a, b and c of an iteration X ← aX + (bXX' + c(XX')²)X. With (2, -1.5, 0.5) singular values converge to 1.
-    dtype : torch.dtype or None, default None
+    dtype : torch.dtype, str or None, default None
         Of the products of the iterations; None is that of the state. ``torch.bfloat16`` is several times as fast where
         the processor multiplies in it, and changes the direction by about 1 %. With 5 iterations it is the direction of
         `torch.optim.Muon`. Without iterations, the dtype whose rounding errors the gradient has; None is its own. Under
@@ -91,20 +91,16 @@ class SpectralDescent(MatrixDescent):
         normalize: bool = True,
         iterations: int | None = None,
         coefficients: Sequence[float] = _MUON,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         **shared: Unpack[SharedOptions],
     ) -> None:
         own: dict[str, Any] = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
-        own |= {"iterations": iterations, "coefficients": tuple(coefficients), "dtype": dtype}
+        own |= {"iterations": iterations, "coefficients": coefficients, "dtype": dtype}
         super().__init__(params, own, shared)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        if group["iterations"] is not None:
-            check_number("iterations", group["iterations"], 1, 100)
-        if len(group["coefficients"]) != 3:
-            raise ValueError(f"coefficients: expected three numbers, got {group['coefficients']!r}")
-        dtype = group.get("dtype")  # absent from states that earlier versions have saved
+        dtype = group["dtype"]
         known = _OF_GRADIENTS if group["iterations"] is None else _OF_PRODUCTS
         if dtype is not None and dtype not in known:
             names = " or ".join(map(str, known))
@@ -113,7 +109,7 @@ class SpectralDescent(MatrixDescent):
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         if min(matrices.shape[1:]) == 1:
             return unit_lines(matrices, (-2, -1))
-        dtype = group.get("dtype")
+        dtype = group["dtype"]
         if group["iterations"] is None:
             return exact_polar_factor(matrices, dtype or rounded)
         return newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)

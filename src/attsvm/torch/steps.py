@@ -20,9 +20,6 @@ from attsvm._utils.powers import Functions, signed_power
 from attsvm.torch.fused import kernel
 from attsvm.torch.sharding import Sharding
 
-LARGEST_JOINED = 1 << 14
-"""Larger tensors take their steps alone on the CPU, where copies of them would leave the caches."""
-
 
 class StepKind(NamedTuple):
     """What a step does, fixed when it is compiled."""
@@ -58,6 +55,7 @@ class TensorBatch:
     joined: bool  # whether there is one part
     compiled: bool  # whether a compiled kernel takes the step
     sharding: Sharding  # how norms are completed over processes
+    written: Tensor | None = None  # the weights of the one part, as the step has left them
 
     def parts(self, tensors: list[Tensor]) -> list[Tensor]:
         """The parts of tensors of the batch; they share the memory of the tensors unless these are joined."""
@@ -146,6 +144,7 @@ def _take(
         batch.write(own_buffers, buffers)
     if weights is not None:
         batch.write(batch.weights, weights)
+        batch.written = weights[0] if batch.joined else None
 
 
 def _update(
