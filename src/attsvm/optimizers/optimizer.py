@@ -93,7 +93,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             scaled, _ = ScaledGradient.separate(gradient, logs).rescaled()
             given = {name: jnp.asarray(number, dtype) for name, number in numbers.items()}
             known = _Unknown() if params is None else _named(params, common)
-            loss = None if value is None else jnp.asarray(value, dtype)[..., None]
+            loss: Any = None if value is None else jnp.asarray(value, dtype)[..., None]
             # the step is computed in one dtype; state and updates keep theirs, as loops of JAX need it
             before = _last(state)
             wide = jax.tree.map(lambda x: x.astype(dtype) if x.dtype in own else x, before)
@@ -236,7 +236,7 @@ def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps
     rate = arguments.get("learning_rate", in_chain)
     # of schedules only those that files can hold are known; a rate of 0 leads nowhere
     is_known = isinstance(rate, tuple(ARGUMENTS.values())) if callable(rate) else not (is_traced(rate) or not rate)
-    momenta = [part.decay for part in parts if isinstance(part, DecayingSum)] or [steps.momentum]
+    momenta: list[float | None] = [part.decay for part in parts if isinstance(part, DecayingSum)] or [steps.momentum]
     return replace(
         steps,
         schedule=None if not is_known else rate if callable(rate) else float(rate),

@@ -205,7 +205,7 @@ def _rate_from_zero(direction: Tensor, length: float, exponent: float) -> float:
     """The rate at which the weights (lr·|d|)^(1/exponent) after a step from zero have a typical size."""
     largest = direction.abs().max()
     relative = _rms((direction.abs() / largest) ** (1.0 / exponent))
-    return (length / relative) ** exponent / float(largest)
+    return float((length / relative) ** exponent / float(largest))
 
 
 def _geometric_mean(rates: list[tuple[int, float]]) -> float:
