@@ -122,7 +122,7 @@ def random_problem(**options):
         (train, "optimizer", (optax.lbfgs(), optax.adam, optax.GradientTransformation, "nope", 5)),
         (train, "train_head", ("no", 2)),
         (train, "callback", (5,)),
-        (normalized_gradient_descent, "learning_rate", (*NO_NUMBERS, 0, None)),
+        (normalized_gradient_descent, "learning_rate", (*NO_NUMBERS, -0.1, None)),
         (mirror_descent, "p", (*NO_NUMBERS, 1, 0.5, None)),
         (polyak, "target", NO_NUMBERS[1:]),
         (attsvm.Stopping, "margin_tol", NO_NUMBERS),
