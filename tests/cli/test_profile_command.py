@@ -39,7 +39,9 @@ def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
     assert "Measured so far: " in printed
     code, printed, _ = command("profile", "--catalogue", "--json")
     assert (code, json.loads(printed)["entries"][0]["verdict"]) == (0, "frobenius")
-    for given, said in ((["--catalogue", "optax.sgd"], "--catalogue: expected no optimizer"), ([], "OPTIMIZER: ")):
+    alone = "--catalogue: expected no optimizer"
+    others = [(["--catalogue", *other], alone) for other in (["optax.sgd"], ["--seeds", 3], ["--steps", 9])]
+    for given, said in ([], "OPTIMIZER: "), *others:
         code, _, errors = command("profile", *given)
         assert code != 0
         assert said in errors

@@ -12,6 +12,9 @@ from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, na
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 from attsvm.errors import ProblemError
 
+SEEDS, STEPS = 20, 20_000
+"""Defaults, those of :func:`attsvm.margin_profile`."""
+
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
 PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
@@ -56,8 +59,8 @@ def profile(
     ] = None,
     seeds: Annotated[
         int, typer.Option(help="Number of problems at most; more than 8 only if intervals of two norms overlap.")
-    ] = 20,
-    steps: Annotated[int, typer.Option(help="Number of steps with each schedule at most.")] = 20_000,
+    ] = SEEDS,
+    steps: Annotated[int, typer.Option(help="Number of steps with each schedule at most.")] = STEPS,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
     catalogue: Annotated[
@@ -71,7 +74,7 @@ def profile(
     """Find the norm whose margin an optimizer maximises."""
     if catalogue:
         others = (optimizer, out, option, learning_rate, norm, batch_size, attention, device)
-        if any(given is not None for given in others):
+        if any(given is not None for given in others) or (seeds, steps) != (SEEDS, STEPS):
             raise ProblemError("--catalogue: expected no optimizer, and no option but --json, got another one")
 
         from attsvm.profiles import catalogue as measured
