@@ -36,18 +36,21 @@ def disagreement(rows: Rows, norm: str, solution: Any) -> str:
 
 
 def least_violation(rows: Rows) -> float:
-    """The least t with A(W) ≥ b − t‖row‖ that HiGHS finds weights for, times the longest row."""
+    """The least t with A(W) ≥ b − t‖row‖ for some W, times the longest row."""
     lengths = np.array([float(length) for length in rows.norms()])
     kept = lengths > 0
-    right = np.array([float(b) for b in rows.right])[kept] / lengths[kept]
-    columns = np.hstack([rows.dense()[kept], np.ones((np.count_nonzero(kept), 1))])
+    right, matrix = np.array([float(b) for b in rows.right])[kept] / lengths[kept], rows.dense()[kept]
+    columns = np.hstack([matrix, np.ones((np.count_nonzero(kept), 1))])
     goal = np.append(np.zeros(columns.shape[1] - 1), 1.0)
     bounds = [(None, None)] * (columns.shape[1] - 1) + [(0, None)]
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    found = linprog(goal, A_ub=-columns, b_ub=-right, bounds=bounds, options=options)
-    # HiGHS may not see violations near its tolerance: that of its own point is one that is possible
-    violation = max(found.fun, float((right - columns[:, :-1] @ found.x[:-1]).max()))
-    return violation * float(lengths.max())
+    least, point = np.inf, np.zeros(columns.shape[1] - 1)
+    # near its tolerance HiGHS reports 0 for a point that violates rows: what is left is solved again, in its own unit
+    while (unit := max(0.0, float((right - matrix @ point).max()))) < 0.5 * least and unit > 1e-15:
+        least = unit
+        lacking = (right - matrix @ point) / unit
+        point = point + unit * linprog(goal, A_ub=-columns, b_ub=-lacking, bounds=bounds, options=options).x[:-1]
+    return min(least, unit) * float(lengths.max())
 
 
 def _best_margin(matrix: np.ndarray, asked: np.ndarray, equality: np.ndarray) -> float:

@@ -69,6 +69,8 @@ def test_a_value_of_another_type_is_refused_wherever_it_is_given(optimizer_class
 def test_unknown_names_are_refused_in_groups_and_labels_are_not(name):
     with pytest.raises(TypeError, match=f"expected options among lr, p, .*, got {name}"):
         two_groups(MirrorDescent, **{name: 3.0})
+    with pytest.raises(TypeError, match="got lr_mult; a label of a group begins with an underscore"):
+        two_groups(MirrorDescent, lr_mult=3.0)
     with pytest.raises(TypeError, match="got name"):
         MirrorDescent([parameter(2)], lr=0.1, name="x")
     labels = {"name": "head", "lr_scale": 0.5, "initial_lr": 0.1, "_layer": 3}

@@ -160,24 +160,26 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
         size = float(abs(h).max(initial=0.0)) or 1.0
         objective, left = np.append(np.zeros(G.shape[1]), 1.0), -np.hstack([G, np.ones((len(G), 1))])
         bounds: Any = [(None, None)] * G.shape[1] + [(0, None)]
-        point, unit, t = np.zeros(G.shape[1]), size, 0.0
+        point, unit, t, solved = np.zeros(G.shape[1]), size, 0.0, None
         # iterative refinement (Gleixner, Steffy and Wolter 2012): HiGHS is accurate to 1e-10 of the unit of h − Gw
         while unit > 0 and t < SEEN:
             found = linprog(objective, A_ub=left, b_ub=(G @ point - h) / unit, bounds=bounds, options=HIGHS)
             if found.status != 0:
                 break
-            point, t = point + unit * found.x[:-1], float(found.x[-1])
+            solved, point, t = found, point + unit * found.x[:-1], float(found.x[-1])
             violation = float((h - G @ point).max(initial=0.0))
             unit = violation if UNIT * size < violation < unit else 0.0
-        if found.status == 0:
+        if solved is not None:
             room = ROOM[0] * violation * constraints.norms + ROOM[1] * abs(constraints.right).max()
             relaxed = replace(constraints, right=np.where(constraints.inequality, constraints.right - room, 0.0))
             least = point.reshape(constraints.weights_shape)
             near = repaired(relaxed, solve_frobenius(relaxed, SolverSettings())).weights
             # the set of such weights may be too thin for the solver of the shortest
-            keeps = bool((np.where(constraints.inequality, relaxed.right - relaxed.apply(near), 0.0) <= room).all())
+            keeps = bool(
+                (np.where(constraints.inequality, relaxed.right - relaxed.apply(near), 0.0) <= 0.01 * room).all()
+            )
             kept = near if keeps else least
-            ray = constraints.spread(np.maximum(-found.ineqlin.marginals, 0.0), position)
+            ray = constraints.spread(np.maximum(-solved.ineqlin.marginals, 0.0), position)
             active = np.flatnonzero(ray.reshape(-1)[position])
             # the least change of μ with G'μ = 0, as far as doubles allow
             pull = exact.adjoint(ray).reshape(-1)

@@ -96,13 +96,15 @@ def read_option(name: str, value: Any) -> Any:
     return value
 
 
-def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+def check_names(kind: str, names: Iterable[str], known: Collection[str], hint: str = "") -> None:
     """Raise TypeError if a name is not a known option."""
     for name in names:
         if name not in known:
-            raise TypeError(f"{kind}: expected options among {', '.join(known)}, got {name}{did_you_mean(name, known)}")
+            more = did_you_mean(name, known) or hint
+            raise TypeError(f"{kind}: expected options among {', '.join(known)}, got {name}{more}")
 
 
 def check_names_of_group(kind: str, names: Iterable[str], known: Collection[str]) -> None:
     """Raise TypeError if a name is neither a known option nor a label."""
-    check_names(kind, (name for name in names if name not in LABELS and not name.startswith("_")), known)
+    hint = "; a label of a group begins with an underscore"
+    check_names(kind, (name for name in names if name not in LABELS and not name.startswith("_")), known, hint)
