@@ -7,6 +7,7 @@ from operator import attrgetter
 
 import pytest
 
+from attsvm.pages import make_page
 from attsvm.pages.kinds import PAGES
 
 
@@ -36,3 +37,8 @@ print(*sorted({"attsvm.pages.fit", "attsvm.pages.claims", "attsvm.pages.run", "a
 def test_a_page_imports_nothing_of_other_kinds():
     found = subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
+
+
+def test_a_class_without_a_page_is_refused_by_name():
+    with pytest.raises(TypeError, match="expected a result that has a page, got dict"):
+        make_page({})

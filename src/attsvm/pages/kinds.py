@@ -35,6 +35,9 @@ def make_page(result: Any, **about: Any) -> Page:
     """
     kinds = type(result[0] if isinstance(result, list) else result).__mro__
     names = (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
-    module, _, function = next(PAGES[name] for name in names if name in PAGES).partition(":")
+    known = next((PAGES[name] for name in names if name in PAGES), None)
+    if known is None:
+        raise TypeError(f"result: expected a result that has a page, got {kinds[0].__name__}")
+    module, _, function = known.partition(":")
     page: Page = getattr(import_module(f"attsvm.pages.{module}"), function)(result, **about)
     return page

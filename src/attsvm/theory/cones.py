@@ -24,7 +24,7 @@ class Inside(NamedTuple):
     """Of each trial a cone that holds the weights and allows the step, of these the narrowest."""
 
     norm: Numbers
-    """That of the weights over the radius of the cone; 0 if they have a smaller correlation, or there is no cone."""
+    """Norm of the weights over the radius of the cone; 0 if they have a smaller correlation, or there is no cone."""
     step: Numbers
     """Over the largest one."""
     opening: Numbers

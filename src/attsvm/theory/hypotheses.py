@@ -72,7 +72,7 @@ def training_hypotheses(run: Run, known: Collection[Limit], used: Norm) -> list[
 
 
 def endless_steps(steps: Steps) -> Hypothesis:
-    """That the steps do not end, by the power of their decay."""
+    """State that the steps do not end, by the power of their decay."""
     key, statement, power = "endless_steps", "the learning rates add up to infinity", steps.power
     if not power:  # constant or unknown
         return Hypothesis(key, statement, None if power is None else True)
@@ -95,7 +95,7 @@ def _full_batch(run: Run) -> Hypothesis:
 
 
 def decreasing_loss(problem: Problem, run: Run) -> Hypothesis:
-    """That the loss decreases over the margins that the outputs can have; sampled for a loss of the user's own."""
+    """State that the loss decreases over the possible margins; sampled for a loss of the user's own."""
     key, statement = "decreasing_loss", "the loss decreases over the scores of the tokens"
     known = run.loss_name in BUILT_IN
     # the outputs of other models have another range than the scores
@@ -110,12 +110,12 @@ def decreasing_loss(problem: Problem, run: Run) -> Hypothesis:
 
 
 def same_problem(problem: Problem, run: Run) -> Hypothesis:
-    """That the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
+    """State that the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
     return Hypothesis("same_problem", "the problem is that of the run", run.data_hash == problem.data_hash or None)
 
 
 def separable(solution: Solution) -> Hypothesis:
-    """That the Att-SVM is feasible, and its value."""
+    """State that the Att-SVM is feasible, and its value."""
     statement = "the selected tokens can be separated from the others"
     return worst_case(
         "separable", statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM"
@@ -123,7 +123,7 @@ def separable(solution: Solution) -> Hypothesis:
 
 
 def selection_hypotheses(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
-    """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
+    """State that the tokens can be selected, and that no support token of their Att-SVM is as good."""
     rows = [separable(solution)]
     key, statement = "locally_optimal", "the selection is locally optimal"
     if problem.num_classes is not None or problem.head is None:
@@ -155,7 +155,7 @@ def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | Non
 
 
 def arrived(part: np.ndarray) -> Hypothesis:
-    """That a run is near the point to which it converges. ``part``: its distance over the length of the point."""
+    """State that a run is near the point to which it converges. ``part``: its distance over the length of the point."""
     statement = f"the weights are within {NEAR_POINT:g} of the length of the point"
     return at_most("arrived", statement, part, NEAR_POINT, "is the distance to the point over its length")
 
@@ -241,7 +241,7 @@ def next_tokens(problem: Problem, run: Run, so_far: list[Hypothesis], *, cyclic:
 
 
 def constant_rate(run: Run, kind: str) -> Hypothesis:
-    """That the steps are those of gradient or mirror descent, with one learning rate for all."""
+    """State that the steps are those of gradient or mirror descent, with one learning rate for all."""
     steps = run.limit.steps
     plain = (steps.kind, steps.normalised, steps.momentum) == (kind, "no", 0)
     # a schedule that is not known leaves it open whether the rate is constant

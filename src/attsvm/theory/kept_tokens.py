@@ -111,7 +111,7 @@ def _finite(part: TrainedPart, weights: np.ndarray, used: Norm) -> np.ndarray | 
 
 
 def _drops(problem: Problem, selected: np.ndarray) -> Hypothesis:
-    """That there is something to separate; else the weights stay finite."""
+    """State that there is something to separate; else the weights stay finite."""
     allowed = problem.canonical.allowed if problem.has_query_axis else problem.canonical.allowed[..., 0, :]
     axes = tuple(range(len(problem.batch_shape) - allowed.ndim, 0))
     dropped = np.sum(allowed & ~selected, axis=axes)

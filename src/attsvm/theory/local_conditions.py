@@ -201,7 +201,7 @@ class ConeAxis(NamedTuple):
 
 
 def axis_of(problem: Problem, selected: Any, loss: OutputLoss) -> ConeAxis:
-    """That of a problem with labels ±1."""
+    """Solve for the axis of the cones of a problem with labels ±1."""
     solution = solve_svm(problem, selected)
     solved = np.asarray(solution.status) == Status.OPTIMAL
     optimal = np.isfinite(solution.value) & is_locally_optimal(problem, selected, solution.support)

@@ -34,7 +34,7 @@ class Place(NamedTuple):
     compared: tuple[Hypothesis, ...]
 
     def nearness(self, trials: Any = ..., row: Row | None = None) -> Hypothesis:
-        """That these trials are as near their limit as those of a row, if there is one, and as NEAR."""
+        """State that these trials are as near their limit as those of a row, if there is one, and as NEAR."""
         least, values = self._least(row), self.values[trials]
         return worst_case("near", f"the {self.measure} of the run is at least {least:.3g}", values >= least, values)
 
@@ -88,7 +88,7 @@ def _compared(part: TrainedPart, run: Run) -> Iterator[Hypothesis]:
 
 
 def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.ndarray, ...]) -> Hypothesis:
-    """That the start is short beside the weights at the end. ``weights``: at the records of the history."""
+    """State that the start is short beside the weights at the end. ``weights``: at the records of the history."""
     most = contents()["range"]["start"]
     key, statement = "measured_start", f"the start is at most {most:g} of the weights at the end, as measured"
     if start == "zeros":
@@ -103,7 +103,7 @@ def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.nd
 
 
 def even_slopes(problem: Problem, run: Run) -> Hypothesis:
-    """That no query has a far flatter loss than another, whose tokens are then learned far later."""
+    """State that no query has a far flatter loss than another, whose tokens are then learned far later."""
     most = contents()["range"]["slopes"]
     key, statement = "measured_slopes", f"the slopes of the loss differ by a factor of at most {most:g}, as measured"
     loss = parse_loss(run.loss_name, None) if run.live_loss is None and run.loss_name in BUILT_IN else run.live_loss

@@ -261,7 +261,7 @@ def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
 
 
 def _range_hypotheses(run: Run, trials: np.ndarray, row: Row) -> list[Hypothesis]:
-    """That these trials of the run are within the range of a row."""
+    """State that these trials of the run are within the range of a row."""
     (fewest, most), (least, largest) = row.num_steps, row.logit_change
     made, changes = np.ravel(run.step)[trials], longest_changes(run)[trials]
     change = _outermost(changes, row)
