@@ -362,7 +362,8 @@ def margin(
     size = norm.values(array, axes)
     # relative to the largest entry, so that the logits of weights as large as 1e300 stay finite
     largest = np.max(np.abs(array), axis=tuple(range(-axes, 0)), keepdims=True)
-    logits = token_logits(problem, array / np.where(largest > 0, largest, 1.0))
+    unit = array / np.where(largest > 0, largest, 1.0)
+    logits = problem.terms.linear(unit if problem.has_queries else unit[..., None])
     lowest_kept = np.min(np.where(sets, logits, np.inf), axis=-1)
     highest_dropped = np.max(np.where(rest, logits, -np.inf), axis=-1)
     gaps = np.where(rest.any(axis=-1), lowest_kept - np.where(rest.any(axis=-1), highest_dropped, 0.0), np.inf)
@@ -376,7 +377,7 @@ def margin(
 def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name: str = "weights") -> np.ndarray:
     """Those of a result or an array, after a check of entries and shape, with H if the norm is one of all heads."""
     array = weights_of(weights, name)
-    shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    shape = problem.weights_shape
     if norm is not None:
         for_heads(norm, problem.num_heads)  # raises where there are no heads
         shape = (*problem.heads_shape, *shape)
@@ -388,11 +389,8 @@ def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name
 
 
 def token_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:
-    """Logits s_iqt = k_it' W z_iq, with a Q axis and including masked tokens."""
-    canonical = problem.canonical
-    weights = weights if problem.has_queries else weights[..., None]
-    projected = canonical.queries @ np.swapaxes(weights, -1, -2)[..., None, :, :]
-    return np.asarray(projected @ np.swapaxes(canonical.keys, -1, -2))
+    """Logits s_iqt = k_it' W z_iq, with biases and offsets, with a Q axis and including masked tokens."""
+    return problem.terms.logits(weights if problem.has_queries else weights[..., None])
 
 
 def attention_of(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:

@@ -96,10 +96,9 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     head, num_classes = parameters_of(run, "run").get("v"), problem.head.shape[-2]
     if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
         raise ProblemError("run: expected a run with a linear head, because token scores are defined for linear heads")
-    keys, queries, allowed, _ = problem.canonical
+    allowed = problem.canonical.allowed
     weights = weights_of(run, "run") if problem.has_queries else weights_of(run, "run")[..., None]
-    logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
-    pooled = softmax(logits, allowed) @ problem.tokens
+    pooled = softmax(problem.terms.logits(weights), allowed) @ problem.tokens
     outputs = pooled @ np.swapaxes(head, -1, -2)[..., None, :, :]
     # attention heads are added up
     probability = softmax(outputs.sum(axis=tuple(-4 for _ in problem.heads_shape), keepdims=True))
@@ -193,7 +192,7 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     if chosen.ndim < len(expected) or chosen.shape[chosen.ndim - len(expected) :] != expected:
         raise ProblemError(f"selected: expected shape {expected} of the problem, got {chosen.shape}")
 
-    _, _, allowed, active = problem.canonical
+    allowed, active = problem.canonical.allowed, problem.canonical.active
     sets = chosen if chosen.dtype == bool else chosen[..., None] == np.arange(problem.num_tokens)
     kept = np.asarray((sets if problem.has_query_axis else sets[..., None, :]) & allowed)
     # single tokens are right if there is one for each query in use, which is quickly counted

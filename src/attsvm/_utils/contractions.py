@@ -19,7 +19,7 @@ Array = jax.Array
 # Above these sizes a matrix product is faster. Below them the products are written term by term, and XLA compiles them
 # into one vectorised loop (each term adds an instruction, which limits the length of the sum).
 LONGEST_WRITTEN_OUT = 64
-_LARGEST_WRITTEN_OUT = 32_768
+LARGEST_WRITTEN_OUT = 32_768
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -66,7 +66,7 @@ def _terms(subscripts: str, a: Array, b: Array, length: int) -> tuple[bool, Iter
     left, right, out, summed, sizes = _parse(subscripts, a, b)
     num_terms = math.prod(sizes[letter] for letter in summed)
     num_products = num_terms * math.prod(sizes[letter] for letter in out)
-    if num_terms > LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
+    if num_terms > LONGEST_WRITTEN_OUT or num_products > LARGEST_WRITTEN_OUT:
         if a.shape[-1] == b.shape[-1] == 1:
             return True, [jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]]
         return True, [jnp.einsum(f"{left}...,{right}...->{out}...", a, b)]

@@ -23,6 +23,9 @@ PLOTS = {
 }
 """Where the plot of each kind of object is: a function of the object, of options, and of ``ax``."""
 
+MOST_BIASES = 6
+"""How many of the biases are in a line about a result."""
+
 
 class Displayed:
     """What has a plot and a summary in notebooks. The plot is that of its ``kind`` in :data:`PLOTS`."""
@@ -113,3 +116,12 @@ def summary_of(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
         return "none"
     said = f"median {np.median(known):z.6g} ({known.min():z.6g} to {known.max():z.6g})"
     return said if known.size == value.size else f"{said}; {value.size - known.size} without"
+
+
+def blocks_in_words(weights: np.ndarray, num_biases: int) -> list[str]:
+    """The length of W and the first biases b of block-diagonal weights; nothing without biases or for several heads."""
+    if not num_biases or weights.ndim > 2:
+        return []
+    W, b = weights[:-num_biases, :-1], weights[-num_biases:, -1]
+    first = [f"{x:.4g}" for x in b[:MOST_BIASES]] + ["..."] * (num_biases > MOST_BIASES)
+    return [f"‖W‖_F = {np.linalg.norm(W):.4g}, b = ({', '.join(first)})"]

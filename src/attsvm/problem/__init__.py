@@ -8,6 +8,8 @@ __door__ = (
     "Canonical",
     "check_is_problem",
     "counted_labels",
+    "gathered",
+    "join_blocks",
     "mean_tokens",
     "of_rows",
     "problem_of_file",

@@ -1,10 +1,12 @@
 from .mean_token import counted_labels as counted_labels
 from .mean_token import mean_tokens as mean_tokens
 from .problem import ARRAY_NAMES as ARRAY_NAMES
-from .problem import Canonical as Canonical
 from .problem import Problem as Problem
 from .problem import check_is_problem as check_is_problem
 from .problem import of_rows as of_rows
 from .problem import problem_of_file as problem_of_file
 from .problem import stack_problems as stack_problems
 from .problem import take_sequences as take_sequences
+from .terms import Canonical as Canonical
+from .terms import gathered as gathered
+from .terms import join_blocks as join_blocks

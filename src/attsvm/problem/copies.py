@@ -49,9 +49,18 @@ class Copies:
 
     @classmethod
     def of(
-        cls, keys: Float[np.ndarray, "*batch n T d_k"], allowed: Bool[np.ndarray, "*batch n Q T"], *, masked: bool
+        cls,
+        keys: Float[np.ndarray, "*batch n T d_k"],
+        allowed: Bool[np.ndarray, "*batch n Q T"],
+        *,
+        masked: bool,
+        biases: Int[np.ndarray, "*batch n Q T"] | None = None,
     ) -> "Copies":
-        """Those of a problem. ``masked``: whether some tokens may not be allowed."""
+        """Those of a problem.
+
+        ``masked``: whether some tokens may not be allowed. ``biases``: the number of the bias of each token, which
+        equal tokens share.
+        """
         in_use = np.asarray(allowed.any(axis=-2)) if masked else None
         candidates = _with_equal_codes(keys, in_use)
         if not np.count_nonzero(candidates):
@@ -65,7 +74,11 @@ class Copies:
             for equal in places.values():
                 if len(equal) > 1:
                     may, of = allowed[index][:, equal], np.array(equal)
-                    first[index][:, equal] = np.where(may, of[may.argmax(axis=-1)][:, None], of)
+                    same = may[:, None, :]
+                    if biases is not None:
+                        own = biases[index][:, equal]
+                        same = same & (own[:, :, None] == own[:, None, :])
+                    first[index][:, equal] = np.where(may, of[same.argmax(axis=-1)], of)
         first.flags.writeable = False
         return cls(allowed, first if (first != np.arange(T)).any() else None)
 

@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import lazy_loader
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.archives import read_arrays, write_npz
-from attsvm._utils.checks import check_integer, check_kind
+from attsvm._utils.checks import as_array, check_choice, check_flag, check_integer, check_kind, weights_of
 from attsvm._utils.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
@@ -34,26 +34,18 @@ from attsvm.problem.checks import (
     without_padding,
 )
 from attsvm.problem.copies import Copies
+from attsvm.problem.terms import Canonical, LogitTerms, MasksOnly, check_bias_index, distances
 from attsvm.results import check_index
 
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 
-ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
+ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask", "bias_index", "offsets")
 FILE_NAMES = (*ARRAY_NAMES, "num_heads", "key_groups")
 
 
 def check_is_problem(problem: Any, name: str = "problem") -> None:
     """Raise ProblemError unless it is a problem."""
     check_kind(name, problem, Problem, "attsvm.Problem(X, labels=...)")
-
-
-class Canonical(NamedTuple):
-    """A problem with all of its axes. A prompt has one query of one dimension, equal to 1."""
-
-    keys: Float[np.ndarray, "*batch n T d_k"]
-    queries: Float[np.ndarray, "*batch n Q d_q"]
-    allowed: Bool[np.ndarray, "*batch n Q T"]
-    active: Bool[np.ndarray, "*batch n Q"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -88,6 +80,13 @@ class Problem(Displayed):
         g, a divisor of H: the keys K of W_h = K Q_h' are shared by the H/g consecutive heads of a group, as in grouped
         and, for g = 1, in multi-query attention. Training then has parameters K (*batch, g, d_k, m) and Q (*batch, H,
         d_q, m). None is one K for each head, and so is g = H.
+    bias_index : int array, shape (*batch, n, T) or (*batch, n, Q, T), optional
+        For logits k'Wz + b_j, the number j of the trained bias of each token, from 0; -1 for none. Weights are then
+        block diagonal, of shape (d_k + m, d_q + 1), with W above on the left and b (m,) below in the last column, so
+        that W and b have one norm. :meth:`with_position_bias` and :meth:`with_sink` make it.
+    offsets : array, shape (*batch, n, T) or (*batch, n, Q, T), optional
+        Fixed numbers that are added to the logits, as those of ALiBi. They move no direction, so that constraints and
+        margins are without them.
 
     Raises
     ------
@@ -132,6 +131,8 @@ class Problem(Displayed):
     keys: Float[np.ndarray, "*batch n T d_k"] | None
     mask: Bool[np.ndarray, "*queries T"] | None
     query_mask: Bool[np.ndarray, "*batch n Q"] | None
+    bias_index: Int[np.ndarray, "*queries T"] | None
+    offsets: Float[np.ndarray, "*queries T"] | None
     num_heads: int | None
     key_groups: int | None
 
@@ -146,6 +147,8 @@ class Problem(Displayed):
         query_mask: Any = None,
         num_heads: Any = None,
         key_groups: Any = None,
+        bias_index: Any = None,
+        offsets: Any = None,
     ) -> None:
         heads = () if num_heads is None else (check_integer("num_heads", num_heads, 1),)
         check_lengths(tokens)
@@ -170,6 +173,13 @@ class Problem(Displayed):
                     "query_mask: expected queries of shape (n, Q, d_q), got a problem without a query axis"
                 )
             query_mask = fit("query_mask", boolean("query_mask", query_mask), batch, [(n, *Q)], f"Q = {Q[0]} queries")
+        of_pairs: list[Core] = [(n, T), (n, *Q, T)] if Q else [(n, T)]
+        if bias_index is not None:
+            index = check_bias_index(bias_index, has_queries=queries is not None)
+            bias_index = fit("bias_index", index, batch, of_pairs, of_tokens)
+        if offsets is not None:
+            offsets = fit("offsets", real("offsets", offsets), batch, of_pairs, of_tokens)
+            check_finite("offsets", offsets)
 
         active = np.ones((*batch, n, *Q), dtype=bool) if query_mask is None else query_mask
         if mask is not None or query_mask is not None:
@@ -201,7 +211,8 @@ class Problem(Displayed):
 
         object.__setattr__(self, "num_heads", heads[0] if heads else None)
         object.__setattr__(self, "key_groups", key_groups)
-        for name, array in zip(ARRAY_NAMES, (tokens, labels, queries, head, keys, mask, query_mask), strict=True):
+        arrays = (tokens, labels, queries, head, keys, mask, query_mask, bias_index, offsets)
+        for name, array in zip(ARRAY_NAMES, arrays, strict=True):
             if array is not None:
                 array = array.view() if name == "head" else over_heads(array, batch, heads)
                 array.flags.writeable = False
@@ -239,13 +250,31 @@ class Problem(Displayed):
 
     @property
     def key_dim(self) -> int:
-        """Rows of W: d_k if there are keys, else d."""
+        """Dimension of a key: d_k if there are keys, else d."""
         return self.dim if self.keys is None else self.keys.shape[-1]
 
     @property
     def query_dim(self) -> int:
-        """Columns of W: d_q; 1 for a prompt."""
+        """Dimension of a query: d_q; 1 for a prompt."""
         return 1 if self.queries is None else self.queries.shape[-1]
+
+    @cached_property
+    def num_biases(self) -> int:
+        """Number of trained biases, m; 0 without ``bias_index``."""
+        return 0 if self.bias_index is None else int(self.bias_index.max()) + 1
+
+    @property
+    def other_terms(self) -> str:
+        """The names of what the logits are made of besides k'Wz, in words; empty if there is nothing else."""
+        found = {"biases": self.bias_index, "offsets": self.offsets}
+        return " and ".join(name for name, array in found.items() if array is not None)
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Shape of the weights: (d_k, d_q), with biases (d_k + m, d_q + 1); (d_k,) for a prompt."""
+        if not self.has_queries:
+            return (self.key_dim,)
+        return self.key_dim + self.num_biases, self.query_dim + (self.num_biases > 0)
 
     @property
     def has_queries(self) -> bool:
@@ -297,7 +326,28 @@ class Problem(Displayed):
 
     @cached_property
     def canonical(self) -> Canonical:
-        """Keys, queries and masks with all axes, for solvers and training."""
+        """Keys, queries and masks with all axes, for solvers and training.
+
+        Of a problem with biases or offsets it has the masks only: keys and queries alone do not make its logits, and
+        reading them raises ProblemError. :attr:`terms` has all that makes them.
+        """
+        return MasksOnly(*self._canonical) if self.other_terms else self._canonical
+
+    @cached_property
+    def terms(self) -> LogitTerms:
+        """What the logits are made of, with all axes."""
+
+        def of_pairs(array: np.ndarray | None) -> np.ndarray | None:
+            if array is None:
+                return None
+            with_queries = array if array.ndim == self.tokens.ndim else array[..., None, :]
+            return np.broadcast_to(with_queries, self._canonical.allowed.shape)
+
+        keys, queries, _, _ = self._canonical
+        return LogitTerms(keys, queries, of_pairs(self.bias_index), of_pairs(self.offsets))
+
+    @cached_property
+    def _canonical(self) -> Canonical:
         lead = self.tokens.shape[:-2]
         if self.queries is None:
             queries = np.broadcast_to(1.0, (*lead, 1, 1))
@@ -316,7 +366,11 @@ class Problem(Displayed):
     def copies(self) -> Copies:
         """The tokens of each query with equal keys, which have equal attention under all weights."""
         masked = self.mask is not None or self.query_mask is not None
-        return Copies.of(self.canonical.keys, self.canonical.allowed, masked=masked)
+        copies = Copies.of(self.terms.keys, self.canonical.allowed, masked=masked, biases=self.terms.bias_index)
+        offsets = self.terms.offsets
+        if offsets is not None and (np.where(self.canonical.allowed, copies.of_first(offsets) - offsets, 0.0)).any():
+            raise ProblemError("offsets: expected equal ones for the tokens of a query with equal keys, got others")
+        return copies
 
     @cached_property
     def data_hash(self) -> str:
@@ -469,6 +523,161 @@ class Problem(Displayed):
         each = [self[index] for index in np.ndindex(self.batch_shape)] if self.batch_shape else [self]
         return np.reshape([mean_token.mean_token_head(one) for one in each], (*self.batch_shape, self.dim))
 
+    def with_sink(self, *, trained: bool = False) -> "Problem":
+        """The problem with a sink: a last token of key 0 and value 0, which every query may attend to.
+
+        Its logit is 0 under all weights, so that the softmax of the other tokens has a 1 in its denominator. A query
+        may attend to nothing in this way.
+
+        Parameters
+        ----------
+        trained : bool
+            Give the sink a trained logit, as a last bias. For a prompt it is the last entry of the prompt.
+
+        Returns
+        -------
+        Problem
+
+        See Also
+        --------
+        attsvm.Problem.with_position_bias
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> problem.with_sink().num_tokens, problem.with_sink(trained=True).weights_shape
+        (5, (6, 6))
+        """
+        arrays, T = self.arrays(), self.num_tokens
+        of_prompt = check_flag("trained", trained) and not self.has_queries
+        if of_prompt:  # an entry of the keys that the sink alone has
+            keys = arrays.get("keys", arrays["tokens"])
+            arrays["keys"] = np.insert(keys, keys.shape[-1], 0.0, axis=-1)
+        elif trained:
+            arrays.setdefault("bias_index", np.full((self.num_sequences, T), -1))
+        number = self.num_biases if trained else -1
+        for name, last in (("tokens", 0), ("keys", 0), ("mask", True), ("bias_index", number), ("offsets", 0)):
+            if name in arrays:
+                arrays[name] = np.insert(arrays[name], T, last, axis=-2 if name in ("tokens", "keys") else -1)
+        if of_prompt:
+            arrays["keys"][..., -1, -1] = 1.0
+        return Problem(**arrays)
+
+    def with_position_bias(
+        self, kind: str, *, query_positions: Any = None, max_distance: int | None = None
+    ) -> "Problem":
+        """The problem with trained biases of the positions of tokens, added to the logits.
+
+        Parameters
+        ----------
+        kind : {"absolute", "relative"}
+            "absolute" adds one number for each position t. "relative" adds one for each difference t - q of the
+            positions of token and query, the first one for the least difference.
+        query_positions : int array, shape (Q,), (n,) or (n, Q), optional
+            The positions of queries, for "relative". By default query q has position q, if there is one for each token.
+        max_distance : int, optional
+            Clip relative positions to ±max_distance, which makes 2 max_distance + 1 biases. By default all differ.
+
+        Returns
+        -------
+        Problem
+            With ``bias_index``. For a prompt, with the positions as further entries of the keys.
+
+        Raises
+        ------
+        ProblemError
+            If the kind is unknown, an argument does not fit it, the problem is one of a prompt for "relative", or it
+            has biases already or ends with a sink.
+
+        See Also
+        --------
+        attsvm.Problem.with_sink : To be called after this method.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_position_bias("absolute")
+        >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+        >>> W, b = problem.blocks(solution)
+        >>> W.shape, b.shape, solution.status
+        ((5, 5), (4,), <Status.OPTIMAL: 'optimal'>)
+        """
+        check_choice("kind", kind, "absolute", "relative")
+        if self.bias_index is not None:
+            raise ProblemError("bias_index: expected None before with_position_bias, got one; a token has one bias")
+        sinks = [x[..., -1, :] for x in (self.tokens, self.keys) if x is not None]
+        if not any(x.any() for x in sinks) and self.canonical.allowed[self.canonical.active][:, -1].all():
+            raise ProblemError(
+                "tokens: expected no sink (key 0 and value 0) in the last place, got one; call with_position_bias "
+                "first, so that the sink has no position"
+            )
+        arrays, n, T = self.arrays(), self.num_sequences, self.num_tokens
+        if kind == "absolute":
+            for name, given in (("query_positions", query_positions), ("max_distance", max_distance)):
+                if given is not None:
+                    raise ProblemError(f'{name}: expected None for "absolute", got {given!r}')
+            if self.has_queries:
+                return Problem(**{**arrays, "bias_index": np.broadcast_to(np.arange(T), (n, T))})
+            keys = arrays.get("keys", arrays["tokens"])
+            features = np.broadcast_to(np.eye(T), (*keys.shape[:-1], T))
+            return Problem(**{**arrays, "keys": np.concatenate([keys, features], axis=-1)})
+        positions = self._query_positions(query_positions)
+        distance = None if max_distance is None else check_integer("max_distance", max_distance, 1)
+        index = distances(positions, T, distance)
+        return Problem(**{**arrays, "bias_index": np.broadcast_to(index, (n, *index.shape[1:]))})
+
+    def _query_positions(self, given: Any) -> np.ndarray:
+        """The positions of queries, shape (n or 1[, Q])."""
+        if not self.has_queries:
+            raise ProblemError('kind: expected "absolute" for a problem without queries, got "relative"')
+        own = self.query_shape[len(self.batch_shape) :]
+        if given is None:
+            if own[1:] != (self.num_tokens,):
+                raise ProblemError(
+                    'query_positions: expected the positions of the queries for "relative", unless there is one query '
+                    f"for each of the {self.num_tokens} tokens, got None for queries of shape {own}"
+                )
+            return np.arange(self.num_tokens)[None]
+        positions = as_array("query_positions", given, "integers", "iu")
+        if positions.shape not in (own, own[1:]):
+            raise ProblemError(f"query_positions: expected shape {own[1:]} or {own}, got {positions.shape}")
+        return positions.astype(np.int64).reshape((-1, *own[1:]))
+
+    def blocks(self, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The blocks W and b of weights.
+
+        Parameters
+        ----------
+        weights : array of shape (..., d_k + m, d_q + 1), Run or Solution
+
+        Returns
+        -------
+        W : ndarray, shape (..., d_k, d_q)
+        b : ndarray, shape (..., m)
+            Empty for a problem without biases.
+
+        Raises
+        ------
+        ProblemError
+            If the problem is one of a prompt, or the shape does not fit.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_sink(trained=True)
+        >>> W, b = problem.blocks(attsvm.train(problem, steps=100))
+        >>> W.shape, b.shape
+        ((5, 5), (1,))
+        """
+        if not self.has_queries:
+            raise ProblemError("problem: expected one with queries, whose weights are a matrix, got one of a prompt")
+        array = weights_of(weights, "weights")
+        if array.shape[-2:] != self.weights_shape:
+            raise ProblemError(f"weights: expected shape (..., {str(self.weights_shape)[1:-1]}), got {array.shape}")
+        W, b = self.terms.split(array)
+        return W.copy(), b.copy()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem.
 
@@ -548,6 +757,10 @@ class Problem(Displayed):
             parts.append(f"{self.num_heads} attention heads{groups}")
         if self.head is not None:
             parts.append("head" if self.num_classes is None else f"head of {self.num_classes} classes")
+        if self.num_biases:
+            parts.append(f"{self.num_biases} trained biases")
+        if self.offsets is not None:
+            parts.append("fixed offsets")
         if self.mask is not None:
             parts.append(f"{self.canonical.allowed.mean():.0%} of the tokens allowed")
         if self.query_mask is not None:

@@ -157,7 +157,7 @@ def _parse_cones(problem: Problem, cone: tuple[Any, float] | None) -> dict[tuple
             f"cone: expected a pair of a direction and the smallest correlation with it, got {type(cone).__name__}"
         )
     axis = np.asarray(cone[0], dtype=np.float64)
-    own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    own = problem.weights_shape
     if axis.shape not in (own, problem.batch_shape + own):
         raise ProblemError(f"cone: expected a direction of shape {problem.batch_shape + own}, got {axis.shape}")
     axis = np.broadcast_to(axis, problem.batch_shape + own).reshape(*problem.batch_shape, -1)

@@ -25,6 +25,8 @@ class StackLayout:
             raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
         if problem.keys is not None:
             raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
+        if problem.bias_index is not None or problem.offsets is not None:
+            raise ProblemError("problem: expected one without bias_index and offsets, which layers do not have")
         if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:
             raise ProblemError("problem: expected a mask of shape (n, T), got one for each query")
         self.problem = problem

@@ -178,7 +178,7 @@ class _FixedArguments:
         """Those of direction, value, status and multipliers."""
         problem, dtype = self.problem({name: np.zeros(x.shape) for name, x in arrays.items()}), arrays["tokens"].dtype
         sets = self.sets(problem).shape
-        own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+        own = problem.weights_shape
         shapes = ((*sets[:-3], *own), dtype), (sets[:-3], dtype), (sets[:-3], np.int8), (sets, dtype)
         return tuple(jax.ShapeDtypeStruct(*x) for x in shapes)
 

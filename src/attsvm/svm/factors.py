@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import block_diag
 
+from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Norm, Wrapper, head_axes
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries, Gamma2, Nu, elliptope, sign_cuts
 from attsvm.norms.factors.blocks import SymmetricBlocks
@@ -89,7 +90,13 @@ def one_by_one(
     and ``solve`` is called for the other problems, with one batch axis of length 1, with their multipliers in the
     Frobenius norm, and with the settings. If the report stops it, the problems that are left keep the answer in the
     Frobenius norm.
+
+    Raises ProblemError if the weights have two blocks, so that rows have rank two.
     """
+    if constraints.blocks is not None:
+        raise ProblemError(
+            f"norm: expected an entrywise norm, nuclear or spectral for a problem with bias_index, got {norm.name}"
+        )
     # not as a batch, so that each answer has the digits of that of the problem alone
     alone = (constraints[index] for index in np.ndindex(constraints.batch_shape))
     frobenius = Candidate.joined([solve_frobenius(problem, SolverSettings()) for problem in alone])

@@ -63,16 +63,16 @@ def check_center(problem: Problem, center: Any, batch: tuple[int, ...]) -> Weigh
     if center is None:
         return None
     weights = weights_of(center, "center")
-    own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    own = problem.weights_shape
     if weights.shape not in (own, batch + own):
         raise ProblemError(f"center: expected shape {batch + own}, got {weights.shape}")
     if not np.isfinite(weights).all():
         raise ProblemError("center: expected finite numbers, got NaN or inf")
-    return np.broadcast_to(weights if problem.has_queries else weights[..., None], (*batch, *_two_axes(problem)))
-
-
-def _two_axes(problem: Problem) -> tuple[int, int]:
-    return problem.key_dim, problem.query_dim if problem.has_queries else 1
+    return (
+        np.broadcast_to(weights, batch + own)
+        if problem.has_queries
+        else np.broadcast_to(weights[..., None], batch + own + (1,))
+    )
 
 
 def with_margins(constraints: Constraints, required: TokenValues | None) -> Constraints:

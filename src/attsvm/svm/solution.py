@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attsvm._utils.displays import blocks_in_words
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.results import Result, Status, per_trial, plain, shared
 from attsvm.svm.certificate import Certificate
@@ -67,6 +68,9 @@ class Solution(Result):
     rank : int or None
         The largest rank that was passed. Where the nuclear solution has a larger one, ``dual`` is that of the nuclear
         solution, and ``gap`` is the relative distance to its value.
+    num_biases : int
+        m for a problem with biases: the last m rows and the last column of ``direction`` hold b
+        (:meth:`attsvm.Problem.blocks`). 0 without them.
     stats : dict
         ``method`` and ``why`` it was chosen, ``steps``, ``seconds``; ``selected_by``, the type of the result that the
         selection was taken from, if it was.
@@ -107,6 +111,7 @@ class Solution(Result):
     relaxed: np.ndarray | None = per_trial(None)
     slack: float | None = shared(None)
     rank: int | None = shared(None)
+    num_biases: int = shared(0)
     stats: dict[str, Any] = per_trial(None)
 
     @property
@@ -174,7 +179,8 @@ class Solution(Result):
         margin = "margin" if self.required is None and self.center is None else "least A(W) - b"
         margin = f"{margin} = {self.margin:z.6g}" if np.isfinite(self.margin) else f"no {margin}"
         slack = "" if self.slack is None else f", objective = {self.objective:z.6g} at C = {self.slack:g}"
-        return (
+        found = (
             f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, {margin}, "
             f"{number} support tokens, gap = {self.gap:.1e}"
         )
+        return ", ".join([found, *blocks_in_words(self.direction, self.num_biases)])

@@ -195,7 +195,7 @@ def solve_svm(
 @contextlib.contextmanager
 def _enough_memory(problem: Problem) -> Iterator[None]:
     """Say which size to try if memory does not suffice."""
-    shape = f"{problem.key_dim} × {problem.query_dim}" if problem.has_queries else f"{problem.key_dim}"
+    shape = " × ".join(map(str, problem.weights_shape))
     count = math.prod(problem.query_shape) * problem.num_tokens
     with enough_memory("cpu", f"constraints on {shape} weights", count):
         yield
@@ -204,7 +204,7 @@ def _enough_memory(problem: Problem) -> Iterator[None]:
 def _multiplications(problem: Problem) -> int:
     """In a product of the rows of one problem with weights, and back."""
     num_rows = math.prod(problem.query_shape[len(problem.batch_shape) :]) * problem.num_tokens
-    return 2 * num_rows * problem.key_dim * problem.query_dim
+    return 2 * num_rows * math.prod(problem.weights_shape)
 
 
 class _SolveOptions(NamedTuple):
@@ -242,6 +242,8 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         constraints = with_margins(constraints, check_required(problem, required, batch))
     # several heads are one problem whose keys are block-diagonal
     own_norm = for_heads(norm, problem.num_heads)
+    if constraints.blocks is not None:
+        _check_takes_blocks(own_norm, rank)
     if head_axes(own_norm):
         constraints = stacked_heads(constraints)
     whole = constraints
@@ -266,6 +268,8 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         candidate = find_candidate(constraints, own_norm, settings, method)
         if rank is not None:
             candidate = solve_rank(constraints, rank, settings, candidate)
+        if constraints.blocks is not None:  # rounding of a prox
+            candidate = candidate._replace(weights=constraints.blocks.only(candidate.weights))
         if constraints.center_length is not None:
             candidate = repaired(constraints, candidate)
         # second decision: the status
@@ -280,7 +284,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         done, objective = best_soft_margin(constraints, slack, settings, candidate, hard, exact)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
-    own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    own_shape = problem.weights_shape
     weights = done.weights.reshape(batch + own_shape)
     if origin is not None:
         weights = weights + origin.reshape(batch + own_shape)
@@ -307,6 +311,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         relaxed=None if relaxed is None else _with_batch_axes(relaxed, problem, batch),
         slack=slack,
         rank=rank,
+        num_biases=problem.num_biases,
         stats={
             "method": candidate.method,
             "why": candidate.why,
@@ -314,6 +319,14 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
             "seconds": time.perf_counter() - start,
         },
     )
+
+
+def _check_takes_blocks(norm: Norm, rank: int | None) -> None:
+    """Refuse what is for rows of rank one, as those of weights of one block."""
+    if rank is not None:
+        raise ProblemError(f"rank: expected None for a problem with bias_index, got {rank}")
+    if head_axes(norm):
+        raise ProblemError(f"norm: expected one of each head alone for a problem with bias_index, got {norm.name}")
 
 
 def _report(callback: Callback | None, max_steps: int | None, start: float) -> Report | None:
@@ -436,12 +449,12 @@ def _initial_weights(
     if warm_start is None:
         return None
     weights = weights_of(warm_start, "warm_start")
-    own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    own = problem.weights_shape
     if weights.shape not in (own, batch + own):
         raise ProblemError(f"warm_start: expected shape {batch + own}, got {weights.shape}")
     if not problem.has_queries:
         weights = weights[..., None]
-    whole = np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim))
+    whole = np.broadcast_to(weights, batch + (own if problem.has_queries else (*own, 1)))
     finite: np.ndarray = np.nan_to_num(whole if origin is None else whole - origin)
     return finite.reshape(constraints.batch_shape + constraints.weights_shape)
 

@@ -239,7 +239,7 @@ def given_start(
     if isinstance(init, Run):
         weights = _first_weights(problem, init, loss)
         return weights, optimizer_of(init) if given is None else given
-    core = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    core = problem.weights_shape
     return np.zeros(problem.batch_shape + core) if init is None else check_weights(problem, init, name="init"), given
 
 

@@ -87,7 +87,7 @@ def landscape_conditions(problem: Problem) -> Conditions:
     # then all other logits are equal under the Att-SVM, below that of the optimal token
     all_support = (is_feasible(solution) == 1) & (support | ~rest).all(axis=(-3, -2, -1)) & rest.any(axis=(-3, -2, -1))
 
-    core = (problem.key_dim, problem.query_dim)[: 2 if problem.has_queries else 1]
+    core = problem.weights_shape
     order = np.zeros(problem.batch_shape + core)
     for index in np.ndindex(problem.batch_shape):
         order[index] = _order(problem[index] if index else problem)
@@ -121,7 +121,7 @@ def _order(problem: Problem) -> np.ndarray:
 
 
 def _core(problem: Problem) -> tuple[int, ...]:
-    return (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    return problem.weights_shape
 
 
 def _chain(problem: Problem) -> np.ndarray:

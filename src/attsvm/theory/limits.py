@@ -164,7 +164,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         loss = parse_loss(loss, problem.num_classes)
     batch = run.batch_shape
     # the scale is that of the product of all factors, so that each of m factors has its m-th root
-    first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
+    first = {name: scaled(run.parameters[name], np.asarray(run.log_scale) / layer.num_factors(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)
     point, residual = np.empty_like(run.weights), np.zeros(batch)
     # descent from the parameters of each trial
@@ -180,7 +180,8 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         same_problem(problem, run),
     ]
     # lipschitz_constant is for one matrix and labels ±1; the curvature in K and Q has no bound
-    if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
+    bounded = len(names) == 1 and problem.num_classes is None and not problem.other_terms
+    if bounded and run.loss_name in BUILT_IN:
         # the loss has curvatures between −smooth and smooth, and L + λ‖θ‖² between 2λ − smooth and 2λ + smooth
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.limit.steps.learning_rate

@@ -218,7 +218,7 @@ def _direction(
     order_weights = np.array([comb(n - k, size - 1) / comb(n, size) for k in range(1, n + 1)])
 
     batch, flat = sets.shape[:-3], constraints.with_one_axis()
-    own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    own_shape = problem.weights_shape
     directions = np.asarray(att_svm.direction).reshape(-1, *constraints.weights_shape)
     duals = np.asarray(att_svm.dual).reshape(-1, *constraints.inequality.shape[-3:])
     each = [_one(flat[k], order_weights, used, directions[k], duals[k], tol, max_steps) for k in range(len(directions))]

@@ -65,7 +65,7 @@ def place_of(
     if direction is not None:
         own = tuple(range(len(run.batch_shape), run.weights.ndim))
         return Place("correlation", np.ravel(correlation(run.weights, direction, own)), compared)
-    weights, values = part.history[-1] if run.fixed else run.weights, np.asarray(solution.value)
+    weights, values = part.weights, np.asarray(solution.value)
     try:
         found = np.asarray(margin(part.problem, weights, selected, norm))
     except ProblemError:  # every token is selected

@@ -34,7 +34,7 @@ from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
 from attsvm.theory.nearness import place_of
 from attsvm.theory.normalised import normalised_descent
 from attsvm.theory.standing import EUCLIDEAN, Standing, TrainedModel, judge, known_limits, norm_for, rank_for
-from attsvm.theory.trained import TrainedPart, trained_part
+from attsvm.theory.trained import TrainedPart, biases_vanish, trained_part
 from attsvm.training import Run
 
 
@@ -270,7 +270,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     used = norm_for(run, EUCLIDEAN if penalised and norm is None and unknown else norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
     selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
-    rows = [*training_hypotheses(run, known, used), decreasing_loss(problem, run)]
+    rows = [*training_hypotheses(run, known, used), *biases_vanish(problem, run), decreasing_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
         # the token loss keeps the component of the label in the token-priority graph, whatever the run selects
         selected, finite, cyclic = label_components(problem, run, part, used)

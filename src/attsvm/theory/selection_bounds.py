@@ -229,7 +229,7 @@ def _distances(
     center = center_of_each = None
     if init is not None:
         center = weights_of(init, "init")
-        own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+        own = problem.weights_shape
         if center.shape not in (own, batch + own):
             raise ProblemError(f"init: expected shape {batch + own}, got {center.shape}")
         if not np.isfinite(center).all():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.problem import Problem
+from attsvm.problem import Problem, gathered
 
 _NUMBERS_AT_ONCE = 2_000_000
 
@@ -49,11 +49,14 @@ def _largest_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, 
 
     The last axis of the products is L, so that each sequence takes one long product instead of L short ones.
     """
-    keys, queries, allowed, _ = problem.canonical
+    (keys, queries, index, _), allowed = problem.terms, problem.canonical.allowed
     weights = weights if problem.has_queries else weights[..., None]
+    weights, b = problem.terms.split(weights)
     last = np.moveaxis(weights, (-1, 0), (-3, -1))  # (*batch, d_q, d_k, L)
     projected = queries @ last.reshape(*last.shape[:-3], 1, last.shape[-3], -1)
     logits = keys[..., None, :, :] @ projected.reshape(*projected.shape[:-1], *last.shape[-2:])
+    if index is not None:
+        logits += np.moveaxis(gathered(b, index), 0, -1)
     logits[~allowed] = 0.0
     logits = logits.reshape(*problem.model_shape, -1, len(weights))
     return np.moveaxis(np.maximum(logits.max(axis=-2), -logits.min(axis=-2)), -1, 0)

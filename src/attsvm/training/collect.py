@@ -158,6 +158,7 @@ def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
         fixed=tuple(fixed),
         start=setup.start if resumed is None else resumed.start,
         data_hash=problem.data_hash,
+        num_biases=problem.num_biases,
         keeps=setup.objective.loss.keeps,
         live_loss=setup.objective.loss,
     )

@@ -273,7 +273,7 @@ class Objective:
 
     def num_factors(self, trained: Collection[str]) -> int:
         """How many of the trained parameters are multiplied with each other in the weights of one layer."""
-        return len(trained) - len(self.head_names)
+        return self.attention.num_factors([name for name in trained if name not in self.head_names])
 
     def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
         """How many numbers one head of a trial keeps of tokens between layers; none of one layer."""

@@ -65,7 +65,7 @@ def check_range(problem: Problem, dtype: np.dtype[Any]) -> None:
 
     Raises ProblemError if they are not.
     """
-    keys, queries, allowed, _ = problem.canonical
+    (keys, queries, *_), allowed = problem.terms, problem.canonical.allowed
     head = np.ones(1) if problem.head is None else problem.head
     sizes = [float(np.max(np.abs(x), initial=0.0)) for x in (keys, queries, problem.tokens, head)]
     # a gradient sums, over all tokens, products of a key, a query and a difference of two outputs

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attsvm._utils.displays import blocks_in_words
 from attsvm._utils.extras import check_installed
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
@@ -32,7 +33,8 @@ class Run(Result):
         The weights of the Att-SVM: W, KQ', p or Wp. The true weights are these times exp(log_scale).
     parameters : dict of str to ndarray
         "W" | "K", "Q" | "p" | "W", "p", and those of the head ("v" for a linear one), trained or not. The true values
-        of k trained parameters of the attention are these times exp(log_scale/k).
+        of k trained parameters of the attention are these times exp(log_scale/k). Biases are a block of "W"; beside "K"
+        and "Q" they are "b", times exp(log_scale/2).
     log_scale : float, or ndarray, shape (*batch_shape,)
         0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). Under normalized steps
         relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
@@ -89,6 +91,9 @@ class Run(Result):
     dtype : str
     data_hash : str
         That of the problem.
+    num_biases : int
+        m for a problem with biases: the last m rows and the last column of ``weights`` hold b
+        (:meth:`attsvm.Problem.blocks`). 0 without them.
 
     See Also
     --------
@@ -140,6 +145,7 @@ class Run(Result):
     start: str = shared(NOT_RECORDED)
     dtype: str = shared(NOT_RECORDED)
     data_hash: str = shared(NOT_RECORDED)
+    num_biases: int = shared(0)
 
     def __post_init__(self) -> None:
         if isinstance(self.precise_until, int | np.integer) and self.precise_until < 0:
@@ -205,6 +211,7 @@ class Run(Result):
             f"loss {self.loss:z.3g}",
             f"median largest probability {np.median(kept):.6g}",
         ]
+        parts += blocks_in_words(self.weights, self.num_biases)
         if self.precise_until is not None:
             parts.append(f"logits exceed 1e8 from step {self.precise_until:,} on")
         return "; ".join(parts)

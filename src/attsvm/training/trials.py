@@ -70,7 +70,8 @@ class TrialData:
     """
 
     def __init__(self, problem: Problem, dtype: np.dtype, num_sequences: int | None = None) -> None:
-        keys, queries, allowed, active = problem.canonical
+        keys, queries, index, offsets = problem.terms
+        allowed, active = problem.canonical.allowed, problem.canonical.active
         self._batch_ndim, self._heads_shape = len(problem.batch_shape), problem.heads_shape
         self._num_problems = int(np.prod(problem.model_shape, dtype=np.int64))
         labels = problem.labels
@@ -80,7 +81,7 @@ class TrialData:
         self._dtype = dtype
         masked = None if bool(allowed.all()) else np.asarray(allowed)
         self._of_heads = (problem.tokens, keys, queries)
-        self._of_pairs = (masked, problem.copies.first)
+        self._of_pairs = (masked, problem.copies.first, index, offsets)
         # the loss is that of the sum over the heads
         first = (slice(None),) * len(problem.model_shape) + (0,) * len(self._heads_shape)
         self._of_models = labels[first], weight[first]

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from attsvm.errors import ProblemError
-from attsvm.problem import Problem
+from attsvm.problem import Problem, join_blocks
+from attsvm.svm.constraints.biases import BiasRows, WeightBlocks
 from attsvm.svm.tolerances import DEPENDENT, EPS
 
 Weights = Float[np.ndarray, "*batch d_k d_q"]
@@ -65,6 +66,7 @@ class Constraints:
     right: TokenValues  # b: 1 where a margin of 1 is required, else 0; or h = b − A(W_0) of any sign
     # ‖W_0‖_F of the centre from which weights are measured, in which h has rounding errors; None if b is 0 or 1
     center_length: Float[np.ndarray, "*batch"] | None = None
+    biases: BiasRows | None = None  # of the second block of weights, if they have two
 
     @classmethod
     def of(
@@ -75,7 +77,7 @@ class Constraints:
         In small problems, each query becomes a sequence of its own: (n, Q) = (nQ, 1) from then on. This copies the
         tokens, and keeps all digits of rows that are much shorter than their tokens.
         """
-        keys, queries, _, _ = problem.canonical
+        keys, queries, index, _ = problem.terms
         inequality = problem.copies.distinct & ~sets
         if problem.copies.first is not None:
             sets = sets & problem.copies.distinct
@@ -88,6 +90,11 @@ class Constraints:
             equality = sets & ~first
         picks = first.astype(np.float64)  # a product with the one-hot selection picks the reference exactly
         n, Q, T = sets.shape[-3:]
+        biases = None
+        if index is not None:
+            index = np.broadcast_to(index, sets.shape)
+            reference = np.take_along_axis(index, first.argmax(axis=-1)[..., None], axis=-1)
+            biases = BiasRows(index, reference, problem.num_biases)
         if Q > 1 and n * Q * T * keys.shape[-1] <= STORED_NUMBERS:
             differences = keys[..., None, :, :] - picks[..., None, :] @ keys[..., None, :, :]
             return cls(
@@ -97,11 +104,12 @@ class Constraints:
                 _join(inequality[..., None, :], -4),
                 None if equality is None else _join(equality[..., None, :], -4),
                 _join(right[..., None, :], -4),
+                biases=None if biases is None else biases.changed(lambda x: _join(x[..., None, :], -4)),
             )
         if Q == 1:
-            return cls(keys - picks @ keys, queries, None, inequality, equality, right)
+            return cls(keys - picks @ keys, queries, None, inequality, equality, right, biases=biases)
         keys = keys - keys.mean(axis=-2, keepdims=True)
-        return cls(keys, queries, picks @ keys, inequality, equality, right)
+        return cls(keys, queries, picks @ keys, inequality, equality, right, biases=biases)
 
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
@@ -109,7 +117,16 @@ class Constraints:
 
     @property
     def weights_shape(self) -> tuple[int, int]:
-        return self.keys.shape[-1], self.queries.shape[-1]
+        more, column = (0, 0) if self.biases is None else (self.biases.number, 1)
+        return self.keys.shape[-1] + more, self.queries.shape[-1] + column
+
+    @property
+    def blocks(self) -> WeightBlocks | None:
+        """The blocks of the weights; None if they have one."""
+        return None if self.biases is None else WeightBlocks(self.keys.shape[-1], self.queries.shape[-1])
+
+    def _split(self, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+        return weights[..., : self.keys.shape[-1], : self.queries.shape[-1]], weights[..., self.keys.shape[-1] :, -1]
 
     @cached_property
     def rows_mask(self) -> TokenMask:
@@ -147,7 +164,10 @@ class Constraints:
             for q in range(left.shape[-2]):  # one at a time, because all together would copy the tokens Q times
                 difference = self.keys - self.references[..., q, None, :]
                 left[..., q, :] = np.sqrt(np.vecdot(difference, difference))
-        return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
+        norms = left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None]
+        if self.biases is not None:
+            norms = np.hypot(norms, np.sqrt(self.biases.squares))
+        return np.asarray(norms * self.rows_mask)
 
     @cached_property
     def sizes(self) -> TokenValues:
@@ -156,11 +176,17 @@ class Constraints:
             return self.norms
         left = np.sqrt(np.vecdot(self.keys, self.keys))[..., None, :]
         left = left + np.sqrt(np.vecdot(self.references, self.references))[..., None]
-        return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
+        sizes = left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None]
+        if self.biases is not None:
+            sizes = np.hypot(sizes, np.sqrt(self.biases.squares))
+        return np.asarray(sizes * self.rows_mask)
 
     def apply(self, weights: Weights) -> TokenValues:
         """A(W): the logit of the reference minus that of each other token; 0 where there is no row."""
-        return np.asarray(self.compared(self.queries @ weights.mT[..., None, :, :]) * self.rows_mask)
+        if self.biases is None:
+            return np.asarray(self.compared(self.queries @ weights.mT[..., None, :, :]) * self.rows_mask)
+        W, b = self._split(weights)
+        return np.asarray((self.compared(self.queries @ W.mT[..., None, :, :]) + self.biases.apply(b)) * self.rows_mask)
 
     def slack(self, weights: Weights) -> TokenValues:
         """A(W) − b."""
@@ -168,15 +194,19 @@ class Constraints:
 
     def magnitude(self, weights: Weights) -> TokenValues:
         """Compute |A||W|, by which the rounding errors of A(W) are bounded row by row."""
-        images = abs(self.queries) @ abs(weights).mT[..., None, :, :]
+        W, b = (weights, None) if self.biases is None else self._split(weights)
+        images = abs(self.queries) @ abs(W).mT[..., None, :, :]
         sums = images @ abs(self.keys).mT
         if self.references is not None:
             sums += np.vecdot(images, abs(self.references))[..., None]
+        if self.biases is not None and b is not None:
+            sums = sums + self.biases.magnitude(b)
         return np.asarray(sums * self.rows_mask)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
         """A*(λ) = Σ λ_it (k_r − k_t) z_i'; ``multipliers`` must be 0 where there is no row."""
-        return np.asarray(_join(self.pulled(multipliers), -3).mT @ _join(self.queries, -3))
+        W = np.asarray(_join(self.pulled(multipliers), -3).mT @ _join(self.queries, -3))
+        return W if self.biases is None else join_blocks(W, self.biases.adjoint(multipliers))
 
     def compared(self, images: Float[np.ndarray, "*batch n Q d_k"]) -> TokenValues:
         """(k_r − k_t)'x for each token t, row or not, given a vector x for each query: A(W) for x = W z."""
@@ -230,6 +260,7 @@ class Constraints:
                 None if self.equality is None else joined(self.equality),
                 joined(self.right),
                 None if self.center_length is None else self.center_length.reshape(-1),
+                None if self.biases is None else self.biases.changed(joined),
             ),
             joined,
         )
@@ -253,9 +284,9 @@ class Constraints:
         position = np.flatnonzero(norms if which is None else norms * which.reshape(-1))
         norms = norms[position]
         left = self.differences(position) / -norms[:, None]
-        matrix = (left[:, :, None] * self.queries_of(position)[:, None, :]).reshape(
-            len(position), math.prod(self.weights_shape)
-        )
+        matrix = left[:, :, None] * self.queries_of(position)[:, None, :]
+        matrix = matrix if self.blocks is None else self.blocks.only(matrix)
+        matrix = matrix.reshape(len(position), math.prod(self.weights_shape))
         right = self.right.reshape(-1)[position] / norms
         equality = np.zeros(len(position), bool) if self.equality is None else self.equality.reshape(-1)[position]
         return Rows(matrix, right, equality, position)
@@ -268,18 +299,23 @@ class Constraints:
             return query, position
         return query, query // Q * T + position % T
 
-    def differences(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_k"]:
-        """k_t − k_r of the rows at these positions: their left factors, with the opposite sign."""
+    def differences(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m D_k"]:
+        """k_t − k_r of the rows at these positions: their left factors, with the opposite sign.
+
+        With two blocks, those of both.
+        """
         Q, T = self.inequality.shape[-2:]
         token = position if Q == 1 else self.counted(position)[1]
         left = _join(self.keys, -3).take(token, axis=-2)
         if self.references is not None:
             left = left - _join(self.references, -3).take(position // T, axis=-2)
-        return self._in_each(left, 2)
+        left = self._in_each(left, 2)
+        return left if self.biases is None else np.concatenate([left, self.biases.differences(position)], axis=-1)
 
-    def queries_of(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_q"]:
-        """The queries z of the rows at these positions: their right factors."""
-        return self._in_each(_join(self.queries, -3).take(position // self.inequality.shape[-1], axis=-2), 2)
+    def queries_of(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m D_q"]:
+        """The queries z of the rows at these positions, with two blocks (z, 1): their right factors."""
+        queries = self._in_each(_join(self.queries, -3).take(position // self.inequality.shape[-1], axis=-2), 2)
+        return queries if self.biases is None else np.concatenate([queries, np.ones_like(queries[..., :1])], axis=-1)
 
     def _in_each(self, array: np.ndarray, own_axes: int = 3) -> np.ndarray:
         """An array that problems may share, with all batch axes; its last ``own_axes`` axes are not of the batch."""
@@ -338,6 +374,7 @@ class Constraints:
             None if self.equality is None else self.equality[index],
             self.right[index],
             None if self.center_length is None else self.center_length[index],
+            None if self.biases is None else self.biases.changed(lambda array: array[index]),
         )
         return self._with_norms(part, lambda norms: norms[index])
 
@@ -352,7 +389,9 @@ def check_lengths(constraints: Constraints) -> None:
     short = constraints.flat(constraints.rows_mask) & (norms < LENGTHS[0])
     if short.any():
         position = np.flatnonzero(short.any(axis=tuple(range(short.ndim - 1))))
-        is_zero = ~(constraints.differences(position).any(axis=-1) & constraints.queries_of(position).any(axis=-1))
+        left, queries = constraints.differences(position), constraints.queries_of(position)
+        factors = [(left, queries)] if constraints.blocks is None else constraints.blocks.each(left, queries)
+        is_zero = ~reduce(np.logical_or, [rows.any(axis=-1) & z.any(axis=-1) for rows, z in factors])
         wrong[..., position] |= short[..., position] & ~is_zero
     if wrong.any():
         keys, queries = (float(np.abs(each).max()) for each in (constraints.keys, constraints.queries))

@@ -103,7 +103,7 @@ class DualProducts(UnitRows):
         self.constraints = constraints
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
         self._queries = queries
-        few = len(queries) <= 2 * queries.shape[1]
+        few = len(queries) <= 2 * queries.shape[1] and constraints.blocks is None
         self._query_gram = queries @ queries.T if few else None
         between = len(queries) if few else 2 * queries.shape[1]
         self.multiplications = len(queries) * constraints.keys.shape[-1] * (2 * norms.shape[-1] + between)
@@ -125,12 +125,15 @@ class DualProducts(UnitRows):
         """
         left, place = self._factors(rows)
         right, other = (left, place) if columns is rows else self._factors(columns)
-        gram = left @ right.T
+        d_k = self.constraints.keys.shape[-1]
+        gram = left[:, :d_k] @ right[:, :d_k].T
         # many rows have the same query
         queries, of_rows = np.unique(place, return_inverse=True)
         others, of_columns = np.unique(other, return_inverse=True)
         between = self._queries[queries] @ self._queries[others].T
         gram *= between.take(of_rows, axis=0).take(of_columns, axis=1)
+        if self.constraints.blocks is not None:
+            gram += left[:, d_k:] @ right[:, d_k:].T
         return np.asarray(gram)
 
     def _factors(self, rows: Int[np.ndarray, " m"]) -> tuple[Float[np.ndarray, "m d_k"], Int[np.ndarray, " m"]]:

@@ -30,10 +30,15 @@ class ExactConstraints(Constraints):
 
     @classmethod
     def of_problem(cls, constraints: Constraints, problem: Problem, sets: TokenMask, k: int) -> Constraints:
-        """Those of the k-th problem of a batch; without exact products if it is too large, or b has rounding errors."""
-        keys, queries, *_ = problem.canonical
+        """Those of the k-th problem of a batch.
+
+        They are without exact products if the problem has biases or is too large, or b has rounding errors.
+        """
         batch, shape = sets.shape[:-3], constraints.batch_shape
         one = constraints[np.unravel_index(k, shape)]
+        if one.biases is not None:
+            return one
+        keys, queries, *_ = problem.terms
         products = one.inequality.size * (keys.shape[-1] + one.keys[..., 0, :].size * queries.shape[-1] / one.keys.size)
         if products > MOST_PRODUCTS or (one.center_length or 0) > 0:
             return one

@@ -9,8 +9,10 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.linalg import block_diag
 
 from attsvm._utils.linear_algebra import orthonormal
+from attsvm.svm.constraints.biases import WeightBlocks, block_gram
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 
 RowVector = Float[np.ndarray, "N m"]
@@ -73,13 +75,28 @@ class PairRows(NamedTuple):
     queries: Float[np.ndarray, "N U d_q"]
     query_of: Int[np.ndarray, " m"]  # sorted in ascending order; every query has a row
     first: Int[np.ndarray, " U"]  # the first row of each query
+    blocks: WeightBlocks | None = None  # of the weights, if they have two: then a row is l z' in these, and 0 outside
 
     def apply(self, weights: Block) -> RowVector:
         return np.asarray(np.vecdot(self.left, (self.queries @ weights.mT).take(self.query_of, axis=1)))
 
     def adjoint(self, multipliers: RowVector) -> Block:
         pulled = np.add.reduceat(self.left * multipliers[:, :, None], self.first, axis=1)
-        return np.asarray(pulled.mT @ self.queries)
+        return self.in_blocks(np.asarray(pulled.mT @ self.queries))
+
+    def in_blocks(self, matrices: np.ndarray) -> np.ndarray:
+        """Matrices made of rows, with zeros outside of the blocks."""
+        return matrices if self.blocks is None else self.blocks.only(matrices)
+
+    def gram(self) -> Float[np.ndarray, "m m"]:
+        """The inner products of the rows of one problem."""
+        left, queries, of = self.left[0], self.queries[0], self.query_of
+        if self.blocks is not None:
+            return block_gram(left, queries[of], self.blocks)
+        products = queries @ queries.T
+        matrix = left @ left.T
+        matrix *= products[of[:, None], of]
+        return np.asarray(matrix)
 
     def keep(self, problems: Chosen) -> "PairRows":
         return self._replace(left=self.left[problems], queries=self.queries[problems])
@@ -133,19 +150,27 @@ def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = T
     sizes = np.where(sizes > 0, sizes, 1.0)
     queries = queries / sizes[:, :, None]
     keys = keys * (unit.there * sizes.take(query_of, axis=1) / -unit.norms)[:, :, None]
-    keys, key_basis = _in_own_span(keys) if left else (keys, None)
-    queries, query_basis = _in_own_span(queries) if right else (queries, None)
-    return ReducedRows(PairRows(keys, queries, query_of, first), unit, key_basis, query_basis)
+    blocks = constraints.blocks or WeightBlocks(*constraints.weights_shape)
+    keys, key_basis = _in_own_span(keys, blocks.rows) if left else (keys, None)
+    queries, query_basis = _in_own_span(queries, blocks.columns) if right else (queries, None)
+    if constraints.blocks is not None:
+        of_biases = constraints.weights_shape[0] - blocks.rows
+        blocks = WeightBlocks(keys.shape[-1] - of_biases, queries.shape[-1] - 1)
+    rows = PairRows(keys, queries, query_of, first, None if constraints.blocks is None else blocks)
+    return ReducedRows(rows, unit, key_basis, query_basis)
 
 
-def _in_own_span(vectors: Float[np.ndarray, "N k D"]) -> tuple[np.ndarray, np.ndarray | None]:
+def _in_own_span(vectors: Float[np.ndarray, "N k D"], own: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Coordinates of the vectors in an orthonormal basis, and the basis, if there are fewer vectors than dimensions.
 
-    Otherwise the vectors themselves, and None.
+    Otherwise the vectors themselves, and None. ``own``: how many of the entries may be mixed; the others, of another
+    block, stay.
     """
-    if vectors.shape[-2] >= vectors.shape[-1]:
+    if vectors.shape[-2] >= own:
         return vectors, None
-    basis = orthonormal(vectors.mT)
+    basis = orthonormal(vectors[..., :own].mT)
+    if own < vectors.shape[-1]:
+        basis = np.stack([block_diag(one, np.eye(vectors.shape[-1] - own)) for one in basis])
     return vectors @ basis, basis
 
 
@@ -213,7 +238,7 @@ class FactoredRows:
     def gram(self, scale: Vector) -> Float[np.ndarray, "1 m m"]:
         """A diag(scale) A': entry (i, j) is l_i' diag(H z_i∘z_j) l_j, H the scale as a matrix."""
         left, queries, query_of = self.pairs.left[0], self.pairs.queries[0], self.pairs.query_of
-        scale_matrix = scale.reshape(left.shape[1], -1)
+        scale_matrix = self.pairs.in_blocks(scale.reshape(left.shape[1], -1))
         gram = np.empty((1, len(left), len(left)))
         for query, first, end in zip(queries, self.pairs.first, [*self.pairs.first[1:], len(left)], strict=True):
             # all rows up to those of this query: the matrix is symmetric
@@ -227,7 +252,7 @@ class FactoredRows:
     def scaled(self, scale: Vector) -> Float[np.ndarray, "1 m D"]:
         """A diag(scale) as an array; for few rows only."""
         rows = self.pairs.left[0, :, :, None] * self.pairs.queries[0, self.pairs.query_of][:, None, :]
-        return np.asarray(rows.reshape(1, len(rows), -1) * scale[:, None, :])
+        return np.asarray(self.pairs.in_blocks(rows).reshape(1, len(rows), -1) * scale[:, None, :])
 
     def keep(self, problems: Chosen) -> "FactoredRows":
         """The object itself, because there is one problem."""
@@ -250,12 +275,14 @@ def dense_selection(constraints: Constraints) -> SelectedRows[DenseRows]:
     # differences are k_t − k_r; the sign makes a kept token's margin positive
     left = constraints.differences(unit.position) * (unit.there / -unit.norms)[..., None]
     queries = constraints.queries_of(unit.position)
-    matrix = (left[..., :, None] * queries[..., None, :]).reshape(*unit.norms.shape, -1)
-    return SelectedRows(DenseRows(matrix), unit)
+    matrix = left[..., :, None] * queries[..., None, :]
+    matrix = matrix if constraints.blocks is None else constraints.blocks.only(matrix)
+    return SelectedRows(DenseRows(matrix.reshape(*unit.norms.shape, -1)), unit)
 
 
 def factored_selection(constraints: Constraints) -> SelectedRows[FactoredRows]:
     """All rows of one problem (batch shape (1,)), by their factors."""
     unit = BatchedUnitRows.of(constraints)
     left, queries, query_of, first = paired(constraints, unit.position)
-    return SelectedRows(FactoredRows(PairRows(left / -unit.norms[..., None], queries, query_of, first)), unit)
+    rows = PairRows(left / -unit.norms[..., None], queries, query_of, first, constraints.blocks)
+    return SelectedRows(FactoredRows(rows), unit)

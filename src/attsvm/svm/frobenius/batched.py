@@ -37,7 +37,7 @@ def solve_batch(constraints: Constraints) -> FrobeniusAnswers:
     """Solve N problems for the weights of least Frobenius norm. ``constraints``: with one leading axis."""
     (N,) = constraints.batch_shape
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
-    if most > MOST_ROWS * math.prod(constraints.weights_shape):
+    if most > MOST_ROWS * math.prod(constraints.weights_shape) or constraints.blocks is not None:
         return unsolved(constraints)
     length = max(1, CACHED // (most + 1) ** 2)  # the Gram matrices of one chunk
     parts = [_solve_chunk(constraints[first : first + length]) for first in range(0, N, length)]

@@ -122,6 +122,8 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
         )
     # the right sides log(a_r / a_t), with the first kept token of each query as r
     logs = np.log(np.where(sets, attention, 1.0))
+    if problem.terms.offsets is not None:  # which no weights have to make
+        logs = logs - np.where(sets, problem.terms.offsets, 0.0)
     first = sets & (np.cumsum(sets, axis=-1) == 1)
     ratios = np.where(sets, np.sum(logs, axis=-1, where=first, keepdims=True) - logs, 0.0)
     constraints = Constraints.of(problem, sets)
@@ -215,7 +217,7 @@ def _attention(
     """The attention that weights or probabilities describe."""
     array = weights_of(given, "weights_or_probabilities")
     batch, own = sets.shape[:-3], (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
-    of_weights = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    of_weights = problem.weights_shape
 
     def fits(shape: tuple[int, ...]) -> bool:
         return array.shape in (shape, problem.batch_shape + shape, batch + shape)

@@ -17,6 +17,7 @@ from attsvm.svm.certificate import (
     rounding_of_margins,
     rounding_of_sums,
 )
+from attsvm.svm.constraints.biases import block_gram
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.choice import GOOD_GAP, MAX_STEPS
@@ -323,4 +324,4 @@ def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
     """Compute products of some rows of one problem, chosen by a mask over the flattened (n, Q, T)."""
     position = np.flatnonzero(rows)
     left, queries = constraints.differences(position), constraints.queries_of(position)
-    return np.asarray((left @ left.mT) * (queries @ queries.mT))
+    return block_gram(left, queries, constraints.blocks)

@@ -1,13 +1,15 @@
 """The base class of parametrizations of the logits."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.contractions import LARGEST_WRITTEN_OUT, contract
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, Steps, limit_of, normalized_gradient_descent
 from attsvm.problem import ARRAY_NAMES, Problem
@@ -28,6 +30,32 @@ class ProblemData(NamedTuple):
     query_weight: AnyArray  # (n, Q, B): 1 / number of queries in the mean, 0 for padded ones
     allowed: AnyArray | None  # (n, Q, T, B)
     copies: AnyArray | None  # (n, Q, T, B): the first token with an equal key; None if no two keys are equal
+    bias_index: AnyArray | None = None  # (n, Q, T, B): the number of the bias of a token, -1 for none
+    offsets: AnyArray | None = None  # (n, Q, T, B): what is added to the logits
+
+    def blocks(self, weights: Array) -> tuple[Array, Array]:
+        """W (d_k, d_q, B) and b (m, B) of weights; b is empty where there is none."""
+        d_k, d_q = self.keys.shape[2], self.queries.shape[2]
+        return (weights, weights[:0, 0]) if self.bias_index is None else (weights[:d_k, :d_q], weights[d_k:, d_q])
+
+    def with_other_terms(self, logits: Array, b: Array | None = None) -> Array:
+        """Logits with the trained biases b and the fixed offsets of the problem."""
+        if b is not None and self.bias_index is not None:
+            logits = logits + self._biases(b)
+        return logits if self.offsets is None else logits + self.offsets
+
+    def _biases(self, b: Array) -> Array:
+        index, m = self.bias_index, len(b)
+        if index[..., 0].size * m <= LARGEST_WRITTEN_OUT:
+            # the derivative of a gather is a sum over places one after the other, which is slower
+            one_hot = (index[:, :, :, None] == jnp.arange(m)[:, None]).astype(b.dtype)
+            return contract("nqtm,m->nqt", one_hot, b)
+        padded = jnp.concatenate([b, jnp.zeros_like(b[:1])])  # 0 for a token without a bias
+        index = jnp.where(index < 0, m, index)
+        if index.shape[-1] == 1:
+            return padded[index[..., 0]]
+        rows = index.reshape(-1, index.shape[-1])
+        return jnp.take_along_axis(padded, rows, axis=0).reshape(index.shape)
 
 
 class ReducedProblem(NamedTuple):
@@ -54,6 +82,9 @@ class Attention(ABC):
     shares_keys: ClassVar[bool] = False
     """Whether attention heads can share a parameter of keys."""
 
+    takes_other_terms: ClassVar[bool] = False
+    """Whether its logits include the biases and offsets of a problem."""
+
     takes_rank: ClassVar[bool] = False
     """Whether the number of columns of its factors can be chosen."""
 
@@ -65,7 +96,8 @@ class Attention(ABC):
         """The parametrization for a problem.
 
         Raises ProblemError if the attention needs queries and the problem has none, or the reverse, if the problem has
-        groups of heads that share keys and the attention has no keys, or if it does not take a rank.
+        groups of heads that share keys and the attention has no keys, if it does not take a rank, or if the problem has
+        biases or offsets that the attention does not take.
         """
         if cls.takes_queries != problem.has_queries:
             expected = "with queries" if cls.takes_queries else "without queries"
@@ -74,6 +106,8 @@ class Attention(ABC):
             raise ProblemError(
                 f"attention: expected 'factored' for a problem with key_groups, got {cls.name!r}, which has no keys K"
             )
+        if problem.other_terms and not cls.takes_other_terms:
+            raise ProblemError(f"problem: expected one without {problem.other_terms} for {cls.name} attention")
         if rank is not None and not cls.takes_rank:
             raise ProblemError(f"rank: expected None for {cls.name} attention, got {rank}; it has no factors")
         return cls.of_rank(problem.key_dim if rank is None else check_integer("rank", rank, 1))
@@ -116,6 +150,10 @@ class Attention(ABC):
         assert not fixed, f"{self.name} has one parameter, which is trained"
         return ReducedProblem(self, problem, self.weights, lambda weights: weights)
 
+    def num_factors(self, names: Collection[str]) -> int:
+        """How many of these trained parameters are multiplied with each other in the weights."""
+        return len(names)
+
     def limit(self, steps: Steps, problem: Problem, queries: int = 0, *, layers: bool = False) -> Limit:
         """The limit of the weights after such steps, of all heads together.
 
@@ -138,7 +176,7 @@ def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarr
     batch = len(problem.batch_shape)
     own = {name: getattr(problem, name) for name in ARRAY_NAMES}
     spread = {name: np.broadcast_to(x, lead + x.shape[batch:]) for name, x in own.items() if x is not None}
-    first = Problem(problem.canonical.keys).copies.first if "keys" in replaced else None
+    first = Problem(problem.terms.keys).copies.first if "keys" in replaced else None
     if first is not None:  # products with equal rows may differ in the last digit
         keys = replaced["keys"]
         of = np.broadcast_to(first[..., 0, :, None], keys.shape)

@@ -14,15 +14,18 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class CombinedAttention(Attention):
-    """s_it = k_it' W z_i."""
+    """s_it = k_it' W z_i, with biases b as a second block of W."""
 
     name = "combined"
+    takes_other_terms = True
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        return {"W": (problem.key_dim, problem.query_dim)}
+        return {"W": problem.weights_shape}
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
-        return contract("ntk,nqk->nqt", data.keys, contract("ke,nqe->nqk", parameters["W"], data.queries))
+        W, b = data.blocks(parameters["W"])
+        logits = contract("ntk,nqk->nqt", data.keys, contract("ke,nqe->nqk", W, data.queries))
+        return data.with_other_terms(logits, b)
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         return parameters["W"]

@@ -20,12 +20,13 @@ class PromptTuningAttention(Attention):
 
     name = "prompt"
     takes_queries = False
+    takes_other_terms = True
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         return {"p": (problem.key_dim,)}
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
-        return contract("ntk,k->nt", data.keys, parameters["p"])[:, None]
+        return data.with_other_terms(contract("ntk,k->nt", data.keys, parameters["p"])[:, None])
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         return parameters["p"]
@@ -42,6 +43,7 @@ class KeyPromptAttention(Attention):
 
     name = "key_prompt"
     takes_queries = False
+    takes_other_terms = True
     takes_rank = True
 
     @classmethod
@@ -62,7 +64,8 @@ class KeyPromptAttention(Attention):
         }
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
-        return contract("ntk,k->nt", data.keys, contract("km,m->k", parameters["W"], parameters["p"]))[:, None]
+        u = contract("km,m->k", parameters["W"], parameters["p"])
+        return data.with_other_terms(contract("ntk,k->nt", data.keys, u)[:, None])
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The vector u = Wp."""
@@ -72,7 +75,7 @@ class KeyPromptAttention(Attention):
         """With W fixed, p is the prompt of keys W'k; with p fixed, W is the matrix of the one query p."""
         if "W" in fixed:
             W = fixed["W"]
-            keys = problem.canonical.keys @ W[..., None, :, :]
+            keys = problem.terms.keys @ W[..., None, :, :]
             projected = with_logits_of(problem, W.shape[:-2], keys=keys)
             return ReducedProblem(
                 PromptTuningAttention(), projected, lambda of: of["p"], lambda p: (W @ p[..., None])[..., 0]

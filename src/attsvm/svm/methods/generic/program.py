@@ -63,16 +63,12 @@ class Program:
 
     @cached_property
     def gram(self) -> Float[np.ndarray, "m m"]:
-        left, queries = self.rows.left[0], self.rows.queries[0]
-        products = queries @ queries.T
-        matrix = left @ left.T
-        matrix *= products[self.rows.query_of[:, None], self.rows.query_of]
-        return np.asarray(matrix)
+        return self.rows.gram()
 
     @cached_property
     def _blocks(self) -> tuple[Float[np.ndarray, "U slots d_k"], Int[np.ndarray, " m"]]:
         """Return the left factors of each query, padded with zeros, and the place of each row among the slots."""
-        _, _, query_of, first = self.rows
+        query_of, first = self.rows.query_of, self.rows.first
         slot = np.arange(len(query_of)) - first[query_of]
         blocks = np.zeros((len(first), int(slot.max()) + 1, self.shape[0]))
         blocks[query_of, slot] = self.rows.left[0]
@@ -94,10 +90,10 @@ class Program:
         blocks, place = self._blocks
         slots = np.zeros((len(blocks), 1, blocks.shape[1]))
         slots.reshape(-1)[place] = multipliers
-        return np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0])
+        return self.rows.in_blocks(np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0]))
 
     def row_matrices(self, chosen: np.ndarray) -> Matrices:
-        return np.asarray(
+        return self.rows.in_blocks(
             self.rows.left[0, chosen][:, :, None] * self.rows.queries[0, self.rows.query_of[chosen]][:, None, :]
         )
 

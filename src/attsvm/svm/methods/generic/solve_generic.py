@@ -18,7 +18,7 @@ from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
-from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, check_method, solver, undecided
 from attsvm.svm.tolerances import FINEST
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"
@@ -76,6 +76,8 @@ def solve_generic(
         raise MissingPiece(
             f"norm: {norm.name} does not provide `prox`, `project_dual_ball` or `steepest`, so it cannot be solved"
         )
+    if method is not None:
+        check_method(method, known, norm)
     names = known if method is None else (method,)
     # a prox made of steepest directions serves the splitting
     usable = ByDirections(norm) if QUASI_NEWTON in known else norm

@@ -45,7 +45,7 @@ def solve_nuclear(
     constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
 ) -> Candidate:
     """Least nuclear norm, to which training the factors of W = K Q' converges; the weights have their true rank."""
-    if method == SPLITTING:
+    if method == SPLITTING or constraints.blocks is not None:  # of rank two
         return solve_generic(constraints, norm, settings, method)
     return solve_semidefinite(constraints, norm, NuclearCone, settings, method)
 
@@ -55,7 +55,7 @@ def solve_spectral(
     constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None
 ) -> Candidate:
     """Least spectral norm, to which spectral descent and Muon are conjectured to converge."""
-    if method == SPLITTING:
+    if method == SPLITTING or constraints.blocks is not None:  # of rank two
         return solve_generic(constraints, norm, settings, method)
     return solve_semidefinite(constraints, norm, SpectralCone, settings, method)
 
