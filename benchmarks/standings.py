@@ -37,7 +37,7 @@ from attsvm.theory.standing import limit_at
 from attsvm.training import ATTENTIONS
 
 COMMAND = "python benchmarks/standings.py"
-KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch"
+KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "momentum", "batch", "map"
 TABLE = Path(__file__).parents[1] / "src/attsvm/theory/standings.toml"
 NOTE = Path(__file__).parents[1] / "docs/notes/standings.md"
 PROBLEMS, SEED, ENOUGH = 16, 11, enough()
@@ -459,7 +459,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
     for row in found:
         if row.get("batch"):  # in the note on mini-batches
             continue
-        trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
+        trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns", "map") if name in row)]
         heads = _number_of_heads(row)
         trained = [word for word in trained if word not in ("fixed head", "one", "all")]
         trained += [f"decay {row['decay']:g}"] if row.get("decay") else []

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm._utils.checks import parameters_of, selection_of, weights_of
+from attsvm._utils.checks import check_softmax, parameters_of, selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
@@ -93,6 +93,7 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     """−⟨∂ℓ/∂o, x_t⟩ = ⟨v_y − Σ_c softmax(Vo)_c v_c, x_t⟩ at the outputs of a run."""
     assert problem.labels is not None
     assert problem.head is not None
+    check_softmax(run, "run")
     head, num_classes = parameters_of(run, "run").get("v"), problem.head.shape[-2]
     if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
         raise ProblemError("run: expected a run with a linear head, because token scores are defined for linear heads")

@@ -23,7 +23,7 @@ from attsvm.cli.options import (
 from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
-from attsvm.training import ATTENTIONS
+from attsvm.training import ATTENTIONS, MAPS
 
 
 def _names(names: list[str]) -> str:
@@ -54,6 +54,8 @@ Examples:
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
 
     attsvm train problem.npz --optimizer steepest_descent --option norm=spectral --option weight_decay=0.1
+
+    attsvm train problem.npz --map sigmoid --predict
 
     attsvm train problem.npz --optimizer my_package.optimizers:mine --option momentum=0.9
 
@@ -97,6 +99,15 @@ def train(
     train_head: Annotated[
         bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")
     ] = False,
+    map: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=completion.MAPS,
+            help=f"From logits to attention: {_names(MAPS.names())}.  [default: softmax]",
+        ),
+    ] = None,
+    penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
     rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q, or of W for key_prompt.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     margin_tol: Annotated[
@@ -137,6 +148,8 @@ def train(
             loss=loss,
             head=head,
             train_head=train_head,
+            map=map,
+            penalty=penalty,
             rank=rank,
             batch_size=batch_size,
             stop=Stopping(margin_tol),

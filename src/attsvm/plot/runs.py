@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm._utils.checks import weights_of
+from attsvm._utils.checks import check_softmax, weights_of
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.plot import style
@@ -153,6 +153,7 @@ def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
     """
     check_is_problem(problem)
     check_run(run)
+    check_softmax(run, "run")
     optimal = optimal_tokens(problem)
     chosen, steps = run.history["selected"], run.history["steps"]
     if chosen.shape[chosen.ndim - optimal.ndim :] != optimal.shape:

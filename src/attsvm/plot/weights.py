@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm._utils.checks import selection_of
+from attsvm._utils.checks import check_softmax, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights, token_logits
 from attsvm.plot import style
@@ -40,6 +40,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
     >>> attsvm.plot.attention(problem, attsvm.train(problem, steps=50)).get_xlabel()
     'token'
     """
+    check_softmax(weights, "weights")
     rows = attention_of(problem, _single_weights(problem, weights))
     rows = rows[problem.canonical.active]
     axis = one_axes(ax)

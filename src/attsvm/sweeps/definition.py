@@ -28,7 +28,7 @@ MOST_BLOCK = 256
 LANES = 8
 """Numbers of a vector register. A block is a multiple of it."""
 
-_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "learning_rate", "device"}
+_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "learning_rate", "device", "map"}
 _NOT_SVM = {"problem", "selected", "required", "center", "relaxed", "slack", "warm_start", "callback", "progress"}
 
 

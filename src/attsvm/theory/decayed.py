@@ -84,7 +84,7 @@ def _fits(problem: Problem, run: Run, trained: TrainedPart) -> bool:
     fixed_heads = fixed_heads and not trained.trains_head and not run.fixed
     decreasing_loss = run.loss_name not in ("custom", NOT_RECORDED) and run.keeps is not Keeps.LABEL_COMPONENT
     known = run.attention in ("combined", "prompt", "factored")
-    return fixed_heads and decreasing_loss and known and run.penalty == 0
+    return fixed_heads and decreasing_loss and known and run.penalty == 0 and run.map == "softmax"
 
 
 def _judged(

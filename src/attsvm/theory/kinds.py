@@ -1,6 +1,6 @@
 """The kind of convergence: to the optimal tokens, to a locally optimal selection, or to neither."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
-from attsvm.measures import check_weights, token_logits
+from attsvm.measures import attention_of, check_weights, token_logits
 from attsvm.norms import Norm, head_axes, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, selection_sets, warn_of_ties
 from attsvm.svm import solve_svm
+from attsvm.theory.signs import kinds_of_signs
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
-from attsvm.training import Run
+from attsvm.training import Run, parse_map
 
 SATURATED = 1e-6
 """A softmax is saturated if the probability of every token that is not selected is at most this."""
@@ -95,7 +96,8 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     """Classify the selection of trained weights as globally, locally or not locally optimal.
 
     A selection is locally optimal if every support token of its Att-SVM scores strictly below the selected token of
-    its query; a tie violates this.
+    its query; a tie violates this. Of a run the attention is that of its map. Under the sigmoid the kind is ``global``
+    if each token has a logit of the sign of its score, and ``local`` if each support token of the SVM of tokens has.
 
     Parameters
     ----------
@@ -140,7 +142,13 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     problem = problem.binary
     gamma, solved = scores(problem), problem
     warn_of_ties(problem, gamma)
+    attention = attention_of
     if isinstance(weights, Run):
+        if weights.by_sign:
+            found, *of_tokens = kinds_of_signs(problem, weights, norm)
+            return Classification(found if weights.batch_shape else Kind(str(found)), *of_tokens)
+        with named_by_file():
+            attention = parse_map(weights.map).attention_of
         # with fixed parameters the support tokens are those of the Att-SVM of the trained ones
         solved = trained_part(problem, weights).problem
         used, weights = norm_for(weights, norm), weights.weights
@@ -148,7 +156,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
         used = parse_norm("frobenius" if norm is None else norm)
     weights = check_weights(problem, weights)
     batch_shape = trial_axes(problem, weights, "weights") + problem.batch_shape
-    selected, chosen, dropped = _attended(problem, weights)
+    selected, chosen, dropped = _attended(problem, weights, attention)
     if not problem.has_query_axis:
         selected, chosen = selected[..., 0], chosen[..., 0, :]
 
@@ -173,17 +181,19 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
 
 def largest_dropped(problem: Problem, weights: np.ndarray) -> np.ndarray:
     """The largest probability of a token that is not selected, of each trial."""
-    return _attended(problem, weights)[2]
+    return _attended(problem, weights, attention_of)[2]
 
 
-def _attended(problem: Problem, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _attended(
+    problem: Problem, weights: np.ndarray, attention_of: Callable[[Problem, np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The selected tokens (*batch, n, Q), the same as a mask, and the largest probability of another token."""
     canonical = problem.canonical
     logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
     # products with equal keys may differ in the last digit
     selected = selected_tokens(problem.copies.of_first(logits))
     chosen = selection_sets(problem, selected if problem.has_query_axis else selected[..., 0])
-    attention = softmax(logits, canonical.allowed)
+    attention = attention_of(problem, weights)
     dropped = np.where(canonical.allowed & ~chosen, attention, 0.0).max(axis=(-3, -2, -1))
     return selected, chosen, dropped
 

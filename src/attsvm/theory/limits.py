@@ -170,7 +170,7 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
     # descent from the parameters of each trial
     for index in np.ndindex(*batch):
         one = problem[index[lead:]] if problem.batch_shape else problem
-        gradient_at = LossGradient(one, run.attention, loss)
+        gradient_at = LossGradient(one, run.attention, loss, map=run.map)
         found, residual[index] = _descend(gradient_at, {name: x[index] for name, x in first.items()}, run.penalty)
         point[index] = layer.weights(found)
     core = tuple(range(len(batch), point.ndim))
@@ -179,9 +179,9 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         at_most("stationary", "the point is stationary", residual, STATIONARY, "of 2λ(1 + ‖θ‖)"),
         same_problem(problem, run),
     ]
-    # lipschitz_constant is for one matrix and labels ±1; the curvature in K and Q has no bound
-    bounded = len(names) == 1 and problem.num_classes is None and not problem.other_terms
-    if bounded and run.loss_name in BUILT_IN:
+    # lipschitz_constant is for one matrix, labels ±1 and softmax of k'Wz; the curvature in K and Q has no bound
+    plain = run.map == "softmax" and not problem.other_terms
+    if len(names) == 1 and problem.num_classes is None and plain and run.loss_name in BUILT_IN:
         # the loss has curvatures between −smooth and smooth, and L + λ‖θ‖² between 2λ − smooth and 2λ + smooth
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.limit.steps.learning_rate

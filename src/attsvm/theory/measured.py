@@ -53,11 +53,14 @@ class Row:
     radius: tuple[float, ...] = ()
     batch: tuple[int, ...] = ()  # least and largest number of sequences in a step, or empty for all sequences
     sequences: int = 0  # n, for mini-batches
+    map: str = "softmax"
+    # of maps that become one-hot: the range of λ/λ* (sparsemax), or of the distance of the point to the Att-SVM
+    penalty: tuple[float, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Identify the runs that the row is about, besides decay and batch."""
-        return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
+        return self.steps, self.attention, self.norm, self.model, self.heads, self.columns, self.map
 
     def text(self) -> str:
         """The numbers, mean / least."""

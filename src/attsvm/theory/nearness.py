@@ -102,16 +102,20 @@ def short_start(start: str, history: dict[str, np.ndarray], weights: tuple[np.nd
     return at_most(key, statement, part, most)
 
 
-def even_slopes(problem: Problem, run: Run) -> Hypothesis:
-    """State that no query has a far flatter loss than another, whose tokens are then learned far later."""
+def even_slopes(problem: Problem, run: Run, outputs: np.ndarray | None = None) -> Hypothesis:
+    """State that no query has a far flatter loss than another, whose tokens are then learned far later.
+
+    ``outputs``: at the end of the run, shape (*batch_shape, n[, Q]); by default the scores of the selected tokens.
+    """
     most = contents()["range"]["slopes"]
     key, statement = "measured_slopes", f"the slopes of the loss differ by a factor of at most {most:g}, as measured"
     loss = parse_loss(run.loss_name, None) if run.live_loss is None and run.loss_name in BUILT_IN else run.live_loss
     if loss is None or problem.head is None or problem.labels is None or problem.num_classes is not None:
         return Hypothesis(key, statement, None)
-    # once attention is saturated, the output is the score of the selected token, added up over heads
-    of_tokens = np.broadcast_to(scores(problem), (*run.selected.shape, problem.num_tokens))
-    outputs = np.take_along_axis(of_tokens, np.maximum(run.selected, 0)[..., None], axis=-1)[..., 0]
+    if outputs is None:
+        # once attention is saturated, the output is the score of the selected token, added up over heads
+        of_tokens = np.broadcast_to(scores(problem), (*run.selected.shape, problem.num_tokens))
+        outputs = np.take_along_axis(of_tokens, np.maximum(run.selected, 0)[..., None], axis=-1)[..., 0]
     active = np.asarray(run.selected >= 0)
     if problem.num_heads is not None:
         outputs = outputs.sum(axis=len(run.batch_shape))

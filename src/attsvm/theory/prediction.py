@@ -1,5 +1,6 @@
 """The limit that theory and measurements predict for a run."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,9 +9,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm._utils.checks import check_kind
+from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
-from attsvm.norms import Norm, Nuclear, read_norm, written_norm
+from attsvm.norms import Norm, Nuclear, parse_norm, read_norm, written_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import NOT_RECORDED, Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
@@ -31,11 +33,13 @@ from attsvm.theory.hypotheses import (
 from attsvm.theory.kept_tokens import as_margins, several_tokens
 from attsvm.theory.limits import joint_direction, judge_penalised, label_components, penalised_minimiser
 from attsvm.theory.mini_batches import MiniBatchDirection, limit_of_batches
-from attsvm.theory.nearness import place_of
+from attsvm.theory.nearness import Place, place_of
 from attsvm.theory.normalised import normalised_descent
+from attsvm.theory.one_hot import one_hot_limit
+from attsvm.theory.signs import place_of_signs, sign_hypotheses, solve_tokens
 from attsvm.theory.standing import EUCLIDEAN, Standing, TrainedModel, judge, known_limits, norm_for, rank_for
 from attsvm.theory.trained import TrainedPart, biases_vanish, trained_part
-from attsvm.training import Run
+from attsvm.training import MAPS, Run, parse_map
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -261,15 +265,36 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape or not run.selected.size:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
+    with named_by_file():
+        of = parse_map(run.map)
+    if of.name not in MAPS.names() or of != MAPS.find(of.name):
+        raise ProblemError(f"run: expected a map whose limit is known, {', '.join(MAPS.names())}, got {run.map}")
     # two classes: the cross-entropy is the logistic loss of the difference of both heads, with labels ±1
     problem, run = as_margins(problem, run)
     penalised = run.penalty not in (0, NOT_RECORDED)
+    if math.isfinite(of.one_hot_margin):
+        # the norm is that of the penalty, whatever the steps are
+        if norm is not None and parse_norm(norm) != EUCLIDEAN:
+            raise ProblemError(f"norm: expected frobenius, the norm of the penalty, under {run.map}, got {norm!r}")
+        assumed = [*training_hypotheses(run, (), EUCLIDEAN), decreasing_loss(problem, run)]
+        one_hot = one_hot_limit(problem, run, trained_part(problem, run), of, assumed)
+        point, direction = one_hot.point, one_hot.solution.direction if one_hot.point is None else one_hot.point
+        return Prediction(
+            one_hot.solution,
+            EUCLIDEAN,
+            run.selected,
+            *one_hot.judgement,
+            direction=direction,
+            point=point,
+            distance=one_hot.distance,
+        )
     known = known_limits(run)
     # the minimiser of loss plus penalty needs no norm
     unknown = any(limit.norm is None for limit in known)
     used = norm_for(run, EUCLIDEAN if penalised and norm is None and unknown else norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
     selected, relaxed, head, finite, theorem, of_batches = run.selected, None, None, None, None, None
+    place: Place | None = None
     rows = [*training_hypotheses(run, known, used), *biases_vanish(problem, run), decreasing_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
         # the token loss keeps the component of the label in the token-priority graph, whatever the run selects
@@ -280,6 +305,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         if part.attention == "combined" and used == EUCLIDEAN:
             # Li et al. (2024) treat gradient descent on W, whose norm is the Frobenius one
             theorem = next_tokens(part.problem, run, rows, cyclic=cyclic)
+    elif of.by_sign:
+        tokens = solve_tokens(part, run, used, rank)
+        selected, solution, place = tokens.kept, tokens.solution, place_of_signs(problem, run, part, tokens, used)
+        rows, model = (
+            [*rows, *sign_hypotheses(problem, run, part, tokens)],
+            "trained head" if part.trains_head else "fixed head",
+        )
     elif (kept := several_tokens(problem, run, part, used, rows[-1])) is not None:
         # a mixture may be better than each token: sets are kept, and no theorem covers the run
         selected, solution, finite, model, more = kept
@@ -322,7 +354,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
             theorem = theorem._replace(hypotheses=(*theorem.hypotheses, *arithmetic_hypotheses(problem, run)))
         # the margin ratio belongs to the plain Att-SVM; other directions are compared by the correlation
         is_plain = of_batches is None and (relaxed is None or not relaxed.any())
-        place = place_of(part, run, solution, selected, used, None if is_plain else direction)
+        if place is None:
+            place = place_of(part, run, solution, selected, used, None if is_plain else direction)
         found = judge(run, known, used, trained, rows, theorem, place)
         found = found._replace(source=found.source + more_steps(problem, run, part))
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite, mini_batch=of_batches)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.checks import check_kind, check_number
+from attsvm._utils.checks import check_kind, check_number, check_softmax
 from attsvm.errors import ProblemError
 from attsvm.measures import bregman_divergence, direction_error, margin
 from attsvm.norms import Lp, Norm
@@ -61,6 +61,7 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     """
     check_is_problem(problem)
     check_kind("run", run, Run, "attsvm.train(problem)")
+    check_softmax(run, "run")
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
     if not is_feasible(solution).all():

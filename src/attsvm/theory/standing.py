@@ -228,7 +228,15 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
 
     None if there is no such row, or its runs do not end at these points.
     """
-    key = (Steps("unit", scope="all" if together else "each"), attention, norm.name, "fixed head", heads, "all")
+    key = (
+        Steps("unit", scope="all" if together else "each"),
+        attention,
+        norm.name,
+        "fixed head",
+        heads,
+        "all",
+        "softmax",
+    )
     rows = (row for row in table() if row.radius and row.found is Found.MEASURED)
     return next((row for row in rows if row.key == key), None)
 
@@ -236,7 +244,7 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
 def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
-    key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns)
+    key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns, run.map)
     beta = known.steps.momentum
     # rows with more decay cover runs with less: the nearest one above the decay of the run comes first
     for row in sorted(table(), key=lambda row: row.decay):

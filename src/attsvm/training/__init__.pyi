@@ -5,6 +5,9 @@ from .attention import parse_attention as parse_attention
 from .changes import logit_changes as logit_changes
 from .collect import run_steps as run_steps
 from .gradient import LossGradient as LossGradient
+from .maps.base import AttentionMap as AttentionMap
+from .maps.registry import MAPS as MAPS
+from .maps.registry import parse_map as parse_map
 from .objective import Objective as Objective
 from .records import recorded_attention as recorded_attention
 from .records import records_to_the_end as records_to_the_end

@@ -156,6 +156,7 @@ def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
         precise_until=plain(_precise_until(resumed, recorded.steps[shown], imprecise)),
         head=setup.objective.head.name,
         fixed=tuple(fixed),
+        map=setup.map_name,
         start=setup.start if resumed is None else resumed.start,
         data_hash=problem.data_hash,
         num_biases=problem.num_biases,

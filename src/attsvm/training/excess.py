@@ -10,6 +10,7 @@ from attsvm._utils.contractions import settle
 from attsvm.errors import ProblemError
 from attsvm.losses import Outputs
 from attsvm.training.attention import Parameters, ProblemData
+from attsvm.training.maps.softmax import SOFTMAX
 from attsvm.training.objective import Objective
 from attsvm.training.softmax import pool
 
@@ -29,6 +30,7 @@ def check_excess(objective: Objective) -> None:
         "a loss of the margin": objective.loss.takes != Outputs.MARGIN,
         "no penalty": objective.penalized,
         "one attention head": objective.heads.number is not None,
+        "softmax attention": objective.map != SOFTMAX,
         "one layer": objective.several_layers,
     }
     for expected, missing in reason.items():

@@ -15,6 +15,7 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Parameters, ProblemData, parse_attention
+from attsvm.training.maps.registry import parse_map
 from attsvm.training.objective import Objective
 from attsvm.training.setup import mini_batches
 from attsvm.training.stopping import Stopping
@@ -35,6 +36,8 @@ class LossGradient:
         As for :func:`attsvm.train`.
     trials : int
         Trial j has problem j mod their number; by default one for each problem.
+    map : str
+        As for :func:`attsvm.train`.
     batch_size : int, optional
         The gradient is that of the mini-batch of a step, which :func:`attsvm.train` draws with seed 0.
 
@@ -65,6 +68,7 @@ class LossGradient:
         loss: Any = "logistic",
         trials: int | None = None,
         batch_size: int | None = None,
+        map: str = "softmax",
     ) -> None:
         problem.check_one_head()
         if problem.labels is None or problem.head is None:
@@ -73,7 +77,7 @@ class LossGradient:
         self._shapes = layer.shapes(problem)
         size = int(np.prod(problem.batch_shape, dtype=np.int64)) if trials is None else trials
         self._trials = size
-        objective = Objective(layer, Linear(), parse_loss(loss, problem.num_classes))
+        objective = Objective(layer, Linear(), parse_loss(loss, problem.num_classes), map=parse_map(map))
         batches = mini_batches(batch_size, Stopping(), problem)
         with jax.enable_x64(True):
             self._evaluate = _evaluation(objective, batches, default_device())

@@ -21,7 +21,9 @@ from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Parameters, ProblemData, ReducedProblem
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.head_gradient import head_gradient
-from attsvm.training.softmax import Pooled, log_attention, logit_gradient, pool
+from attsvm.training.maps.base import AttentionMap
+from attsvm.training.maps.softmax import SOFTMAX
+from attsvm.training.softmax import log_attention
 
 Array = jax.Array
 
@@ -61,6 +63,7 @@ class Objective:
     penalized: bool = False  # whether there is a penalty at all
     fixed_names: tuple[str, ...] = ()  # the attention's parameters that are not trained
     heads: AttentionHeads = field(default_factory=AttentionHeads)
+    map: AttentionMap = SOFTMAX  # from logits to attention
 
     several_layers: ClassVar[bool] = False
 
@@ -75,6 +78,7 @@ class Objective:
         train_head: bool = False,
         penalized: bool = False,
         fixed: Sequence[str] = (),
+        map: AttentionMap = SOFTMAX,
     ) -> tuple[Self, dict[str, np.ndarray]]:
         """The objective, checked, and all parameters of the head.
 
@@ -97,7 +101,12 @@ class Objective:
             tuple(name for name in of_head if train_head and name not in fixed),
             penalized=penalized,
             fixed_names=tuple(name for name in of_attention if name in fixed),
+            map=map,
         )
+        if loss.reads_attention and map != SOFTMAX:
+            raise ProblemError(
+                f"map: expected softmax with the {loss.name} loss, which reads its logarithm, got {map.name}"
+            )
         loss.check(problem, head, trains_head=train_head)
         objective.check(of_head, problem)
         return objective, of_head
@@ -142,7 +151,7 @@ class Objective:
         of_attention, of_head = self.split(trained, fixed)
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(of_attention | p, data), moved)
-        pooled = pool(logits, data.tokens, data.allowed, data.copies)
+        pooled = self.map.pool(logits, data.tokens, data.allowed, data.copies)
         of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         outputs = self.heads.total(of_heads)
         of_loss = self._read_by_loss(pooled, data)
@@ -154,7 +163,9 @@ class Objective:
             self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, settle(log_slope), data.query_weight)
         )
         _, output_gradient = pull_outputs(_like(direction, of_heads))
-        gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
+        gradient_of_logits, log_scale = self.map.logit_gradient(
+            pooled, data.tokens, output_gradient, log_slope, query_weight
+        )
         gradient = ScaledGradient.shared(pull_logits(gradient_of_logits)[0], log_scale)
         if self.head_names:
 
@@ -168,7 +179,7 @@ class Objective:
     def attend(self, of_attention: Parameters, fixed: Parameters, data: ProblemData) -> Attended:
         """The last attention layer at some parameters."""
         logits = self.attention.logits(of_attention, data)
-        pooled = pool(logits, data.tokens, data.allowed, data.copies)
+        pooled = self.map.pool(logits, data.tokens, data.allowed, data.copies)
         counted = self.heads.repeated(data.query_weight, logits.shape[-1])[:, :, None] > 0
         if data.allowed is not None:
             counted = counted & data.allowed
@@ -223,7 +234,7 @@ class Objective:
         of_attention |= {name: fixed[name] for name in self.fixed_names}
         return of_attention, {name: x for name, x in fixed.items() if name not in of_attention} | of_head
 
-    def _read_by_loss(self, pooled: Pooled, data: ProblemData) -> tuple[Array, ...]:
+    def _read_by_loss(self, pooled: Any, data: ProblemData) -> tuple[Array, ...]:
         """Compute what a loss of the attention reads beside outputs and labels."""
         if not self.loss.reads_attention:
             return ()

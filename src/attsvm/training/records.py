@@ -3,8 +3,9 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.measures import attention_of
+from attsvm._utils.extensions import named_by_file
 from attsvm.problem import Problem, take_sequences
+from attsvm.training.maps.registry import parse_map
 from attsvm.training.run import Run
 
 
@@ -30,8 +31,10 @@ def recorded_attention(
     ``part``: its sequences; not necessarily those that were trained on. ``rows``: their numbers. ``most``: of the
     records, at most so many are used; the first and the last are among them.
 
-    Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
+    Returns ``steps`` and ``attention`` (0 at masked tokens).
     """
     records, shown = records_to_the_end(run), take_sequences(part, rows)
+    with named_by_file():
+        attention = parse_map(run.map)
     chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
-    return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])
+    return records["steps"][chosen], np.array([attention.attention_of(shown, records["weights"][k]) for k in chosen])

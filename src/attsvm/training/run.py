@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from attsvm._utils.displays import blocks_in_words
+from attsvm._utils.extensions import named_by_file
 from attsvm._utils.extras import check_installed
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, converted, limit_field
 from attsvm.results import NOT_RECORDED, Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
+from attsvm.training.maps.registry import parse_map
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,9 +42,11 @@ class Run(Result):
         relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
         kept here. Thus their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
-        The token of largest logit, the lowest index on ties, the first of equal keys; -1 for padded queries.
+        The token of largest logit, the lowest index on ties, the first of equal keys; -1 for padded queries. Under the
+        sigmoid tokens do not compete, and functions that take a selection refuse such a run.
     probability : ndarray, shape (*batch_shape, n[, Q])
-        The softmax probability of the selected token, of tokens with equal keys together; 0 for padded queries.
+        The attention of the selected token, of tokens with equal keys together; 0 for padded queries. Under the sigmoid
+        that of the token alone.
     loss : float, or ndarray, shape (*batch_shape,)
         Mean over the unmasked queries, penalty included.
     history : dict of str to ndarray
@@ -84,6 +88,8 @@ class Run(Result):
         The factor of ‖θ‖² that was added to the loss.
     loss_name : str
         "custom" for a function or an object.
+    map : str
+        From logits to attention, as given to :func:`attsvm.train`.
     weight_decay : float or None
         Of decoupled weight decay; None if it is not known, as for an optimizer of optax.
     start : str
@@ -141,6 +147,7 @@ class Run(Result):
     batch_size: int | str | None = shared(NOT_RECORDED)
     penalty: float | str = shared(NOT_RECORDED)
     loss_name: str = shared(NOT_RECORDED)
+    map: str = shared("softmax")
     weight_decay: float | str | None = shared(NOT_RECORDED)
     start: str = shared(NOT_RECORDED)
     dtype: str = shared(NOT_RECORDED)
@@ -161,6 +168,12 @@ class Run(Result):
     @classmethod
     def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
         return super()._read(arrays, converted(meta))
+
+    @property
+    def by_sign(self) -> bool:
+        """Whether its map keeps or drops each token by the sign of its logit, so that none is selected."""
+        with named_by_file():
+            return parse_map(self.map).by_sign
 
     @property
     def steps(self) -> int:

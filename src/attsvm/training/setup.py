@@ -59,13 +59,17 @@ class Setup:
         penalty: float = 0.0,
         train_head: bool = False,
         fixed: Sequence[str] = (),
+        map_name: str = "softmax",
     ) -> None:
         self.check_numbers(steps, dtype, penalty, seed)
         self.problem, self.of_head, self.resumed, self.seed, self.penalty = problem, of_head, resumed, seed, penalty
         self.dtype, self.device = np.dtype(dtype), find_device(device)
         # "custom" for a function or an object
         self.loss_name = loss if isinstance(loss, str) else "custom"
+        self.map_name = map_name
         self.stop = parse_stop(stop)
+        if self.stop.margin_tol is not None and objective.map.by_sign:
+            raise ProblemError(f"margin_tol: expected None with the {map_name} map, under which no token is selected")
         self.batches = mini_batches(batch_size, self.stop, problem)
         # the batch axes of the run, trials first
         values, self.batch_shape = starting_point(
@@ -169,6 +173,21 @@ def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, 
             f"{', '.join(fixed) or 'none'}; pass a dict of parameters as init to begin a new run"
         )
     return tuple(fixed)
+
+
+def parse_map_name(name: str | None, resumed: Run | None) -> str:
+    """The map that is given, or that of the run that is resumed; softmax by default.
+
+    Raises ProblemError if both are given and differ.
+    """
+    if resumed is None:
+        return "softmax" if name is None else name
+    if name not in (None, resumed.map):
+        raise ProblemError(
+            f"map: expected {resumed.map}, as in the run that is resumed, got {name!r}; pass its parameters as init to "
+            "begin a new run"
+        )
+    return resumed.map
 
 
 def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:

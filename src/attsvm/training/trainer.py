@@ -14,10 +14,11 @@ from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import run_of, run_steps
+from attsvm.training.maps.registry import parse_map
 from attsvm.training.objective import Objective
 from attsvm.training.range import check_range
 from attsvm.training.run import Run
-from attsvm.training.setup import Setup, parse_fixed
+from attsvm.training.setup import Setup, parse_fixed, parse_map_name
 from attsvm.training.stopping import Stopping
 
 
@@ -33,6 +34,7 @@ def train(
     head: str | Head | None = None,
     train_head: bool = False,
     fixed: Sequence[str] | None = None,
+    map: str | None = None,
     rank: int | None = None,
     penalty: float = 0.0,
     batch_size: int | None = None,
@@ -45,7 +47,7 @@ def train(
     callback: Callback | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a softmax attention layer until the direction of its weights converges.
+    """Train an attention layer, by default with a softmax, until the direction of its weights converges.
 
     Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient keeps its relative
     accuracy however saturated the softmax is, and normalized steps continue where the gradient itself underflows.
@@ -79,6 +81,11 @@ def train(
     fixed : sequence of str, optional
         Names of parameters that keep their initial values: ``("W",)`` trains the prompt of "key_prompt" attention
         alone. By default none, or those of a run that is resumed, which cannot be changed.
+    map : {"softmax", "sparsemax", "entmax1.5", "sigmoid"} or str, optional
+        From logits to attention: another name of :data:`attsvm.training.MAPS`, or an import path
+        ``package.module:name``. By default softmax, or the map of a run that is resumed, which cannot be changed.
+        Sparsemax is one-hot from a margin of 1 on, 1.5-entmax from 2 on; there the gradient is zero, so that training
+        stops, unless there is a ``penalty``. Under the sigmoid the output is Σ_t σ(s_t) x_t.
     rank : int, optional
         Columns of K and Q, or of W in "key_prompt"; d_k by default.
     penalty : float
@@ -146,6 +153,7 @@ def train(
     Setup.check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
     resumed = init if isinstance(init, Run) else None
+    map_name = parse_map_name(map, resumed)
     kind = resumed.attention if resumed is not None and attention is None else attention
     layer, names = parse_attention(kind, problem, rank), parse_fixed(fixed, resumed)
     objective, of_head = Objective.of(
@@ -156,6 +164,7 @@ def train(
         train_head=train_head,
         penalized=penalty > 0,
         fixed=names,
+        map=parse_map(map_name),
     )
     check_range(problem, np.dtype(dtype))
     setup = Setup(
@@ -177,5 +186,6 @@ def train(
         penalty=penalty,
         train_head=train_head,
         fixed=names,
+        map_name=map_name,
     )
     return run_of(setup, run_steps(setup, callback), names)

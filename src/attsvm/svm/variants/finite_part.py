@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm._utils.checks import weights_of
+from attsvm._utils.checks import check_softmax, weights_of
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
 from attsvm.problem import Problem, check_is_problem
@@ -179,6 +179,7 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     array([9., 8.])
     """
     check_is_problem(problem)
+    check_softmax(weights, "weights")
     trained = check_weights(problem, weights)
     finite = finite_part(problem, trained, selected)
     if trained.shape != finite.weights.shape:
@@ -215,6 +216,7 @@ def _attention(
     problem: Problem, given: Any, sets: Bool[np.ndarray, "*batch n Q T"]
 ) -> Float[np.ndarray, "*batch n Q T"]:
     """The attention that weights or probabilities describe."""
+    check_softmax(given, "weights_or_probabilities")
     array = weights_of(given, "weights_or_probabilities")
     batch, own = sets.shape[:-3], (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
     of_weights = problem.weights_shape
