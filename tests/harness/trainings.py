@@ -185,7 +185,7 @@ RULES = INNER | {
     "column_descent": _of_matrices("columns"),
 }
 # what takes the longest to compile
-SLOW = {"function", "factored", "key_prompt", "mlp", "value_mlp"}
+SLOW = {"function", "factored", "gain", "rotary", "key_prompt", "mlp", "value_mlp"}
 STATEFUL = ("adam", "muon", "momentum")
 
 
@@ -230,7 +230,7 @@ def random_problem(rng: Any, attention: str, head: str, classes: bool) -> attsvm
     has_queries = ATTENTIONS[attention].takes_queries
     queries = int(rng.integers(1, 3)) if has_queries and rng.integers(3) == 0 else None
     per_query = (PROBLEMS, n) if queries is None else (PROBLEMS, n, queries)
-    key_dim = int(rng.integers(1, 4)) if rng.integers(4) == 0 else None
+    key_dim = int(rng.integers(1, 4)) if rng.integers(4) == 0 and attention != "rotary" else None
     optional: dict[str, Any] = {}
     if key_dim:
         optional["keys"] = _drawn(rng, PROBLEMS, n, T, key_dim)
@@ -249,7 +249,10 @@ def random_problem(rng: Any, attention: str, head: str, classes: bool) -> attsvm
         optional["head"] = _drawn(rng, PROBLEMS, CLASSES, d) if classes else _drawn(rng, PROBLEMS, d)
     z = _drawn(rng, *per_query, int(rng.integers(1, 4))) if has_queries else None
     arrays = {"tokens": _drawn(rng, PROBLEMS, n, T, d), "labels": labels, "queries": z, **optional}
-    return attsvm.Problem(**{name: x[list(LANES)] for name, x in arrays.items() if x is not None})
+    problem = attsvm.Problem(**{name: x[list(LANES)] for name, x in arrays.items() if x is not None})
+    if attention != "rotary":
+        return problem
+    return problem.with_rotations(_drawn(rng, int(rng.integers(1, 3))), query_positions=_drawn(rng, *per_query[1:]))
 
 
 @dataclass

@@ -107,7 +107,7 @@ def mean_loss(problem, parameters, head, loss):
     labels = problem.labels if problem.has_query_axis else problem.labels[:, None]
     tokens, keys, queries = exact(problem.tokens), exact(keys), exact(queries)
     given = {name: exact(x) for name, x in parameters.items()}
-    weights, _ = _weights(given)
+    weights, _ = _weights(given, keys.shape[-1])
     total = mpmath.mpf(0)
     for i, q in np.argwhere(active):
         kept = np.flatnonzero(allowed[i, q])
@@ -132,7 +132,7 @@ def gradient(problem, parameters, head, loss):
     labels = problem.labels if problem.has_query_axis else problem.labels[:, None]
     tokens, keys, queries = exact(problem.tokens), exact(keys), exact(queries)
     given = {name: exact(x) for name, x in parameters.items()}
-    weights, size_of_weights = _weights(given)
+    weights, size_of_weights = _weights(given, keys.shape[-1])
     found: dict[str, np.ndarray] = {}
     error: dict[str, np.ndarray] = {}
     condition = mpmath.mpf(0)
@@ -172,14 +172,29 @@ def gradient(problem, parameters, head, loss):
     return shaped, condition
 
 
-def _weights(given):
+def _weights(given, key_dim):
     if {"W", "p"} <= set(given):
         return (given["W"] @ given["p"])[:, None], (np.abs(given["W"]) @ np.abs(given["p"]))[:, None]
+    if {"g", "W"} <= set(given):
+        return given["g"][:, None] * given["W"], np.abs(given["g"])[:, None] * np.abs(given["W"])
     if "W" in given:
         return given["W"], np.abs(given["W"])
     if "p" in given:
         return given["p"][:, None], np.abs(given["p"])[:, None]
+    if len(given["K"]) != key_dim:  # rotated: [A_j; B_j] of each pair of columns
+        pairs = list(zip(_pairs(given["K"]), _pairs(given["Q"]), strict=True))
+        size = [np.abs(k) @ np.abs(part).T for k, q in pairs for part in (q, q[:, ::-1])]
+        return np.concatenate([part for k, q in pairs for part in (k @ q.T, k @ _turned(q).T)]), np.concatenate(size)
     return given["K"] @ given["Q"].T, np.abs(given["K"]) @ np.abs(given["Q"]).T
+
+
+def _pairs(factor):
+    return [factor[:, first : first + 2] for first in range(0, factor.shape[1], 2)]
+
+
+def _turned(q):
+    """(q₁ q₂) as (q₂ −q₁): k₁q₂' − k₂q₁' is the product with it."""
+    return np.stack([q[:, 1], -q[:, 0]], axis=1)
 
 
 def _pulled_back(given, k, z):
@@ -191,16 +206,43 @@ def _pulled_back(given, k, z):
             "W": (np.multiply.outer(k, p), np.multiply.outer(np.abs(k), np.abs(p))),
             "p": (k @ W, np.abs(k) @ np.abs(W)),
         }
+    if {"g", "W"} <= set(given):
+        g, W = given["g"], given["W"]
+        return {
+            "g": (k * (W @ z), np.abs(k) * (np.abs(W) @ np.abs(z))),
+            "W": (np.multiply.outer(k * g, z), np.abs(np.multiply.outer(k * g, z))),
+        }
     if "W" in given:
         return {"W": (outer, np.abs(outer))}
     if "p" in given:
         return {"p": (k, np.abs(k))}
     K, Q = given["K"], given["Q"]
+    if len(K) != k.shape[-1]:
+        return _pulled_back_by_pairs(K, Q, k.reshape(len(k), -1, 2, len(K)), z)
     return {
         "K": (np.multiply.outer(k, z @ Q), np.multiply.outer(np.abs(k), np.abs(z) @ np.abs(Q))),
         "Q": (
             np.swapaxes(np.multiply.outer(k @ K, z), 1, 2),
             np.swapaxes(np.multiply.outer(np.abs(k) @ np.abs(K), np.abs(z)), 1, 2),
+        ),
+    }
+
+
+def _pulled_back_by_pairs(K, Q, k, z):
+    """Slopes for rotated columns; ``k`` are the keys of the blocks A_j and B_j, (T, J, 2, d)."""
+    of_K, of_Q, sizes = [], [], ([], [])
+    for j, (own, q) in enumerate(zip(_pairs(K), _pairs(Q), strict=True)):
+        (q1, q2), c, e = z @ q, k[:, j, 0], k[:, j, 1]
+        of_K += [c * q1 + e * q2, c * q2 - e * q1]
+        of_Q += [c @ own[:, 0] - e @ own[:, 1], c @ own[:, 1] + e @ own[:, 0]]
+        (q1, q2), own, c, e = np.abs(z) @ np.abs(q), np.abs(own), np.abs(c), np.abs(e)
+        sizes[0].extend([c * q1 + e * q2, c * q2 + e * q1])
+        sizes[1].extend([c @ own[:, 0] + e @ own[:, 1], c @ own[:, 1] + e @ own[:, 0]])
+    return {
+        "K": (np.stack(of_K, axis=-1), np.stack(sizes[0], axis=-1)),
+        "Q": tuple(
+            np.multiply.outer(np.stack(parts, axis=-1), of).swapaxes(1, 2)
+            for parts, of in ((of_Q, z), (sizes[1], np.abs(z)))
         ),
     }
 

@@ -7,7 +7,7 @@ import pytest
 import attsvm
 from attsvm import ProblemError, heads, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.training.attention import parse_attention
+from attsvm.training.attention import ATTENTIONS, parse_attention
 
 OPTIMIZERS = {
     "one norm over all": optimizers.normalized_gradient_descent(0.1, scope="all"),
@@ -38,14 +38,22 @@ def written_otherwise(attention, fixed):
 
 
 @pytest.mark.parametrize(
-    ("attention", "fixed"), [("factored", "K"), ("factored", "Q"), ("key_prompt", "W"), ("key_prompt", "p")]
+    ("attention", "fixed", "num_queries"),
+    [
+        *((attention, fixed, n) for attention, fixed in (("factored", "K"), ("factored", "Q")) for n in (1, 2)),
+        *((attention, fixed, 1) for attention, fixed in (("key_prompt", "W"), ("key_prompt", "p"))),
+        *(("gain", "g", n) for n in (1, 2)),
+        ("gain", "W", None),
+        ("rotary", "K", None),
+    ],
 )
-@pytest.mark.parametrize("num_queries", [1, 2])
 def test_the_problem_of_the_trained_parameter_has_the_same_logits(attention, fixed, num_queries):
     generator = np.random.default_rng(3)
-    queries = generator.normal(size=(4, num_queries, 2)) if attention == "factored" else None
+    queries = generator.normal(size=(4, 2) if num_queries is None else (4, num_queries, 2))
+    queries = None if attention == "key_prompt" else queries
     problem = attsvm.Problem(generator.normal(size=(4, 5, 3)), np.ones(4), queries, np.ones(3))
-    layer = parse_attention(attention, problem, RANK)
+    problem = problem.with_rotations([1.0, 0.4]) if attention == "rotary" else problem
+    layer = parse_attention(attention, problem, RANK if ATTENTIONS[attention].takes_rank else None)
     values = {name: generator.normal(size=(TRIALS, *shape)) for name, shape in layer.shapes(problem).items()}
     reduced = layer.reduced(problem, {fixed: values[fixed]})
     weights = reduced.weights({name: x for name, x in values.items() if name != fixed})

@@ -26,6 +26,7 @@ from attsvm.norms.owl import Owl
 from attsvm.norms.registry import norm_spellings as norm_spellings
 from attsvm.norms.registry import norms_in as norms_in
 from attsvm.norms.registry import parse_norm, read_norm, written_norm
+from attsvm.norms.rotary import Rotary
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.scaled import Wrapper as Wrapper
 from attsvm.norms.schatten import Nuclear, Spectral
@@ -41,6 +42,7 @@ __all__ = [
     "OnRows",
     "OnSingularValues",
     "Owl",
+    "Rotary",
     "Scaled",
     "Spectral",
     "SumOfHeads",

@@ -17,6 +17,7 @@ from attsvm.norms import (
     Nuclear,
     OnColumns,
     OnRows,
+    Rotary,
     Spectral,
     SumOfHeads,
     factors,
@@ -39,6 +40,8 @@ _FUSED: Mapping[tuple[Norm | None, str, bool], Norm] = {
     (Spectral(), "fused", True): factors.FusedHeads(),
     (Spectral(), "kq", False): factors.FusedKeysQueries(),
 }
+# by parametrization, the norm of the weights that half the sum of squares of their parameters is at least
+_OF_SQUARES: Mapping[str, Norm] = {"factored": Nuclear(), "key_prompt": Lp(2.0), "gain": OnRows(Lp(1.0))}
 
 
 @dataclass(frozen=True)
@@ -82,38 +85,47 @@ def limit_of(
     rank: int | None = None,
     queries: int = 0,
     layers: bool = False,
+    frequencies: int | None = None,
 ) -> Limit:
     """The limit of steps on the parameters of an attention.
 
     ``heads``: None for a problem without their axis. ``key_groups``: g, where the heads of a group share K. ``rank``:
     that of the weights, if the attention restricts it, with the number of ``queries``. ``layers``: whether there are
-    several.
+    several. ``frequencies``: the number of those of rotary attention; without it its norm is not known.
     """
     several, shared, scope = heads is not None, key_groups not in (None, heads), steps.scope
     if scope in ("fused", "kq") and not several and (scope == "fused" or attention != "factored"):
         scope = "heads"  # it is one matrix
-    if scope == "each" and attention != "factored" and not layers:
+    if scope == "each" and attention not in ("factored", "gain", "rotary") and not layers:
         scope = "all"  # it is one parameter
     steps = replace(steps, scope=scope, shared_keys=shared)
-    norm, by_length = _norm_of(steps, attention, several)
+    norm, by_length = _norm_of(steps, attention, several, frequencies)
     norm, rank = bounded(norm, rank, queries)
     if shared:
         return Limit(None if rank is not None else _of_groups(norm, key_groups), steps, rank)
     return Limit(norm, replace(steps, factors="any" if by_length else "no"), rank)
 
 
-def _norm_of(steps: Steps, attention: str, several: bool) -> tuple[Norm | None, bool]:
-    """The norm of the Att-SVM of W, p, KQ' or Wp, and whether it is that of short steps only.
+def _norm_of(steps: Steps, attention: str, several: bool, frequencies: int | None = None) -> tuple[Norm | None, bool]:
+    """The norm of the Att-SVM of W, p, KQ', diag(g) W or Wp, and whether it is that of short steps only.
 
-    In a product of parameters, half the sum of their squared norms is at least the nuclear norm of KQ', and the ℓ2 norm
-    of Wp; for other norms than the Euclidean one nothing is known of plain sums.
+    In a product of parameters, half the sum of their squared norms is at least the nuclear norm of KQ', the sum of
+    those of the complex matrices of rotated K and Q, Σ_r ‖row r‖ of diag(g) W, and the ℓ2 norm of Wp; for other norms
+    than the Euclidean one nothing is known of plain sums.
     """
     euclidean = steps.norm == Lp(2.0)
     if attention in ("combined", "prompt"):
         # no norm of the heads side by side is among those of an Att-SVM
         return (None if steps.scope in ("fused", "kq") else steps.norm), False
+    together = several and steps.kind in ("gradient", "log gradient") and steps.scope == "all"
+    of_squares = _OF_SQUARES.get(attention) if euclidean else None
+    if attention == "rotary" and euclidean and frequencies is not None:
+        of_squares = Rotary(frequencies)
+    if attention in ("gain", "rotary"):
+        known = None if steps.scope == "each" else of_squares
+        return (SumOfHeads(known) if known and together else known), False
     if attention == "key_prompt":
-        return (Lp(2.0) if euclidean else None), False
+        return of_squares, False
     if attention != "factored" or steps.kind == "muon":
         return None, False
     if steps.kind == "bilinear":
@@ -124,8 +136,7 @@ def _norm_of(steps: Steps, attention: str, several: bool) -> tuple[Norm | None, 
     of_each = _INDUCED.get(steps.norm) if steps.kind in ("adam", "steepest") else None
     if of_each is not None:
         return (MaxOfHeads(of_each) if several else of_each), True
-    together = several and steps.kind in ("gradient", "log gradient") and steps.scope == "all"
-    return (SumOfHeads(Nuclear()) if together else Nuclear()) if euclidean else None, False
+    return (SumOfHeads(of_squares) if of_squares and together else of_squares), False
 
 
 def _of_groups(norm: Norm | None, number: int | None) -> Norm | None:

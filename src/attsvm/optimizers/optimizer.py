@@ -135,7 +135,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
         Parameters
         ----------
-        attention : {"combined", "prompt", "factored", "key_prompt"}
+        attention : {"combined", "prompt", "factored", "gain", "key_prompt"}
             The parametrization that is trained.
         heads : int, optional
             The number of attention heads, for problems with their axis.

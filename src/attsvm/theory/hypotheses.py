@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.measures import token_logits
-from attsvm.norms import Norm
+from attsvm.norms import Norm, Rotary, SumOfHeads
 from attsvm.optimizers import Limit, Steps
 from attsvm.problem import Problem
 from attsvm.results import Status
@@ -45,6 +45,9 @@ LARGEST = 300.0
 """Of a larger scale of the weights, the exponential of this is enough: no rounding error is small."""
 ARRIVED = 1e-6
 """A run whose distance to a point is below this part of the length of the point has arrived, and moves no more."""
+
+NO_RANK = 1e-6
+"""Singular values below this part of the value of the Att-SVM do not count for the rank of rotated weights."""
 
 NEAR_POINT = 0.05
 """The distance to a point over its length at which a run counts as near."""
@@ -120,6 +123,26 @@ def separable(solution: Solution) -> Hypothesis:
     return worst_case(
         "separable", statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM"
     )
+
+
+def rotation_hypotheses(solution: Solution, used: Norm) -> list[Hypothesis]:
+    """That rotated factors attain the value of the Att-SVM; empty for other norms than that of rotations.
+
+    K and Q of one pair of columns for each frequency make complex matrices of rank one. The norm is the convex bound on
+    ½(‖K‖² + ‖Q‖²), which they attain only if the ranks of the Att-SVM are at most one.
+    """
+    norm = used.of if isinstance(used, SumOfHeads) else used
+    if not isinstance(norm, Rotary):
+        return []
+    feasible = is_feasible(solution)
+    of_heads = tuple(range(feasible.ndim, solution.direction.ndim - 2))
+    weights = np.where(np.isfinite(solution.direction), solution.direction, 0.0)
+    value = np.reshape(solution.value, feasible.shape + (1,) * (len(of_heads) + 2))
+    kept = np.linalg.svd(norm.blocks(weights), compute_uv=False) > NO_RANK * value
+    ranks = kept.sum(axis=-1).max(axis=(*of_heads, -1)).astype(float)
+    statement = "the Att-SVM has a rank of at most 1 at each frequency, which rotated factors can have"
+    holds = np.where(feasible == 1, ranks <= 1, np.nan)
+    return [worst_case("rank_one", statement, holds, ranks, "is the largest rank", least=False)]
 
 
 def selection_hypotheses(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:

@@ -180,8 +180,8 @@ def penalised_minimiser(problem: Problem, run: Run) -> Minimiser | None:
         same_problem(problem, run),
     ]
     # lipschitz_constant is for one matrix, labels ±1 and softmax of k'Wz; the curvature in K and Q has no bound
-    plain = run.map == "softmax" and not problem.other_terms
-    if len(names) == 1 and problem.num_classes is None and plain and run.loss_name in BUILT_IN:
+    simple = run.map == "softmax" and not problem.other_terms
+    if len(names) == 1 and problem.num_classes is None and simple and run.loss_name in BUILT_IN:
         # the loss has curvatures between −smooth and smooth, and L + λ‖θ‖² between 2λ − smooth and 2λ + smooth
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.limit.steps.learning_rate

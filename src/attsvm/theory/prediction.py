@@ -26,6 +26,7 @@ from attsvm.theory.hypotheses import (
     gradient_flow,
     mirror_descent,
     next_tokens,
+    rotation_hypotheses,
     selection_hypotheses,
     separable,
     training_hypotheses,
@@ -158,6 +159,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
                         descent                       spectral, γ2, nuclear, ν
     K, Q                spectral, column, long steps  nuclear Att-SVM of KQ'
     K, Q                Adam                          Att-SVM of ν; none known after long steps
+    g, W of diag(g) W   GD, one norm over both        Att-SVM of Σ_r ‖row r‖ of diag(g) W
+    K, Q, rotated       GD, one norm over both        Att-SVM of Σ_j ‖A_j + iB_j‖_* if its ranks are at most 1
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the attention's;
                                                       plain in the opposite order or without slack
     W, nonlinear h      GD                            Frobenius Att-SVM of the set of kept tokens
@@ -199,10 +202,16 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     the directions of all attention heads together, as they are, predict the direction of all weights. Results have
     their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
 
+    Rotated K and Q (RoPE) have one pair of columns for each frequency, and their products are complex matrices of rank
+    one. The norm of the Att-SVM is a convex bound on ½(‖K‖² + ‖Q‖²). Where a rank of the Att-SVM exceeds 1 the bound is
+    not known to be attained, and nothing is predicted. The margin ratio among the hypotheses is then the part of the
+    bound that the run reached.
+
     With ``key_groups``, the joint norm of gradient descent is the sum over groups of the nuclear norm of [W_1 … W_G],
     the weights of the heads that share K side by side. It has one solution for all heads of a group.
 
-    A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
+    A factor of KQ' with the other one fixed is a matrix W of projected keys or queries. A W behind a fixed gain is one
+    of scaled keys, and a gain in front of a fixed W a prompt of the keys k ∘ Wz.
 
     The cross-entropy of C ≥ 3 classes is convex in the pooled token, so that a mixture can be better than each token.
     Under the fixed linear head of the problem, attention keeps the support of the minimum over the attention of each
@@ -329,6 +338,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         rows = [one for one in (*rows, *more) if of_batches is None or one.name != "full_batch"]
         model = "trained head" if part.trains_head else "fixed head"
         theorem = _theorem(part, run, rows)
+    rows += rotation_hypotheses(solution, used)
     # decoupled decay keeps N(W) ≤ 1/λ: with enough of it the limit is a point, not a direction
     decayed = decayed_limit(problem, run, part, training_hypotheses(run, known, used))
     if decayed is not None:

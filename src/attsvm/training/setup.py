@@ -226,7 +226,7 @@ def margin_plateau(
     if reduced is None:
         raise ProblemError("margin_tol: expected an attention that is trained, got one whose parameters are fixed")
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    limit = limit_of(Steps(norm=norm), reduced.attention.name)
+    limit = limit_of(Steps(norm=norm), reduced.attention.name, frequencies=reduced.attention.frequencies)
     return MarginPlateau(reduced.problem, limit.norm or norm, stop.margin_tol)
 
 

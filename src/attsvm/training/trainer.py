@@ -58,13 +58,14 @@ def train(
         With labels, and a head unless ``head`` is given. The problems of a batch are trained together. With
         ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
         With ``key_groups``, the heads of a group share K (*batch, g, d_k, m).
-    attention : {"combined", "factored", "prompt", "key_prompt"}, optional
-        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, factored with ``key_groups``,
-        else a prompt.
+    attention : {"combined", "factored", "gain", "prompt", "key_prompt"}, optional
+        s = k'Wz, k'KQ'z, k' diag(g) Wz, k'p or k'Wp. By default combined for a problem with queries, factored with
+        ``key_groups``, else a prompt.
     optimizer : optax.GradientTransformation or str, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
-        one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q).
+        one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q), and likewise for
+        (g, W).
     learning_rate : float or callable, optional
         That of the optimizer with this name, or of normalized gradient descent if ``optimizer`` is not given: a number,
         or a function of the step. By default the optimizer's own.
@@ -99,7 +100,8 @@ def train(
     init : array, (K, Q), dict of parameters, or Run, optional
         The initial parameters; leading axes in front of the problem's batch are trials. A Run is resumed: its history
         and the state of its optimizer are continued. By default W and p start at zero, and parameters that are
-        multiplied with each other (K and Q, or W and p in "key_prompt") with entries N(0, 1/d) drawn with ``seed``.
+        multiplied with each other (K and Q, W of a gain, W and p in "key_prompt") with entries N(0, 1/d) drawn with
+        ``seed``. A gain starts at 1.
     seed : int
         Seed of the initial parameters and of the mini-batches. Pass the seed of a run to resume it.
     record : int or sequence of int, optional

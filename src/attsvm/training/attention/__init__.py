@@ -1,4 +1,7 @@
-"""Parametrizations of the logits: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
+"""Parametrizations of the logits.
+
+They are W, the factors (K, Q), plain or rotated, a gain and W, a prompt p, or a prompt with keys (W, p).
+"""
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
@@ -9,11 +12,21 @@ from attsvm.training.attention.base import ProblemData as ProblemData
 from attsvm.training.attention.base import ReducedProblem as ReducedProblem
 from attsvm.training.attention.combined import CombinedAttention as CombinedAttention
 from attsvm.training.attention.factored import FactoredAttention as FactoredAttention
+from attsvm.training.attention.gain import GainAttention
 from attsvm.training.attention.prompts import KeyPromptAttention as KeyPromptAttention
 from attsvm.training.attention.prompts import PromptTuningAttention as PromptTuningAttention
+from attsvm.training.attention.rotary import RotaryAttention
 
 ATTENTIONS: dict[str, type[Attention]] = {
-    kind.name: kind for kind in (CombinedAttention, FactoredAttention, PromptTuningAttention, KeyPromptAttention)
+    kind.name: kind
+    for kind in (
+        CombinedAttention,
+        FactoredAttention,
+        GainAttention,
+        RotaryAttention,
+        PromptTuningAttention,
+        KeyPromptAttention,
+    )
 }
 
 

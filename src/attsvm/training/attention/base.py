@@ -11,7 +11,7 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm._utils.contractions import LARGEST_WRITTEN_OUT, contract
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer, Steps, limit_of, normalized_gradient_descent
+from attsvm.optimizers import Decaying, Limit, Optimizer, Steps, limit_of, normalized_gradient_descent
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
@@ -91,6 +91,9 @@ class Attention(ABC):
     rank: int | None = None
     """The number of columns of its factors; None without factors."""
 
+    frequencies: int | None = None
+    """The number of frequencies of rotations; None without rotations."""
+
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
         """The parametrization for a problem.
@@ -160,7 +163,8 @@ class Attention(ABC):
         ``queries``: their number, for weights of bounded rank. ``layers``: whether there are several.
         """
         heads, groups, rank = problem.num_heads, problem.key_groups, self.largest_rank(problem)
-        return limit_of(steps, self.name, heads, groups, rank=rank, queries=queries, layers=layers)
+        J = self.frequencies
+        return limit_of(steps, self.name, heads, groups, rank=rank, queries=queries, layers=layers, frequencies=J)
 
     def largest_rank(self, problem: Problem) -> int | None:
         """The largest rank that the weights can have, if that is less than their shape allows."""
@@ -171,14 +175,24 @@ class Attention(ABC):
         return normalized_gradient_descent(0.1)
 
 
-def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarray) -> Problem:
+def descent_on_products() -> Optimizer:
+    """One norm over the gradients of parameters that are multiplied, and steps relative to their norm that decay.
+
+    Directions that the solution does not use vanish like a power of the norm, so the sum of the steps must grow without
+    bound. The run jumps between support tokens, and ends off the solution by about the last step, so the steps must
+    decrease to zero. 1/k is the fastest power with both properties.
+    """
+    return normalized_gradient_descent(Decaying(0.03, 4000), scope="all", relative=True)
+
+
+def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarray | None) -> Problem:
     """The problem with other keys or queries, whose leading axes are ``lead``. Equal keys stay equal."""
     batch = len(problem.batch_shape)
     own = {name: getattr(problem, name) for name in ARRAY_NAMES}
     spread = {name: np.broadcast_to(x, lead + x.shape[batch:]) for name, x in own.items() if x is not None}
-    first = Problem(problem.terms.keys).copies.first if "keys" in replaced else None
-    if first is not None:  # products with equal rows may differ in the last digit
-        keys = replaced["keys"]
+    keys = replaced.get("keys")
+    first = None if keys is None else Problem(problem.terms.keys).copies.first
+    if keys is not None and first is not None:  # products with equal rows may differ in the last digit
         of = np.broadcast_to(first[..., 0, :, None], keys.shape)
         replaced["keys"] = np.take_along_axis(keys, of, axis=-2)
     return Problem(**(spread | replaced))

@@ -10,9 +10,16 @@ import numpy as np
 from attsvm._utils.contractions import contract
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
-from attsvm.optimizers import Decaying, Limit, Optimizer, Steps, normalized_gradient_descent
+from attsvm.optimizers import Limit, Optimizer, Steps
 from attsvm.problem import Problem, join_blocks
-from attsvm.training.attention.base import Attention, Parameters, ProblemData, ReducedProblem, with_logits_of
+from attsvm.training.attention.base import (
+    Attention,
+    Parameters,
+    ProblemData,
+    ReducedProblem,
+    descent_on_products,
+    with_logits_of,
+)
 from attsvm.training.attention.combined import CombinedAttention
 
 Array = jax.Array
@@ -131,10 +138,5 @@ class FactoredAttention(Attention):
         return super().reduced(problem, fixed)
 
     def default_optimizer(self) -> Optimizer:
-        """One norm over both gradients, and steps relative to the norm of (K, Q) that decay.
-
-        Directions that the nuclear solution does not use vanish like a power of the norm, so the sum of the steps must
-        grow without bound. The run jumps between support tokens, and ends off the solution by about the last step, so
-        the steps must decrease to zero. 1/k is the fastest power with both properties.
-        """
-        return normalized_gradient_descent(Decaying(0.03, 4000), scope="all", relative=True)
+        """One norm over K and Q; the nuclear solution leaves most directions unused."""
+        return descent_on_products()

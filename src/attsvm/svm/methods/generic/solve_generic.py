@@ -8,11 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm._utils.threads import threads_for
-from attsvm.norms import MissingPiece, Norm, sample_shape
+from attsvm.norms import MissingPiece, Norm, Rotary, sample_shape
 from attsvm.svm.constraints.constraints import SMALL_NUMBERS, Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Report, Watch
+from attsvm.svm.methods.generic.complex_blocks import complex_interior_point
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
@@ -22,7 +23,9 @@ from attsvm.svm.methods.registry import Candidate, SolverSettings, check_method,
 from attsvm.svm.tolerances import FINEST
 
 NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"
+INTERIOR = "interior-point"
 PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING)
+OF_ROTATIONS = (INTERIOR, NEWTON, SPLITTING)
 
 Method = Callable[[Program, Bounds, float, int, Report], int]
 
@@ -30,12 +33,14 @@ METHODS: dict[str, Method] = {
     NEWTON: semismooth_newton,
     SPLITTING: douglas_rachford,
     QUASI_NEWTON: quasi_newton,
+    INTERIOR: complex_interior_point,
 }
 
 WHY = {
     NEWTON: "a norm with a prox, in a problem that is small or hard for the splitting",
     SPLITTING: "a large problem, or a norm with steepest directions alone that is not strictly convex",
     QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
+    INTERIOR: "the norm of rotations is a semidefinite program with complex rows of rank one",
 }
 
 EASY_STEPS, NEAR = 400, 1e-5
@@ -46,6 +51,8 @@ after so many steps. Most problems need 100 to 300."""
 @lru_cache(maxsize=256)
 def methods_of(norm: Norm) -> tuple[str, ...]:
     """Return the methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
+    if isinstance(norm, Rotary):
+        return OF_ROTATIONS
     sample = np.ones(sample_shape(norm))
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:

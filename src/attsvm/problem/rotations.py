@@ -1,0 +1,71 @@
+"""Keys rotated by the differences of positions, so that the logits of rotary attention are linear in its weights."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem.checks import fit, real
+
+
+def rotated_arrays(
+    arrays: dict[str, Any], batch: tuple[int, ...], frequencies: Any, positions: Any, query_positions: Any
+) -> dict[str, Any]:
+    """The arguments of Problem for :meth:`attsvm.Problem.with_rotations`, from those of the problem.
+
+    ``batch``: the batch axes that the arrays have.
+    """
+    if "queries" not in arrays:
+        raise ProblemError("problem: expected queries, whose positions rotations need, got none")
+    keys = arrays.get("keys", arrays["tokens"])
+    *_, n, T, d = arrays["tokens"].shape
+    if keys.shape[-1] != d:
+        raise ProblemError(f"keys: expected d_k = d = {d} for rotations, got d_k = {keys.shape[-1]}")
+    frequencies = real("frequencies", frequencies)
+    if frequencies.ndim != 1 or not frequencies.size or not np.isfinite(frequencies).all():
+        raise ProblemError(f"frequencies: expected finite angles of shape (J,), got shape {frequencies.shape}")
+    Q = arrays["queries"].shape[len(batch) + 1 : -1]
+    of_tokens = _positions("positions", np.arange(T) if positions is None else positions, batch, [(T,), (n, T)])
+    of_tokens = np.broadcast_to(
+        of_tokens if of_tokens.ndim > len(batch) + 1 else of_tokens[..., None, :], (*batch, n, T)
+    )
+    if query_positions is not None:
+        of_queries = _positions("query_positions", query_positions, batch, [(n, *Q)])
+    elif Q == (T,):
+        of_queries = of_tokens
+    elif not Q and "mask" not in arrays and positions is None:
+        of_queries = np.full((*batch, n), float(T))
+    else:
+        raise ProblemError(
+            f"query_positions: expected shape {(n, *Q)}, got none; only those of one query behind T tokens without a "
+            "mask, and of as many queries as tokens, are known"
+        )
+    # Δ of each query and token, and the blocks cos(θ_jΔ) x and −sin(θ_jΔ) x of each frequency
+    apart = of_queries[..., None] - (of_tokens[..., None, :] if Q else of_tokens)
+    angles = apart[..., None] * frequencies
+    turns = np.stack([np.cos(angles), -np.sin(angles)], axis=-1)
+    keys = keys[..., None, :, None, None, :] if Q else keys[..., None, None, :]
+    arrays = arrays | {"keys": (turns[..., None] * keys).reshape(*apart.shape, -1)}
+    return _one_query_each(arrays, batch, Q) if Q else arrays
+
+
+def _positions(name: str, given: Any, batch: tuple[int, ...], cores: list[tuple[int, ...]]) -> np.ndarray:
+    found = fit(name, real(name, given), batch, list(cores), "the problem")
+    if not np.isfinite(found).all():
+        raise ProblemError(f"{name}: expected finite numbers")
+    return found
+
+
+def _one_query_each(arrays: dict[str, Any], batch: tuple[int, ...], Q: tuple[int, ...]) -> dict[str, Any]:
+    """Arrays in which each query has a sequence of its own: keys that differ between queries are no keys of tokens."""
+    rows, lead = arrays["tokens"].shape[len(batch)] * Q[0], len(batch)
+    per_token = {"tokens", "mask"} if arrays.get("mask", np.empty(0)).ndim == lead + 2 else {"tokens"}
+    for name in per_token & set(arrays):
+        arrays[name] = np.repeat(arrays[name], Q[0], axis=lead)
+    for name in {"labels", "queries", "keys", "mask", "query_mask"} & set(arrays) - per_token:
+        arrays[name] = arrays[name].reshape(*batch, rows, *arrays[name].shape[lead + 2 :])
+    # a padded query stays one: only problems with an axis of queries have some
+    if "query_mask" in arrays:
+        for name in {"labels", "queries", "query_mask"} & set(arrays):
+            arrays[name] = np.expand_dims(arrays[name], lead + 1)
+    return arrays
