@@ -31,7 +31,7 @@ def steps_of_optax(transformation: optax.GradientTransformation) -> Steps:
     ['optax.adam', 'unknown', 'unknown']
     """
     lengths: list[Any] = []
-    name = _names().get(_written(transformation.update, lengths))
+    name = _names().get(_written(tuple(transformation), lengths))
     numbers = {abs(float(length)) for length in lengths if not callable(length)}
     rate = numbers.pop() if len(numbers) == 1 and not any(map(callable, lengths)) else None
     return Steps() if name is None else Steps(name, schedule=rate)
@@ -45,7 +45,7 @@ def _names() -> dict[Any, str]:
         for rate in (0.1, lambda count: 0.1):
             # it may need further arguments, take no schedules, or warn of its age
             with suppress(Exception), warnings.catch_warnings(action="ignore"):
-                found.setdefault(_written(factory(learning_rate=rate, **options).update, []), name)
+                found.setdefault(_written(tuple(factory(learning_rate=rate, **options)), []), name)
     return found
 
 
