@@ -26,11 +26,12 @@ from attsvm._utils.checks import check_integer, check_number
 from attsvm._utils.files import atomic_write, make_folder, read_text
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.profiles import NORMS, Catalogue, Entry, import_optimizer, margin_profile
+from attsvm.profiles import NORMS, SEEDS, STEPS, Catalogue, Entry, import_optimizer, margin_profile
 from attsvm.profiles.entries import BEST_KNOWN, NOT_RUN, OUT_OF_TIME
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import FEWEST_STEPS
 from attsvm.profiles.stepped import first_line
+from attsvm.profiles.verdict import NONE_OF_THESE, written
 from attsvm.statistics import student_half_width
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {"torch.optim.SGD": {"momentum": 0.9}, "optax.sgd": {"momentum": 0.9}}
@@ -149,8 +150,8 @@ def measure_catalogue(
     folder: Path,
     command: str,
     *,
-    seeds: int = 20,
-    steps: int = 20_000,
+    seeds: int = SEEDS,
+    steps: int = STEPS,
     time_limit: float = 120.0,
     optimizers: list[Installed] | None = None,
     callback: Callback | None = None,
@@ -198,6 +199,7 @@ def measure_catalogue(
             entry = _measured(one, setting, seeds, times * steps, times * time_limit, named)
             if entry is None:  # the callback ended it
                 return
+            entry = beside_all_sequences(entry, known.get((one.name, "W")))
             known[entry.key] = entry
             # those that are no longer installed come last
             entries = sorted(known.values(), key=lambda one: order.get(one.optimizer, len(order)))
@@ -239,6 +241,7 @@ def _measured(
         unmeasured,
         verdict=profile.verdict,
         reason=f"{OUT_OF_TIME} {time_limit:g} s ended it." if of_time else profile.reason,
+        cause="time limit" if of_time else profile.cause,
         norm=profile.norms[top],
         ratio=ratio,
         low=low,
@@ -253,6 +256,19 @@ def _measured(
         unfinished=profile.unfinished,
         seconds=round(time.process_time() - began, 1),
     )
+
+
+def beside_all_sequences(entry: Entry, on_all: Entry | None) -> Entry:
+    """Say of an inconclusive entry on mini-batches what was measured of the optimizer with all sequences."""
+    batches = "batch_size" in SETTINGS.get(entry.setting, {})
+    if not (batches and entry.cause) or on_all is None or on_all.ratio is None:
+        return entry
+    if on_all.is_named:
+        why = ": the batches lead it elsewhere" if entry.cause == NONE_OF_THESE else ""
+        said = f"With all sequences it is the {on_all.verdict} norm ({written(on_all.ratio)}){why}."
+    else:
+        said = f"With all sequences it is inconclusive, too ({on_all.cause})."
+    return replace(entry, reason=f"{entry.reason} {said}")
 
 
 def _named(callback: Callback | None, name: str, done: int, number: int) -> Callback | None:
@@ -270,8 +286,8 @@ def _versions() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of catalogue.json")
-    parser.add_argument("--seeds", type=int, default=20, help="number of problems at most")
-    parser.add_argument("--steps", type=int, default=20_000, help="number of steps with each schedule at most")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of problems at most")
+    parser.add_argument("--steps", type=int, default=STEPS, help="number of steps with each schedule at most")
     parser.add_argument("--time-limit", type=float, default=120.0, help="seconds of processor time for an entry")
     options = parser.parse_args()
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for

@@ -1,6 +1,7 @@
 """A Sphinx extension: tables of the catalogue of optimisers, from the data file of the package, to search and sort."""
 
 import html
+from collections import Counter
 
 from attsvm.profiles import catalogue
 from attsvm.profiles.entries import BEST_KNOWN, OUT_OF_TIME
@@ -9,7 +10,7 @@ PAGE = "guide/optimizer_catalogue"
 ALL, BEST = "<!-- the catalogue -->", "<!-- the best known optimisers -->"
 """What is replaced in a source by a table."""
 
-COLUMNS = ("optimiser", "trained", "norm", "largest margin ratio", "why")
+COLUMNS = ("optimiser", "trained", "norm", "largest margin ratio", "cause", "why")
 
 
 def tables(app, docname, source):
@@ -42,17 +43,19 @@ def _count(found):
     run = [entry for entry in of_w if entry.ratio is not None]
     named, unfinished = sum(entry.is_named for entry in run), sum(entry.unfinished for entry in run)
     ended = sum(entry.reason.startswith(OUT_OF_TIME) for entry in run)
+    unknown = Counter(entry.setting for entry in found.entries if entry.is_unknown)
+    each = "; ".join(f"{unknown[name]} on {name}" for name in dict.fromkeys(entry.setting for entry in found.entries))
     return (
         f"{found.extent} On W, {len(run)} of {len(of_w)} entries could be run, and {named} have a norm; more steps "
-        f"could change {unfinished} of the others. The time limit ended {ended} of them."
+        f"could change {unfinished} of the others. The time limit ended {ended} of them. Unknown are {each}."
     )
 
 
 def _row(entry):
-    cells = [entry.optimizer, entry.setting, entry.verdict, entry.interval, entry.reason]
+    cells = [entry.optimizer, entry.trained, entry.verdict, entry.interval, entry.cause, entry.reason]
     # a long name breaks before its arguments
     texts = [html.escape(cell).replace("(", "<wbr>(") for cell in cells]
-    sorted_by = ["", "", "", f"{entry.ratio or 0:.4f}", ""]
+    sorted_by = ["", "", "", f"{entry.ratio or 0:.4f}", "", ""]
     written = (
         f'<td data-value="{value}">{text}</td>' if value else f"<td>{text}</td>"
         for text, value in zip(texts, sorted_by, strict=True)

@@ -72,7 +72,7 @@ adam.plot()
 # the steps are too long            a smaller learning rate: each step changes some logit by more than 1
 # the attention is not saturated    more steps
 # weight decay keeps weights small  profile the optimiser without weight decay
-# no ratio rises any more           add the norm that you suspect, ``norms=[...]``
+# none of these norms               add the norm that you suspect, ``norms=[...]``
 # ================================= ======================================================================
 #
 # Here the run is too short. Adam changes every entry by about the same amount, so it needs many steps before small

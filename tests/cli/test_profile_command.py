@@ -39,8 +39,19 @@ def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
     assert "Measured so far: " in printed
     code, printed, _ = command("profile", "--catalogue", "--json")
     assert (code, json.loads(printed)["entries"][0]["verdict"]) == (0, "frobenius")
-    alone = "--catalogue: expected no optimizer"
-    others = [(["--catalogue", *other], alone) for other in (["optax.sgd"], ["--seeds", 3], ["--steps", 9])]
+    code, printed, _ = command("profile", "--catalogue", "adamw")
+    assert code == 0
+    first, reason, *_ = printed.splitlines()
+    assert first.split()[:4] == ["torch.optim.AdamW", "W,", "no", "decay"]
+    assert reason.startswith("    mean margin ratio ")
+    assert {line.split()[0] for line in printed.splitlines() if line[0] != " "} == {"torch.optim.AdamW", "optax.adamw"}
+    code, printed, _ = command("profile", "--catalogue", "adamw", "--json")
+    assert {entry["optimizer"] for entry in json.loads(printed)["entries"]} == {"torch.optim.AdamW", "optax.adamw"}
+    alone = "--catalogue: expected the name of an optimizer or none, and no option but --json"
+    others = [
+        (["--catalogue", *other], alone) for other in (["optax.sgd", "--seeds", 3], ["--seeds", 3], ["--steps", 9])
+    ]
+    others.append((["--catalogue", "adamx"], "did you mean adamax?"))
     for given, said in ([], "OPTIMIZER: "), *others:
         code, _, errors = command("profile", *given)
         assert code != 0

@@ -11,13 +11,15 @@ import optax
 import pytest
 
 import attsvm
+from attsvm import optimizers
 from attsvm.errors import ProblemError
 from attsvm.norms import parse_norm
+from attsvm.profiles.entries import without_decay
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import _standard, _start
 from attsvm.profiles.readings import SCHEDULES, MarginRatios, Reading, losses
 from attsvm.profiles.stepped import ProfileTask
-from attsvm.profiles.verdict import VerdictOutcome, chosen, ends_early, outcome, reason, settled
+from attsvm.profiles.verdict import NONE_OF_THESE, VerdictOutcome, chosen, ends_early, outcome, reason, settled
 from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
@@ -153,6 +155,8 @@ def _outcome(**changed):
             "finite": True,
             "losses": (0.7, 0.5),
             "means": np.array([0.97, 0.86]),
+            "norms": ("linf", "l3"),
+            "distant": np.inf,
             **changed,
         }
     )
@@ -170,11 +174,26 @@ def _outcome(**changed):
         ({"change": 5.0}, False, "a late step changes a logit by 5"),
         ({"change": 5.0, "decided": 0.5}, False, "a late step changes a logit by 5"),
         ({"mean": 0.9, "rise": 0.1}, False, "and it is still rising (by 0.1 in the later half). Use more steps"),
+        (
+            {"mean": 0.9, "rise": 0.1, "distant": 7.34},
+            False,
+            "0.95 is 7.34 times the steps away at this pace. Use more",
+        ),
+        ({"mean": 0.9, "rise": 0.004, "distant": 7.34, "flat": True}, False, "0.95 is 7.34 times the steps away"),
         ({"mean": 0.9, "rise": 0.1, "rising": "l3"}, False, "and that in the l3 norm is still rising"),
         ({"mean": 0.9, "rise": -0.1}, False, "the ratios still change. Use more steps"),
         ({"leads": 0.5}, False, "in 50% of the problems another norm"),
-        ({"mean": 0.85, "flat": True}, False, "rises any more: no sign that it converges in one of these norms."),
-        ({"mean": 0.85, "flat": True}, True, "one of these norms. Weight decay can be the cause"),
+        (
+            {"mean": 0.85, "flat": True},
+            False,
+            "none of these norms (linf, l3): the largest ratio is 0.850, in the linf",
+        ),
+        ({"mean": 0.85, "flat": True}, True, "and no ratio rises any more. Weight decay can be the cause"),
+        (
+            {"mean": 0.85, "flat": True, "distant": 1e4},
+            False,
+            "the later half (a rise of 0.001) none reaches 0.95 within 100",
+        ),
         ({"mean": 0.988, "second_mean": 0.987}, False, "0.987 in the l3 norm: too close to tell them apart"),
         ({"mean": 0.988, "second_mean": 0.987, "flat": True}, False, "apart. Compare with norms between the two."),
     ],
@@ -182,8 +201,15 @@ def _outcome(**changed):
 def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     one = _outcome(**changed)
     assert one.conclusive == (not changed)
-    assert said in reason(one, decays)
-    assert one.unfinished == ("Use more steps" in reason(one, decays))
+    cause, why = reason(one, decays)
+    assert said in why
+    assert one.unfinished == ("Use more steps" in why)
+    assert (cause == "") == one.conclusive
+    assert (cause == NONE_OF_THESE) == why.startswith(NONE_OF_THESE)
+    assert " as the row says." in reason(one, True, " as the row says.")[1] or cause not in (
+        NONE_OF_THESE,
+        "not settled",
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,8 +222,8 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     ],
 )
 def test_no_other_learning_rate_is_advised_where_it_was_found(changed, end):
-    assert reason(_outcome(schedule="paced", **changed), False).endswith(end)
-    assert "learning rate." in reason(_outcome(**changed), False)
+    assert reason(_outcome(schedule="paced", **changed), False)[1].endswith(end)
+    assert "learning rate." in reason(_outcome(**changed), False)[1]
 
 
 def test_long_steps_with_a_larger_ratio_do_not_outweigh_short_ones():
@@ -209,6 +235,8 @@ def test_a_schedule_ends_when_two_looks_in_a_row_say_the_same():
     sure, flat = _outcome(), _outcome(mean=0.83, flat=True)
     assert ends_early([sure, sure])
     assert ends_early([flat, flat])
+    # flat, but not for ever
+    assert not ends_early([_outcome(mean=0.94, flat=True, distant=4.0)] * 2)
     assert ends_early([_outcome(last_change=3.0), _outcome(last_change=2.0)])
     for said in (
         [sure],
@@ -271,6 +299,10 @@ def test_an_outcome_tells_flat_ratios_from_rising_ones_and_has_students_interval
     assert found.flat
     assert found.last_change == pytest.approx(0.2)
     assert found.losses == pytest.approx((0.7, 0.5))
+    # 0.82 + 0.01 leaves 16/17 of the lack, and 0.17 (16/17)^k = 0.05 after 2^k times the steps
+    assert found.distant == pytest.approx(2 ** (np.log(0.05 / 0.17) / np.log(17 / 18)))
+    still = outcome("constant", norms, loss, _reading(50, last), _reading(100, first))
+    assert still.distant == np.inf
     # the largest ratio may be flat while another one rises
     risen = outcome("constant", norms, loss, _reading(50, [[0.8, 0.6], [0.84, 0.6]]), _reading(100, last))
     assert (risen.flat, risen.norm, risen.rising) == (False, "linf", "l3")
@@ -342,10 +374,38 @@ def test_weight_decay_is_blamed_only_where_there_is_some(optimizer):
         assert stepped(decaying, None).decays_weights({"W": (10, 10)})
 
 
+def test_the_norm_of_an_optimizer_and_norms_of_columns_are_compared():
+    few = {"seeds": 4, "steps": 2500}
+    profile = attsvm.margin_profile("column_descent", **few)
+    assert (profile.verdict, profile.cause) == ("linf,2-columns", "")
+    mirror = partial(optimizers.mirror_descent, p=2.2)
+    for optimizer, attention, own in ((mirror, None, "l2.2"), ("row_descent", "factored", "gamma2")):
+        names = attsvm.margin_profile(optimizer, seeds=1, steps=8, attention=attention).norms
+        assert names == (*profile.norms, own)
+    # those that are given are the ones that are compared
+    assert attsvm.margin_profile(mirror, seeds=1, steps=8, norms=NORMS).norms == tuple(NORMS)
+
+
+def test_weight_decay_is_named_with_the_row_of_the_catalogue_that_has_none():
+    rows = {one.setting: one for one in attsvm.profiles.catalogue().of("torch.optim.AdamW")}
+    decaying = "Its weight decay is why not: without it no more steps give the linf norm"
+    for optimizer in ("torch.optim.AdamW", torch.optim.AdamW, partial(torch.optim.AdamW, weight_decay=0.5)):
+        assert decaying in without_decay(optimizer, "W", rows["W"].steps)
+        assert "in the row torch.optim.AdamW on W, no decay of the catalogue." in without_decay(optimizer, "W", 10**6)
+    for optimizer, setting, steps in (
+        (torch.optim.AdamW, "W", rows["W"].steps - 1),
+        (torch.optim.AdamW, "K and Q", 10**6),  # where no norm is known
+        (torch.optim.Adam, "W", 10**6),  # which has none
+        (partial(torch.optim.AdamW, betas=(0.5, 0.5)), "W", 10**6),
+    ):
+        assert without_decay(optimizer, setting, steps) == ""
+
+
 def test_muon_as_it_is_shipped_converges_to_none_of_the_norms():
     profile = attsvm.margin_profile("muon", seeds=5, steps=4000, norms=["frobenius", "spectral", "linf"])
     assert (profile.verdict, profile.raw_ratios) == ("inconclusive", None)
-    assert "no sign that it converges in one of these norms" in profile.reason
+    assert profile.cause == NONE_OF_THESE
+    assert profile.reason.startswith("none of these norms (frobenius, spectral, linf): ")
     assert "Use more steps" not in profile.reason
 
 

@@ -138,7 +138,7 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     relative = attsvm.train(problem, attention="factored", steps=1000)
     assert attsvm.predict_direction(problem, relative).source.endswith("take at least 5,000 steps")
     # without a known norm nor decay, an optimizer of optax is never more than a conjecture
-    foreign = attsvm.train(problem, optimizer=optimizers.normalized(optax.sgd(0.1)), steps=few)
+    foreign = attsvm.train(problem, optimizer=optimizers.normalized(optax.sgd(0.1, momentum=0.5)), steps=few)
     assert attsvm.predict_direction(problem, foreign, "frobenius").standing is Standing.CONJECTURE
 
 

@@ -129,7 +129,7 @@ def test_a_run_is_classified_in_the_norm_of_its_optimizer():
     problem = tiny(0, 3, 1)[0]
     run = attsvm.train(problem, optimizer=attsvm.optimizers.mirror_descent(p=1.5, learning_rate=1.0), steps=3000)
     assert repr(attsvm.classify(problem, run)) == repr(attsvm.classify(problem, run.weights, 1.5))
-    foreign = attsvm.train(problem, optimizer=optax.sgd(0.1), steps=10)
+    foreign = attsvm.train(problem, optimizer=optax.sgd(0.1, momentum=0.5), steps=10)
     with pytest.raises(attsvm.ProblemError, match="norm: expected the norm of the Att-SVM"):
         attsvm.classify(problem, foreign)
     assert attsvm.classify(problem, foreign, "frobenius").kind == "undecided"

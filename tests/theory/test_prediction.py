@@ -111,7 +111,7 @@ def test_a_prompt_with_keys_goes_where_its_trained_parameters_are_smallest():
 def test_what_cannot_be_predicted_is_refused():
     problem = random_problem(3, 4, 5, 0)
     for optimizer, attention, match in (
-        (optax.adam(0.1), None, r"norm: expected the norm of the Att-SVM.*got None; optax has no known one"),
+        (optax.adam(0.1, b1=0.5), None, r"norm: expected the norm of the Att-SVM.*got None; optax has no known one"),
         (optimizers.mirror_descent(learning_rate=0.1, p=3), "factored", r"norm: .*got None; steps on factors"),
     ):
         run = attsvm.train(problem, attention=attention, optimizer=optimizer, steps=20)

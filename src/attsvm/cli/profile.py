@@ -1,6 +1,7 @@
 """``attsvm profile``: which norm's margin an optimizer maximises."""
 
 from functools import partial
+from textwrap import fill, indent
 from typing import Annotated
 
 import typer
@@ -11,9 +12,7 @@ from attsvm.cli.optimizer import option_values
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 from attsvm.errors import ProblemError
-
-SEEDS, STEPS = 20, 20_000
-"""Defaults, those of :func:`attsvm.margin_profile`."""
+from attsvm.profiles import SEEDS, STEPS
 
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
@@ -23,7 +22,8 @@ are found, or with several schedules of `--learning-rate`, until one gives the a
 itself. The answer is a norm, or says why it is inconclusive. It takes 5 to 30 seconds of processor time for most
 optimizers.
 
-`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer.
+`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer, or of one of
+them, with the reasons.
 
 Examples:
 
@@ -32,6 +32,8 @@ Examples:
     attsvm profile optax.lion
 
     attsvm profile --catalogue
+
+    attsvm profile --catalogue adamw
 
     attsvm profile optax.adam --learning-rate 0.01 --batch-size 2
 
@@ -55,7 +57,10 @@ def profile(
     ] = None,
     norm: Annotated[
         list[str] | None,
-        typer.Option(autocompletion=completion.NORMS, help="A norm to compare. Repeatable.  [default: eleven norms]"),
+        typer.Option(
+            autocompletion=completion.NORMS,
+            help="A norm to compare. Repeatable.  [default: thirteen norms and its own]",
+        ),
     ] = None,
     seeds: Annotated[
         int, typer.Option(help="Number of problems at most; more than 8 only if intervals of two norms overlap.")
@@ -73,14 +78,19 @@ def profile(
 ) -> None:
     """Find the norm whose margin an optimizer maximises."""
     if catalogue:
-        others = (optimizer, out, option, learning_rate, norm, batch_size, attention, device)
+        others = (out, option, learning_rate, norm, batch_size, attention, device)
         if any(given is not None for given in others) or (seeds, steps) != (SEEDS, STEPS):
-            raise ProblemError("--catalogue: expected no optimizer, and no option but --json, got another one")
+            raise ProblemError("--catalogue: expected the name of an optimizer or none, and no option but --json")
 
         from attsvm.profiles import catalogue as measured
 
-        listed = measured()
-        print(listed.text() if json else f"{listed}\n\n{listed.extent} `--json` has the reasons of the verdicts.")
+        listed = measured() if optimizer is None else measured().only(optimizer)
+        if json:
+            print(listed.text())
+        elif optimizer is None:
+            print(f"{listed}\n\n{listed.extent} `--catalogue OPTIMIZER` and `--json` have the reasons of the verdicts.")
+        else:
+            print("\n".join(f"{entry}\n{indent(fill(entry.reason, 96), '    ')}" for entry in listed.entries))
         return
     if optimizer is None:
         raise ProblemError("OPTIMIZER: expected a name or an import path, or --catalogue, got neither")
@@ -90,13 +100,13 @@ def profile(
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
-    from attsvm.profiles import NORMS, import_optimizer, margin_profile
+    from attsvm.profiles import import_optimizer, margin_profile
 
     with result_folder(out, force) as write:
         with progress() as callback:
             found = margin_profile(
                 partial(import_optimizer(optimizer), **options) if options else optimizer,
-                norms=norm or NORMS,
+                norms=norm or None,
                 seeds=seeds,
                 steps=steps,
                 batch_size=batch_size,

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import optax
 
 from attsvm.errors import ProblemError
+from attsvm.optimizers.optax_names import steps_of_optax
 from attsvm.optimizers.rule import NO_VALUE, Moves, Numbers, Rule
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree, map_trials
+from attsvm.optimizers.steps import Steps
 
 Array = jax.Array
 
@@ -26,6 +28,10 @@ class Foreign(Rule):
     """
 
     transformation: optax.GradientTransformation
+
+    @property
+    def steps(self) -> Steps:
+        return steps_of_optax(self.transformation)
 
     @property
     def scale_free(self) -> bool:

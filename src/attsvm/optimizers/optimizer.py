@@ -220,7 +220,10 @@ def chain(
         if names.count(number) > 1:
             raise ProblemError(f"{number}: expected once in a chain, got {names.count(number)}")
     if steps is None:
-        steps = Steps(norm=norm if norm is not None else getattr(last, "norm", None))
+        of_rule = last.steps if isinstance(last, Optimizer) else rule.steps
+        known = norm if norm is not None else of_rule.norm
+        # of what else changes the gradient of an optimizer of optax nothing is known
+        steps = Steps(norm=known) if before or "." not in of_rule.kind else replace(of_rule, norm=known)
     return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
 
 

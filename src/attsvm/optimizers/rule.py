@@ -14,6 +14,7 @@ from attsvm.norms import Norm
 from attsvm.optimizers.hyperparameters import check_positive
 from attsvm.optimizers.scaled_gradient import ScaledGradient
 from attsvm.optimizers.sizes import Tree
+from attsvm.optimizers.steps import Steps
 from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedule, UnitSteps
 
 Array = jax.Array
@@ -86,6 +87,11 @@ class Rule(Transformation):
     def norm(self) -> Norm | None:
         """The norm whose Att-SVM the steps are compared with; None if it is not known."""
         return None
+
+    @property
+    def steps(self) -> Steps:
+        """What is known of the steps by the rule alone."""
+        return Steps(norm=self.norm)
 
     @property
     def on_each_head(self) -> bool:

@@ -18,7 +18,8 @@ class Steps:
     ----------
     kind : str
         "gradient", "log gradient", "mirror", "steepest", "bilinear", "adam", "muon" (with coefficients that do not
-        converge), "unit" (in the table only: steps of length one with weight decay) or "unknown".
+        converge), "unit" (in the table only: steps of length one with weight decay), the import path of an optimizer of
+        optax with its default options and without weight decay, such as "optax.adam", or "unknown".
     norm : Norm or None
         The norm in which they descend in each parameter, or, if the scope says so, in several together.
     normalised : str
@@ -82,9 +83,14 @@ class Steps:
         """The steps of a row of the table of standings: without momentum, of which it has a range, and schedule."""
         return replace(self, momentum=0.0, schedule=None, relative=False)
 
+    @property
+    def _kind_in_words(self) -> str:
+        return self.kind if "." in self.kind else f"{self.kind} descent"
+
     def __str__(self) -> str:
-        words = {"muon": "muon as shipped", "adam": "adam", "unit": "unit steps"}.get(self.kind, f"{self.kind} descent")
-        words = f"normalized {words}" if self.normalised != "no" and self.kind in ("gradient", "mirror") else words
+        words = {"muon": "muon as shipped", "adam": "adam", "unit": "unit steps"}.get(self.kind, self._kind_in_words)
+        named = self.kind in ("gradient", "mirror") or "." in self.kind
+        words = f"normalized {words}" if self.normalised != "no" and named else words
         scopes = {"each": "of each parameter", "fused": "of heads side by side", "kq": "of K and Q together"}
         words += f" in {self.norm.name}" if self.norm and self.kind in ("steepest", "bilinear") else ""
         words += f" {scope}" if (scope := scopes.get(self.scope, "of all" if self.kind == "unit" else "")) else ""

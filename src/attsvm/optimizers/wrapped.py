@@ -8,7 +8,7 @@ import optax
 
 from attsvm.norms import Lp, Norm, Spectral, parse_norm
 from attsvm.optimizers.hyperparameters import is_used
-from attsvm.optimizers.optimizer import Optimizer, chain
+from attsvm.optimizers.optimizer import Optimizer, chain, rule_of
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.running_average import normalization
 from attsvm.optimizers.steps import Steps
@@ -102,9 +102,10 @@ def normalized(
     """
     known = None if norm is None else parse_norm(norm)
     arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if is_used(average) else {})}
-    of_inner = inner.steps if isinstance(inner, Optimizer) else Steps()
-    # the same steps as those of normalized_gradient_descent
-    is_plain = known is None and (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
+    of_inner = inner.steps if isinstance(inner, Optimizer) else rule_of(inner).steps
+    # the same steps as those of normalized_gradient_descent, or of an optimizer of optax that is known by its name
+    is_gradient = (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
+    is_plain = known is None and (is_gradient or "." in of_inner.kind)
     steps = replace(of_inner, normalised="average" if is_used(average) else "step", scope=scope) if is_plain else None
     # the inner optimizer sees a gradient of length one, or one over the average length
     parts = normalization(scope, average), inner

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def compare(
     quantity: str = "direction error",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one quantity of several runs against the steps.
+    """Draw one quantity of several runs against the steps. A note names runs without this quantity, and says why.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def compare(
     Raises
     ------
     ProblemError
-        If there is no run, or as :meth:`attsvm.Run.plot`.
+        If there is no run, or as :meth:`attsvm.Run.plot` for every run.
 
     See Also
     --------
@@ -108,18 +109,24 @@ def compare(
     """
     named = named_runs(problem, runs)
     target = problem if target is None else target
-    values = []
+    values, without = {}, {}
     for name, run in named.items():
         try:
-            values.append(_history(run, quantity, target))
+            values[name] = _history(run, quantity, target)
         except ProblemError as error:
-            raise ProblemError(f"runs[{name!r}]: {error}" if name else str(error)) from None
+            without[name] = f"runs[{name!r}]: {error}" if name else str(error)
+    if not values:
+        raise ProblemError(next(iter(without.values())))
     axis = one_axes(ax)
     for number, (name, run) in enumerate(named.items()):
-        _draw(axis, run, quantity, values[number], number, name)
-    if any(named):
-        with style.unless_set():
+        if name in values:
+            _draw(axis, run, quantity, values[name], number, name)
+    with style.unless_set():
+        if any(named):
             axis.legend()
+        if without:
+            note = "\n".join(fill(f"not drawn: {why}", 72) for why in without.values())
+            axis.set_title(note, loc="left", fontsize="x-small")
     return axis
 
 
@@ -180,8 +187,6 @@ def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
 def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label: str | None) -> None:
     """Draw one quantity of a run, of which :func:`_history` has the values, as the line of this number."""
     steps = run.history["steps"]
-    if not values.size:
-        raise ProblemError("run: expected a history with records, got none")
     later = steps > 0  # step 0 has no place on a logarithmic axis
     steps, values = steps[later], values[later].reshape(int(later.sum()), math.prod(values.shape[1:]))
     with style.unless_set():
@@ -199,6 +204,8 @@ def _history(run: Run, name: str, target: Any) -> np.ndarray:
 
     Raises ProblemError if it is unknown, or the direction error has no target.
     """
+    if not run.history["steps"].size:
+        raise ProblemError("run: expected a history with records, got none")
     if name == "loss":
         return run.history["loss"]
     if name == "dropped probability":

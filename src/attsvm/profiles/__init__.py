@@ -10,5 +10,5 @@ ratios.
 from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
-__door__ = ("NORMS", "import_optimizer", "written")
+__door__ = ("NORMS", "SEEDS", "STEPS", "import_optimizer", "written")
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -7,4 +7,6 @@ from .profile import margin_profile as margin_profile
 from .recommendation import Recommendation as Recommendation
 from .recommendation import recommend as recommend
 from .result import MarginProfile as MarginProfile
+from .stepped import SEEDS as SEEDS
+from .stepped import STEPS as STEPS
 from .verdict import written as written

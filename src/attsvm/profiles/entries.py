@@ -3,13 +3,16 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
+from attsvm._utils.extensions import did_you_mean
 from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
-from attsvm.profiles.verdict import written
+from attsvm.profiles.named import import_optimizer
+from attsvm.profiles.verdict import NO_LIMIT, NONE_OF_THESE, written
 
 NOT_RUN = "not run"
 
@@ -61,6 +64,8 @@ class Entry:
         Whether it is inconclusive and more steps can change that; False if the time limit ended it.
     seconds : float
         Processor time.
+    cause : str
+        Some words for why it is inconclusive, as for :class:`attsvm.MarginProfile`, or "time limit".
     """
 
     optimizer: str
@@ -81,11 +86,17 @@ class Entry:
     underflows: bool = False
     unfinished: bool = False
     seconds: float = 0.0
+    cause: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
         """The values that no other entry has."""
         return self.optimizer, self.setting
+
+    @property
+    def trained(self) -> str:
+        """The setting, and whether weight decay was switched off for it."""
+        return f"{self.setting}, no decay" if self.decay else self.setting
 
     @property
     def interval(self) -> str:
@@ -95,12 +106,18 @@ class Entry:
         return f"{written(self.ratio)} ({written(self.low)} to {written(self.high)}) {self.norm}"
 
     def __str__(self) -> str:
-        return f"{self.optimizer:45}  {self.setting:20}  {self.verdict:12}  {self.interval}".rstrip()
+        verdict = f"{self.verdict:12}  {self.interval:33}"
+        return f"{self.optimizer:45}  {self.trained:30}  {verdict}  {self.cause}".rstrip()
 
     @property
     def is_named(self) -> bool:
         """Whether the verdict is a norm."""
         return self.verdict not in (NOT_RUN, "inconclusive")
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it was run and names no norm, and it is not known either that there is none."""
+        return self.ratio is not None and not self.is_named and self.cause not in (NONE_OF_THESE, *NO_LIMIT)
 
 
 @dataclass(frozen=True)
@@ -147,6 +164,20 @@ class Catalogue:
         # a variant has its options in parentheses
         return [one for one in self.entries if f".{one.optimizer.split('(')[0].lower()}".endswith(end)]
 
+    def only(self, optimizer: str) -> "Catalogue":
+        """The catalogue of one optimizer.
+
+        Raises ProblemError if it has no entry.
+        """
+        if not (found := self.of(optimizer)):
+            # by the last part, as one that is shortened, or in full
+            paths = {one.optimizer.split("(")[0] for one in self.entries}
+            hint = did_you_mean(optimizer, [*paths, *(path.rsplit(".", 1)[-1] for path in paths)])
+            raise ProblemError(
+                f"optimizer: expected one of the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
+            )
+        return replace(self, entries=tuple(found))
+
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each entry.
 
@@ -158,7 +189,7 @@ class Catalogue:
         return pd.DataFrame([asdict(one) for one in self.entries])
 
     def __str__(self) -> str:
-        heading = f"{'optimizer':45}  {'trained':20}  {'norm':12}  largest margin ratio (95 % interval), of which norm"
+        heading = f"{'optimizer':45}  {'trained':30}  {'norm':12}  {'largest margin ratio (95 %), norm':33}  cause"
         return "\n".join([heading, *map(str, self.entries)])
 
     @property
@@ -187,6 +218,25 @@ class Catalogue:
             return cls(read["command"], read["versions"], tuple(Entry(**each) for each in read["entries"]))
         except (ValueError, TypeError, KeyError) as error:
             raise ProblemError(f"catalogue: expected the JSON of a catalogue, got something else ({error})") from error
+
+
+def without_decay(optimizer: Any, setting: str, steps: int) -> str:
+    """Say what the catalogue has of an optimizer without its weight decay; empty if it names no norm.
+
+    ``steps``: those of a profile with the decay; the catalogue's are not compared with fewer.
+    """
+    given = (
+        optimizer.func if isinstance(optimizer, partial) and {*optimizer.keywords} <= {"weight_decay"} else optimizer
+    )
+    name = given if isinstance(given, str) else getattr(given, "__name__", "")
+    for entry in catalogue().of(name) if name else ():
+        same = name == entry.optimizer or (name != given and import_optimizer(entry.optimizer) is given)
+        if same and entry.setting == setting and entry.decay and entry.is_named and entry.steps <= steps:
+            return (
+                f" Its weight decay is why not: without it no more steps give the {entry.verdict} norm "
+                f"({written(entry.ratio or 0.0)}), in the row {entry.optimizer} on {entry.trained} of the catalogue."
+            )
+    return ""
 
 
 def catalogue() -> Catalogue:

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
+from attsvm.norms import Norm
 from attsvm.optimizers import Optimizer, multiplied, normalized
 from attsvm.profiles.stepped import Arrays, Look, ProfileTask, RateFactor, Schedule, Stepped, refusal
 from attsvm.results import Status
@@ -20,17 +21,19 @@ class OfOptax(Stepped):
     """An optax transformation.
 
     ``make``: from a factor of the learning rate, which depends on the step, to the transformation. ``with_factor``:
-    from a number; what it returns for several numbers shares its compiled training.
+    from a number; what it returns for several numbers shares its compiled training. ``one``: with the factor 1.
     """
 
     def __init__(
         self,
         make: Callable[[RateFactor], optax.GradientTransformation],
         with_factor: Callable[[float], optax.GradientTransformation],
+        one: optax.GradientTransformation,
         name: str,
         learning_rate: float | None,
     ) -> None:
-        self._make, self._with_factor, self.name, self.learning_rate = make, with_factor, name, learning_rate
+        self._make, self._with_factor, self._one = make, with_factor, one
+        self.name, self.learning_rate = name, learning_rate
 
     @classmethod
     def of_factory(cls, factory: Callable[..., Any], name: str, learning_rate: float) -> "OfOptax":
@@ -41,6 +44,7 @@ class OfOptax(Stepped):
         return cls(
             lambda factor: factory(lambda k: learning_rate * factor(_real(k))),
             (lambda factor: factory(learning_rate * factor)) if free else partial(multiplied, constant),
+            constant,
             name,
             learning_rate,
         )
@@ -54,7 +58,12 @@ class OfOptax(Stepped):
         def make(factor: RateFactor) -> optax.GradientTransformation:
             return optax.chain(transformation, optax.scale_by_schedule(lambda k: factor(_real(k))))
 
-        return cls(make, partial(multiplied, transformation), name, learning_rate)
+        return cls(make, partial(multiplied, transformation), transformation, name, learning_rate)
+
+    def norms(self, attention: str) -> list[Norm]:
+        """That of an optimizer of attsvm."""
+        norm = self._one.limit(attention).norm if isinstance(self._one, Optimizer) else None
+        return [] if norm is None else [norm]
 
     def idle_step(self, parameters: Arrays) -> Arrays:
         """By one update of the transformation."""

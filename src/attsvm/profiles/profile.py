@@ -13,15 +13,18 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem, stack_problems
+from attsvm.profiles.entries import without_decay
 from attsvm.profiles.named import stepped
 from attsvm.profiles.readings import PACES, SCHEDULES, ProblemPart, Reading
 from attsvm.profiles.result import MarginProfile
-from attsvm.profiles.stepped import Arrays, ProfileTask, RateFactor
+from attsvm.profiles.stepped import SEEDS, STEPS, Arrays, ProfileTask, RateFactor
 from attsvm.profiles.verdict import VerdictOutcome, chosen, ends_early, outcome, reason, settled, written
 from attsvm.results import Status
 from attsvm.training import parse_attention
 
-NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
+NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5")
+NORMS = (*NORMS, "l2,1", "linf,2", "l2,1-columns", "linf,2-columns")
+"""The norms that a profile compares by default, beside that of the optimizer."""
 
 FIRST_PROBLEMS = 8
 """How many of the default problems are trained before it is known whether more are needed."""
@@ -37,9 +40,9 @@ def margin_profile(
     optimizer: Any,
     problems: Problem | None = None,
     *,
-    norms: Iterable[str | float | Norm] = NORMS,
-    seeds: int = 20,
-    steps: int = 20_000,
+    norms: Iterable[str | float | Norm] | None = None,
+    seeds: int = SEEDS,
+    steps: int = STEPS,
     batch_size: int | None = None,
     learning_rate: float | None = None,
     attention: str | None = None,
@@ -64,8 +67,9 @@ def margin_profile(
         multiplied by the factors of the schedules.
     problems : Problem, optional
         A batch of labelled problems with linear heads. By default ``random_problem(6, 8, 10, seed)`` of several seeds.
-    norms : iterable of str, float or Norm
-        As for :func:`attsvm.solve_svm`; at least two that differ.
+    norms : iterable of str, float or Norm, optional
+        As for :func:`attsvm.solve_svm`; at least two that differ. By default thirteen norms, and that of the optimizer
+        if it is one of :mod:`attsvm.optimizers` (of K and Q, that which its steps induce on KQ').
     seeds : int
         Number of default problems at most. Eight are trained; the others are needed only if the intervals of two norms
         overlap.
@@ -118,7 +122,8 @@ def margin_profile(
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
-    parsed = _distinct(problem, [parse_norm(norm) for norm in norms])
+    given = [*NORMS, *one.norms(layer.name)] if norms is None else norms
+    parsed = _distinct(problem, [parse_norm(norm) for norm in given])
     if len(parsed) < 2:
         raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
     size = None if batch_size == problem.num_sequences else batch_size
@@ -166,7 +171,12 @@ def margin_profile(
         ended = not interrupted and all(end.finite for end in ends)
         underflows = ended and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
     conclusive = best.conclusive and not interrupted
-    why = "interrupted." if interrupted else reason(best, decays)
+    without = ""
+    if decays and problems is None and learning_rate is None:
+        trained = "K and Q" if layer.name == "factored" else "W"
+        setting = trained if size is None else f"{trained}, mini-batches of {size}"
+        without = without_decay(optimizer, setting, readings[best.schedule][1].step)
+    cause, why = ("interrupted", "interrupted.") if interrupted else reason(best, decays, without)
     if raw is not None and underflows:
         why += (
             " On the gradient itself, which is not divided by its norm, the ratio is "
@@ -186,6 +196,7 @@ def margin_profile(
         norm=parsed[own] if conclusive else None,
         verdict=best.norm if conclusive else "inconclusive",
         reason=why,
+        cause=cause,
         chosen=best.schedule,
         underflows=underflows,
         norms=names,

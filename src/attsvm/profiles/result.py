@@ -39,6 +39,9 @@ class MarginProfile(Result):
         The name of the norm, or "inconclusive".
     reason : str
         Sentences that say what the verdict rests on.
+    cause : str
+        Some words for why it is inconclusive, such as "none of these norms", where no ratio approaches 1 any more, or
+        "not settled"; empty if it is not.
     chosen : str
         The schedule that the verdict rests on.
     underflows : bool
@@ -93,6 +96,7 @@ class MarginProfile(Result):
     batch_size: int | None = shared(None)
     steps_made: tuple[int, ...] = shared((), read=tuple)
     unfinished: bool = shared(False)
+    cause: str = shared("")
 
     @property
     def batches(self) -> str:

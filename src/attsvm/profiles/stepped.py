@@ -9,9 +9,13 @@ import numpy as np
 
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
+from attsvm.norms import Norm
 from attsvm.problem import Problem
 
 Arrays = dict[str, np.ndarray]
+
+SEEDS, STEPS = 20, 20_000
+"""The largest numbers of problems and of steps by default. Commands read them without loading a profile."""
 
 _CAUSES = {
     "closure": "needs a closure",
@@ -117,6 +121,10 @@ class Stepped(ABC):
 
     name: str
     learning_rate: float | None  # what the schedules multiply; None if the optimizer has its own
+
+    def norms(self, attention: str) -> list[Norm]:
+        """The norm of the Att-SVM that it is compared with; none if that is not known."""
+        return []
 
     def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether a gradient of zero moves every entry of a small parameter towards zero.

@@ -1,5 +1,6 @@
 """The verdict of margin ratios on an optimizer."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,13 @@ _CLEAR_LEAD = 1.5
 _RISING = 0.1
 _GROWING = 0.05
 _SAME_RATIOS = 0.02
+_FAR = 100.0
+
+NONE_OF_THESE = "none of these norms"
+"""The cause of an inconclusive verdict whose ratios stay away from 1."""
+
+NO_LIMIT = ("rising loss", "weight decay", "the weights stay small")
+"""The causes of weights without a direction to converge to: they do not minimise the loss, or have stopped to grow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +49,9 @@ class VerdictOutcome:
     finite: bool
     losses: tuple[float, float]  # the mean loss at the start and at the end
     means: np.ndarray  # shape (N,)
+    norms: tuple[str, ...]
+    # how many times the steps a mean ratio takes to reach 0.95 if it goes on as in the later half; inf if none rises
+    distant: float
 
     @property
     def ascends(self) -> bool:
@@ -68,9 +79,15 @@ class VerdictOutcome:
         return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS and self.clear
 
     @property
+    def ended(self) -> bool:
+        """Whether more steps are not expected to change it: the ratios are flat, and those below 0.95 stay below."""
+        stays = self.mean >= _LARGE_RATIO or self.distant >= _FAR
+        return self.flat and (stays or self.decided < _MOST_PROBLEMS)
+
+    @property
     def unfinished(self) -> bool:
         """Whether more steps can change what it says: it names no norm, and still changes with short steps."""
-        return self.finite and self.short and not (self.ascends or self.flat or self.conclusive)
+        return self.finite and self.short and not (self.ascends or self.ended or self.conclusive)
 
     @property
     def open(self) -> bool:
@@ -116,20 +133,30 @@ def outcome(
         last.finite,
         (float(loss.mean()), float(last.loss.mean())),
         mean,
+        norms,
+        _steps_to_large(mean, approach, last.step / half.step),
     )
+
+
+def _steps_to_large(mean: np.ndarray, approach: np.ndarray, times: float) -> float:
+    """How many times the steps a ratio needs to be large, if ``times`` the steps left it 1 - approach of its lack."""
+    lack, rising = 1 - mean, (approach > 0) & (approach < 1) & (mean < _LARGE_RATIO)
+    # lack (1 - approach)^k = 1 - 0.95 after times^k as many steps
+    powers = np.log((1 - _LARGE_RATIO) / lack[rising]) / np.log1p(-approach[rising])
+    return float(np.exp(np.minimum(powers.min(initial=np.inf) * math.log(times), 700.0))) if rising.any() else math.inf
 
 
 def ends_early(said: list[VerdictOutcome]) -> bool:
     """Whether more steps of a schedule are not expected to change what it says, by the last two of its looks.
 
     Both name the same norm, whose interval lies above those of all others and whose ratio does not fall; or the ratios
-    are flat at both; or the learning rate grows so much that the last steps will be too long.
+    have ended at both; or the learning rate grows so much that the last steps will be too long.
     """
     if len(said) < 2:
         return False
     before, now = said[-2:]
     same = before.conclusive and now.conclusive and now.separate and before.norm == now.norm and now.mean >= before.mean
-    return same or (before.flat and now.flat) or min(before.last_change, now.last_change) > _SHORT_STEP
+    return same or (before.ended and now.ended) or min(before.last_change, now.last_change) > _SHORT_STEP
 
 
 def settled(outcomes: list[VerdictOutcome]) -> bool:
@@ -140,13 +167,13 @@ def settled(outcomes: list[VerdictOutcome]) -> bool:
     """
     now = outcomes[-1]
     # here the steps that were made count, and not those that will be too long
-    flat = [one for one in outcomes if one.flat and one.change <= _SHORT_STEP]
-    if now not in flat:
+    ended = [one for one in outcomes if one.ended and one.change <= _SHORT_STEP]
+    if now not in ended:
         return now.conclusive
     unsaturated = now.decided < _MOST_PROBLEMS
     return now.conclusive or any(
         np.abs(one.means - now.means).max() <= _SAME_RATIOS or (unsaturated and one.decided < _MOST_PROBLEMS)
-        for one in flat[:-1]
+        for one in ended[:-1]
     )
 
 
@@ -155,51 +182,65 @@ def chosen(outcomes: list[VerdictOutcome]) -> VerdictOutcome:
     return max(outcomes, key=lambda one: (one.conclusive, one.usable, one.finite, one.decided, one.mean))
 
 
-def reason(best: VerdictOutcome, decays: bool) -> str:
-    """Why the verdict is what it is, and what to change if there is none."""
+def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, str]:
+    """The cause of a verdict that names no norm, in some words; and why it is what it is, and what to change.
+
+    ``without``: what is known of the optimizer without its weight decay.
+    """
     given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:
-        return (
+        return "", (
             f"mean margin ratio {written(best.mean)} with {best.schedule} steps, the largest of the norms that were "
             f"compared in {best.leads:.0%} of the problems ({best.second}: {written(best.second_mean)})."
         )
     if best.ascends:
         start, end = best.losses
-        return (
+        return "rising loss", (
             f"the loss rises from {start:.3g} to {end:.3g}: the optimizer does not minimise it. Check the sign of its "
             f"steps{', or use a smaller learning rate' if given else ''}."
         )
     if not best.finite:
-        return f"the weights left the finite numbers.{' Use a smaller learning rate.' if given else ''}"
+        smaller = " Use a smaller learning rate." if given else ""
+        return "not finite", f"the weights left the finite numbers.{smaller}"
     if best.decided < _MOST_PROBLEMS and (best.flat or best.short):
         unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
-        decay = " Weight decay keeps the weights small; use less of it." if decays else ""
+        decay = f" Weight decay keeps the weights small; use less of it.{without}" if decays else ""
         if best.flat:
-            return f"{unsaturated}, and the weights no longer grow.{decay}"
-        return f"{unsaturated}.{decay} Use more steps{' or a larger learning rate' if given else ''}."
+            cause = "weight decay" if decays else "the weights stay small"
+            return cause, f"{unsaturated}, and the weights no longer grow.{decay}"
+        more = f"Use more steps{' or a larger learning rate' if given else ''}."
+        return "not saturated", f"{unsaturated}.{decay} {more}"
     if not best.short:
         change = max(best.change, best.last_change)
         advice = "Use a smaller learning rate." if given else "Correcting the learning rate did not suffice."
-        return (
+        return "long steps", (
             f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to another "
             f"norm. {advice}"
         )
     leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
-        return (
+        return "too close", (
             f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
             f"{'Use more steps, or compare' if best.unfinished else 'Compare'} with norms between the two."
         )
-    decay = " Weight decay can be the cause." if decays else ""
+    decay = without or (" Weight decay can be the cause." if decays else "")
     if best.mean >= _LARGE_RATIO:
         more = " Use more steps." if best.unfinished else ""
-        return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}{more}"
-    if best.flat:
-        return f"{leading}, and no ratio rises any more: no sign that it converges in one of these norms.{decay}"
-    if best.rise <= 0:
-        return f"{leading}, and the ratios still change. Use more steps."
+        return "differs by problem", (
+            f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}{more}"
+        )
     which = "it" if best.rising == best.norm else f"that in the {best.rising} norm"
-    return f"{leading}, and {which} is still rising (by {best.rise:.2g} in the later half). Use more steps."
+    if best.ended:
+        slow = f"a rise of {best.rise:.2g}) none reaches {_LARGE_RATIO:g} within {_FAR:,.0f} times the steps"
+        stays = "no ratio rises any more" if best.distant == math.inf else f"at the pace of the later half ({slow}"
+        return NONE_OF_THESE, f"{NONE_OF_THESE} ({', '.join(best.norms)}): {leading}, and {stays}.{decay}"
+    if best.rise <= 0:
+        return "not settled", f"{leading}, and the ratios still change.{decay} Use more steps."
+    ahead = f"; {_LARGE_RATIO:g} is {best.distant:.3g} times the steps away at this pace" if best.distant < _FAR else ""
+    return (
+        "not settled",
+        f"{leading}, and {which} is still rising (by {best.rise:.2g} in the later half){ahead}.{decay} Use more steps.",
+    )
 
 
 def written(ratio: float) -> str:

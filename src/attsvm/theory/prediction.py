@@ -230,8 +230,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         The problem of the run.
     run : Run
     norm : str, float or Norm, optional
-        By default the norm of the limit. Required if that is not known, as for optimizers of optax. If parameters are
-        fixed, it is a norm of the trained one.
+        By default the norm of the limit. Required if that is not known, as for most optimizers of optax; that of those
+        with default options and without decay for which a norm was measured is known. If parameters are fixed, it is
+        a norm of the trained one.
 
     Returns
     -------

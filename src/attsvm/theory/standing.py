@@ -65,8 +65,18 @@ def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
     """The limit of each trial with steps of its length. ``queries``: their number, by default that of the run."""
     # the rank matters for factors, whose weights have two axes besides those of batch and attention heads
     number = math.prod(run.selected.shape[run.weights.ndim - 2 :]) if queries is None else queries
-    limits = [limit_at(run.limit, change, number) for change in longest_changes(run)]
+    limits = [_with_measured_norm(limit_at(run.limit, change, number), run) for change in longest_changes(run)]
     return {limit: np.flatnonzero([one == limit for one in limits]) for limit in dict.fromkeys(limits)}
+
+
+def _with_measured_norm(limit: Limit, run: Run) -> Limit:
+    """The limit with the norm that was measured for one head, if it is that of an optimizer of optax."""
+    own_axes = run.weights.ndim - len(run.batch_shape)
+    if limit.norm is not None or "." not in limit.steps.kind or own_axes > (1 if "prompt" in run.attention else 2):
+        return limit
+    rows = (row for row in table() if row.steps.kind == limit.steps.kind and row.attention == run.attention)
+    names = {row.norm for row in rows if row.found is Found.MEASURED}
+    return replace(limit, norm=parse_norm(names.pop())) if len(names) == 1 else limit
 
 
 def limit_at(limit: Limit, logit_change: float, queries: int = 0) -> Limit:
@@ -198,6 +208,7 @@ def _measured(
     more = "".join(f"; {note}" for note in notes(known.steps, model.attention))
     found = _row(run, known, used, model)
     if found is None:
+        more += _measured_otherwise(known, model)
         if any(one.holds is False for one in rows):
             return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
         return Judgement(Standing.CONJECTURE, f"no theorem; such steps were not measured{more}", hypotheses)
@@ -221,6 +232,15 @@ def _measured(
     else:
         source = f"{yet}outside of what was measured: {found.text()}{_advice(run, trials, found)}"
     return Judgement(Standing.CONJECTURE, source, hypotheses)
+
+
+def _measured_otherwise(known: Limit, model: TrainedModel) -> str:
+    """Say that steps of an optimizer of optax on the gradient itself were measured on the normalized one only."""
+    steps = replace(known.steps.family, normalised="step")
+    rows = [row for row in table() if row.steps == steps and row.attention == model.attention and not row.batch]
+    if "." not in steps.kind or known.steps == steps or not rows:
+        return ""
+    return f"; with optimizers.normalized({steps.kind}(...)): {rows[0].text()}"
 
 
 def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) -> Row | None:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Limit, Optimizer, configuration
+from attsvm.optimizers import Limit, Optimizer, configuration, rule_of
 from attsvm.results import NOT_RECORDED, Status, plain, plain_status
 from attsvm.training.changes import logit_changes
 from attsvm.training.memory import enough_memory
@@ -82,8 +82,9 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> TrainingRecor
         # no step leads to such a point, so it is the initial one
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
     optimizer, limit = setup.optimizer, Limit(None)
-    if isinstance(optimizer, Optimizer):  # of other ones nothing is known
-        limit = setup.objective.limit(optimizer.steps, setup.problem, setup.reduced)
+    made = optimizer.steps if isinstance(optimizer, Optimizer) else rule_of(optimizer).steps
+    if isinstance(optimizer, Optimizer) or made.kind != "unknown":  # of other ones nothing is known
+        limit = setup.objective.limit(made, setup.problem, setup.reduced)
     fields = {
         "status": plain_status(_statuses(interrupted)[session.first(state.status)]),
         "loss": plain(loss[-1]),

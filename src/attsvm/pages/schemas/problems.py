@@ -111,6 +111,7 @@ class ProfileResult(CommandResult, schema="attsvm.profile/1"):
     status: Status  # finished, or interrupted
     verdict: str  # name of the norm whose margin the optimizer maximises, or inconclusive
     reason: str  # the reason for the verdict
+    cause: str  # some words for why it is inconclusive, such as "none of these norms"; empty if it is not
     chosen: str  # the schedule that the verdict rests on
     # whether a run on the gradient itself ends elsewhere, because the gradient becomes too small for the
     # optimizer
