@@ -1,13 +1,13 @@
-"""Sinks, trained sink logits and position biases: where training ends, and the rows of the table of standings.
+"""Sinks, trained sink logits, position biases and offsets: where training ends, and rows of the table of standings.
 
     python benchmarks/attention_today_blocks.py [KIND ...] [--write]
 
 Trains 60 random problems of each kind, 20 of each of three sizes (n, T, d), and compares them with the Att-SVM of the
 tokens that they select. W and b have one norm under steps on W. Beside K and Q, b vanishes and the Att-SVM is the one
-without b, in the nuclear norm. Prints the median and the largest direction error and the mean and the least margin
-ratio after the last step, and for K and Q the largest |b|/‖KQ'‖. ``--write`` replaces the rows on biases in
-src/attsvm/theory/standings.toml: a row begins at the first number of steps from which the mean margin ratio is at least
-0.95 for every kind, optimizer and size.
+without b, in the nuclear norm. Offsets are those of ALiBi with slope 1. Prints the median and the largest direction
+error and the mean and the least margin ratio after the last step, and for K and Q the largest |b|/‖KQ'‖. ``--write``
+replaces the rows on biases and offsets in src/attsvm/theory/standings.toml: a row begins at the first number of steps
+from which the mean margin ratio is at least 0.95 for every kind, optimizer and size.
 """
 
 import argparse
@@ -29,7 +29,7 @@ COMMAND = "python benchmarks/attention_today_blocks.py"
 SEED, PROBLEMS = 62_000, 20
 SIZES = ((4, 5, 6), (6, 8, 10), (8, 10, 16))
 OF_EACH_QUERY = ((3, 4, 6), (3, 5, 8), (4, 6, 12))
-"""The sizes for relative positions, where every token is a query, too."""
+"""The sizes for relative positions and offsets, where every token is a query, too."""
 COUNTS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
@@ -48,7 +48,10 @@ NORMALIZED = (
 )
 MIRROR = (("mirror descent, p = 1.75", lambda: o.mirror_descent(p=1.75, learning_rate=0.1)),)
 KINDS = (
-    *(Kind(name, "combined", "frobenius", NORMALIZED) for name in ("sink", "sink logit", "absolute", "relative")),
+    *(
+        Kind(name, "combined", "frobenius", NORMALIZED)
+        for name in ("sink", "sink logit", "absolute", "relative", "offsets")
+    ),
     *(Kind(name, "combined", "l1.75", MIRROR) for name in ("sink logit", "absolute", "relative")),
     *(
         Kind(name, "factored", "nuclear", (("normalized GD, relative steps", lambda: None),))
@@ -77,8 +80,11 @@ def problems(kind: str, size: tuple[int, int, int]) -> attsvm.Problem:
     generator = np.random.default_rng(SEED)
     labels, causal = generator.choice([-1.0, 1.0], (PROBLEMS, n, T)), np.tril(np.ones((T, T), bool))
     mask = np.broadcast_to(causal, (n, T, T))
-    layer = attsvm.Problem(plain.tokens, labels, queries=plain.tokens, head=plain.head, mask=mask)
-    return layer.with_position_bias("relative")
+    arrays = {"tokens": plain.tokens, "labels": labels, "queries": plain.tokens, "head": plain.head, "mask": mask}
+    if kind == "offsets":
+        distances = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
+        return attsvm.Problem(**arrays, offsets=-np.broadcast_to(distances, (n, T, T)))
+    return attsvm.Problem(**arrays).with_position_bias("relative")
 
 
 def measured(kind: Kind, size: tuple[int, int, int], make: Callable[[], Any]) -> Measured:
@@ -109,9 +115,14 @@ def measured(kind: Kind, size: tuple[int, int, int], make: Callable[[], Any]) ->
 
 def rows(found: dict[tuple[Kind, str], list[Measured]]) -> Iterator[dict[str, Any]]:
     """One row for each attention with biases and norm, over all kinds of biases, optimizers and sizes."""
-    biased = {key: x for key, x in found.items() if key[0].name != "sink"}
-    for attention, norm in dict.fromkeys((kind.attention, kind.norm) for kind, _ in biased):
-        own = {key: x for key, x in biased.items() if (key[0].attention, key[0].norm) == (attention, norm)}
+    terms = {key: problems(key[0].name, SIZES[0]).other_terms for key in found}
+    for attention, norm, other in dict.fromkeys(
+        (kind.attention, kind.norm, other) for (kind, _), other in terms.items()
+    ):
+        if not other:  # a sink is a token: the rows without one are about it, too
+            continue
+        of_row = attention, norm, other
+        own = {key: x for key, x in found.items() if (key[0].attention, key[0].norm, terms[key]) == of_row}
         each = [one for of_sizes in own.values() for one in of_sizes]
         means = [min(one.ratios[i].mean() for one in each) for i in range(len(COUNTS))]
         enough = [i for i in range(len(COUNTS)) if min(means[i:]) >= ENOUGH]
@@ -126,7 +137,7 @@ def rows(found: dict[tuple[Kind, str], list[Measured]]) -> Iterator[dict[str, An
         yield {
             "command": COMMAND,
             "steps": columns_of(steps),
-            "attention": f"{attention} with biases",
+            "attention": f"{attention} with {other}",
             "norm": norm,
             "found": "measured" if enough else "rising" if is_rising(steps, means[-2], means[-1]) else "none",
             "measure": "margin ratio",
@@ -152,7 +163,7 @@ def main() -> None:
         if arguments.kinds and kind.name not in arguments.kinds:
             continue
         for name, make in kind.optimizers:
-            begin, sizes = time.perf_counter(), OF_EACH_QUERY if kind.name == "relative" else SIZES
+            begin, sizes = time.perf_counter(), OF_EACH_QUERY if kind.name in ("relative", "offsets") else SIZES
             own = found[kind, name] = [measured(kind, size, make) for size in sizes]
             errors, ratios = (
                 np.concatenate(x) for x in zip(*((one.errors, one.ratios[-1]) for one in own), strict=True)

@@ -75,6 +75,16 @@ def test_files_keep_them(tmp_path):
         (lambda: attsvm.Problem(np.ones((1, 2, 3)), offsets=[[np.nan, 0]]), "offsets: expected finite numbers"),
         (lambda: attsvm.Problem(np.ones((1, 2, 3)), offsets=[[1.0, 0]]).copies, "offsets: expected equal ones"),
         (lambda: layer().with_position_bias("absolute").blocks(np.eye(3)), "weights: expected shape"),
+        (
+            lambda: attsvm.margin(layer().with_position_bias("absolute"), np.ones((7, 4)), np.zeros((2, 4), int)),
+            "weights: expected zeros outside of the blocks",
+        ),
+        (
+            lambda: attsvm.train(
+                attsvm.datasets.random_problem(2, 4, 3).with_position_bias("absolute"), init=np.ones((7, 4)), steps=1
+            ),
+            "init: W: expected zeros outside of the blocks",
+        ),
         (lambda: layer().with_position_bias("absolute").canonical.keys, "problem: expected logits of keys and queries"),
     ],
 )

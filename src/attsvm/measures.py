@@ -385,6 +385,7 @@ def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name
         raise ProblemError(f"{name}: expected shape (..., {', '.join(map(str, shape))}), got {array.shape}")
     if not np.isfinite(array).all():
         raise ProblemError(f"{name}: expected finite numbers, got NaN or inf")
+    problem.check_blocks(name, array)
     return array
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens (n, T, d), and optionally
-labels, head, queries, keys, mask, query_mask. In Python, `attsvm.Problem(...).save("problem.npz")` writes one. A JSON
-file with the same names and nested lists, as `attsvm playground` saves it, is read as well.
+labels, head, queries, keys, mask, query_mask, bias_index, offsets. In Python, `attsvm.Problem(...).save("problem.npz")`
+writes one. A JSON file with the same names and nested lists, as `attsvm playground` saves it, is read as well.
 
 Examples:
 

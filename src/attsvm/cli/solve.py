@@ -17,10 +17,11 @@ NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose
 
 HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and optionally queries, keys,
-mask, query_mask (and labels and head for `--selected optimal`). The selection is a file `.npy`, or `.npz` with the name
-`selected`. It holds one integer for each query, or one boolean for each query and token. `--selected optimal` selects
-the optimal tokens under the labels and the head of the problem. Margins other than 1 for single tokens, and weights
-from which the norm is measured, are arguments in Python: `attsvm.solve_svm(problem, selected, required=, center=)`.
+mask, query_mask, bias_index, offsets (and labels and head for `--selected optimal`). The selection is a file `.npy`,
+or `.npz` with the name `selected`. It holds one integer for each query, or one boolean for each query and token.
+`--selected optimal` selects the optimal tokens under the labels and the head of the problem. Margins other than 1 for
+single tokens, and weights from which the norm is measured, are arguments in Python: `attsvm.solve_svm(problem,
+selected, required=, center=)`.
 
 An infeasible selection is a result, with Farkas multipliers. The exit status is 3 if a solution is `inaccurate`.
 

@@ -32,9 +32,9 @@ def _names(names: list[str]) -> str:
 
 HELP = f"""
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, and optionally head,
-queries, keys, mask, query_mask. With queries the attention is `combined` (W) or `factored` (K, Q), otherwise it is a
-`prompt` (p) or a `key_prompt` (W, p; logits x'Wp). The softmax gradient is accurate however saturated the softmax is.
-Ctrl-C ends training, and the run up to then is written.
+queries, keys, mask, query_mask, bias_index, offsets. With queries the attention is `combined` (W) or `factored` (K, Q),
+otherwise it is a `prompt` (p) or a `key_prompt` (W, p; logits x'Wp). The softmax gradient is accurate however saturated
+the softmax is. Ctrl-C ends training, and the run up to then is written.
 
 The optimizers and their options are
 

@@ -659,11 +659,10 @@ class Problem(Displayed):
         check_choice("kind", kind, "absolute", "relative")
         if self.bias_index is not None:
             raise ProblemError("bias_index: expected None before with_position_bias, got one; a token has one bias")
-        sinks = [x[..., -1, :] for x in (self.tokens, self.keys) if x is not None]
-        if not any(x.any() for x in sinks) and self.canonical.allowed[self.canonical.active][:, -1].all():
+        if not self.tokens[..., -1, :].any() and self.canonical.allowed[self.canonical.active][:, -1].all():
             raise ProblemError(
-                "tokens: expected no sink (key 0 and value 0) in the last place, got one; call with_position_bias "
-                "first, so that the sink has no position"
+                "tokens: expected no sink (value 0) in the last place, got one; call with_position_bias first, so that "
+                "the sink has no position, or give bias_index"
             )
         arrays, n, T = self.arrays(), self.num_sequences, self.num_tokens
         if kind == "absolute":
@@ -730,6 +729,11 @@ class Problem(Displayed):
             raise ProblemError(f"weights: expected shape (..., {str(self.weights_shape)[1:-1]}), got {array.shape}")
         W, b = self.terms.split(array)
         return W.copy(), b.copy()
+
+    def check_blocks(self, name: str, weights: np.ndarray) -> None:
+        """Raise ProblemError if weights are not zero outside of W and b, where no logit depends on them."""
+        if self.num_biases and np.count_nonzero(weights) > sum(map(np.count_nonzero, self.terms.split(weights))):
+            raise ProblemError(f"{name}: expected zeros outside of the blocks W {self.key_dim, self.query_dim} and b")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem.

@@ -68,6 +68,7 @@ def check_center(problem: Problem, center: Any, batch: tuple[int, ...]) -> Weigh
         raise ProblemError(f"center: expected shape {batch + own}, got {weights.shape}")
     if not np.isfinite(weights).all():
         raise ProblemError("center: expected finite numbers, got NaN or inf")
+    problem.check_blocks("center", weights)
     return (
         np.broadcast_to(weights, batch + own)
         if problem.has_queries

@@ -254,6 +254,8 @@ def starting_point(
                 f"init: expected axes of {name} that end with the batch axes {batch} of the problem, got {axes}"
             )
         lead = axes if len(axes) > len(lead) else lead
+        if core == problem.heads_shape + problem.weights_shape:
+            problem.check_blocks(f"init: {name}", array)
     generator = np.random.default_rng(seed)
     start = {name: of_head[name] for name in head_names}
     if set(given) < set(of_attention) | set(start):

@@ -1,0 +1,38 @@
+"""
+A sink and position biases
+==========================
+
+Layers in use add trained numbers to the logits: a bias for each position, and the logit of a sink, a token of value 0.
+They are a second block beside W, under the same norm. The weights of both blocks converge to those of one Att-SVM.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import attsvm
+from attsvm.optimizers import Growing, normalized_gradient_descent
+
+plain = attsvm.datasets.random_problem(6, 8, 10, seed=0)
+problem = plain.with_position_bias("absolute").with_sink(trained=True)
+run = attsvm.train(problem, optimizer=normalized_gradient_descent(Growing(0.1, 4000)), steps=40_000)
+solution = attsvm.solve_svm(problem, run)
+print(run)
+print(f"direction error {attsvm.direction_error(run, solution):.1e}")
+
+# %%
+# The biases of both, at unit length of W and b together. The last one is the logit of the sink.
+_, axis = plt.subplots(figsize=(5.5, 3))
+for found, label, look in [(run.weights, "trained", "o"), (solution.direction, "Att-SVM", "kx")]:
+    b = problem.blocks(found / np.linalg.norm(found))[1]
+    axis.plot(np.arange(9), b, look, label=label, markersize=5 + 3 * (look == "kx"))
+axis.set_xticks(np.arange(9), [*map(str, range(8)), "sink"])
+axis.set(xlabel="position", ylabel="bias")
+axis.legend()
+
+# %%
+# With keys and queries the biases vanish: KQ' grows like the square of its factors, b does not.
+run = attsvm.train(problem, attention="factored", steps=5_000)
+W, b = (problem.blocks(weights)[k] for k, weights in enumerate([run.history["weights"]] * 2))
+part = np.linalg.norm(b, axis=-1) / np.linalg.norm(W, axis=(-2, -1))
+for step in (0, 10, 20, 30, 49):
+    print(f"after {run.history['steps'][step]:>5,} steps: |b|/|KQ'| = {part[step]:.0e}")
