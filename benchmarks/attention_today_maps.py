@@ -98,7 +98,7 @@ def sparsemax() -> dict[str, Any]:
         "steps at most",
     ]
     print(markdown(headers, shown), flush=True)
-    return row_of("sparsemax", np.array(rows), COUNTS, gradient_descent(1.0), "distance", ratios)
+    return row_of("sparsemax", 1 - np.array(rows), COUNTS, gradient_descent(1.0), "1 − distance", ratios)
 
 
 def penalised(problem: attsvm.Problem, lam: float, schedule: Decaying, start: Any) -> attsvm.Run:
@@ -118,8 +118,7 @@ def row_of(
     name: str, array: np.ndarray, counts: tuple[int, int], optimizer: Any, measure: str, penalty: list[float] | None
 ) -> dict[str, Any]:
     """The row of the table of standings. ``array``: shape (problems, 2), at both numbers of steps."""
-    worst = np.min if measure == "margin ratio" else np.max
-    ends = [[float(f"{x.mean():.3g}"), float(f"{worst(x):.3g}")] for x in array.T]
+    ends = [[float(f"{x.mean():.3g}"), float(f"{x.min():.3g}")] for x in array.T]
     row = {
         "command": f"{COMMAND} {name}",
         "steps": columns_of(optimizer.steps),
@@ -188,7 +187,7 @@ def entmax() -> dict[str, Any]:
     headers = ["n, T, d", "hypotheses hold", "run to the minimum", "minimum to twice the Att-SVM", "over that at λ/4"]
     print(markdown(headers, lines), flush=True)
     counts = COUNT_OF_ENTMAX, COUNT_OF_ENTMAX
-    return row_of("entmax1.5", np.array(rows), counts, gradient_descent(1.0), "distance", near)
+    return row_of("entmax1.5", 1 - np.array(rows), counts, gradient_descent(1.0), "1 − distance", near)
 
 
 def sigmoid() -> dict[str, Any]:

@@ -70,7 +70,8 @@ class AttentionMap(ABC):
         allowed = np.broadcast_to(problem.canonical.allowed, logits.shape)
         last = (x.reshape(-1, 1, x.shape[-1], 1) for x in (logits, allowed))
         with jax.enable_x64(True):
-            return np.array(self.attention(*map(jnp.asarray, last))).reshape(logits.shape) * allowed
+            found = np.asarray(self.attention(*map(jnp.asarray, last))).reshape(logits.shape)
+        return np.where(allowed, found, 0.0)
 
     def pool(self, logits: Array, tokens: Array, allowed: Array | None, copies: Array | None) -> Any:
         """The mean of the tokens under the attention, with ``output``, ``winner`` and ``probability``.
