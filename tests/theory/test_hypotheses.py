@@ -122,7 +122,7 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     assert found.standing is Standing.MEASURED
     assert (run.batch_size, run.penalty, run.loss_name, run.limit.steps.constant) == (None, 0.0, "logistic", 0.1)
     assert (run.weight_decay, run.start, run.dtype) == (0.0, "zeros", "float64")
-    key = (run.limit.steps.family, "combined", "frobenius", "fixed head", "one", "all")
+    key = (run.limit.steps.family, "combined", "frobenius", "fixed head", "one", "all", "softmax")
     row = next(row for row in table() if row.key == key and not row.batch and not row.momentum[1])
     few, (least, largest) = row.num_steps[0], row.logit_change
     changed = run.history | {"logit_change": np.full_like(run.history["logit_change"], 2 * largest)}

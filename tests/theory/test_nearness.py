@@ -47,7 +47,7 @@ def test_a_run_that_is_far_from_its_limit_is_not_measured():
     assert begun.number == pytest.approx(np.linalg.norm(start) / np.linalg.norm(still.weights), rel=1e-9)
     # from zero, the steps that are lacking follow from the rate of the row
     planted = replace(run, weights=start)
-    key = (run.limit.steps.family, "combined", "frobenius", "fixed head", "one", "all")
+    key = (run.limit.steps.family, "combined", "frobenius", "fixed head", "one", "all", "softmax")
     row = next(row for row in table() if row.key == key and not row.batch and not row.momentum[1])
     power = np.log((1 - row.first[0]) / (1 - row.last[0])) / np.log(row.num_steps[1] / row.num_steps[0])
     more = run.step * (((1 - ratio_by_hand(problem, start, selected, found.solution.value)) / 0.079) ** (1 / power) - 1)

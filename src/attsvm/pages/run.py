@@ -40,7 +40,7 @@ def run_page(run: Run, *, problem: Problem, prediction: "Prediction | None" = No
         log_scale=np.median(run.log_scale),
         trials_past_precision=int((precise >= 0).sum()),
         precise_until=int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
-        selected=None if run.batch_shape else run.selected,
+        selected=None if run.batch_shape or run.by_sign else run.selected,
         prediction=prediction,
     )
     return Page(numbers, terminal=[Table(_rows(numbers))])
@@ -63,6 +63,8 @@ def _rows(result: dict[str, Any]) -> Rows:
         step = f"{result['precise_until']:,}: rounding affects the run from there on"
         rows.append(("logits passed 1e8 at step", step))
     kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
+    kept += "" if result["map"] == "softmax" else f", {result['map']}"
+    kept += f", penalty {result['penalty']:g}" if isinstance(result["penalty"], float) and result["penalty"] else ""
     rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention{kept}"))
     rows.append(("seconds", f"{result['seconds']:.3g}"))
     if result["prediction"] is not None:

@@ -58,8 +58,8 @@ def trained_by(norm: Norm, has_queries: bool) -> MeasuredTraining:
 
 
 def _fits(row: Row, norm: Norm, has_queries: bool) -> bool:
-    """Whether a row is about full batches without decay and momentum, one attention head, a fixed prediction head."""
-    plain = (row.model, row.heads, row.columns) == ("fixed head", "one", "all")
+    """Whether a row is about full batches without decay and momentum, one softmax head, a fixed prediction head."""
+    plain = (row.model, row.heads, row.columns, row.map) == ("fixed head", "one", "all", "softmax")
     plain = plain and (row.decay, row.batch, row.momentum, row.radius) == (0.0, (), (0.0, 0.0), ())
     layers = ("combined", "factored") if has_queries else ("prompt",)
     usual = (row.steps.normalised, row.steps.scope) in (("step", "all"), ("step", "heads"))

@@ -125,6 +125,11 @@ def regularization_path(
     attsvm.regularization.penalty_path
     attsvm.RegularizationPath : The result.
 
+    Notes
+    -----
+    The attention is a softmax. There is no path under sparsemax: the loss reaches its infimum at R = V, the value of
+    the Att-SVM of the optimal tokens (2V under 1.5-entmax), and has many minimisers for larger R.
+
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism* (global, local and joint

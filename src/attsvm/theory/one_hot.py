@@ -24,7 +24,7 @@ from attsvm.results import NOT_RECORDED, plain
 from attsvm.selection import better_support_tokens, scores, selection_sets
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import Hypothesis, at_most, worst_case
-from attsvm.theory.hypotheses import arithmetic_hypotheses, arrived, same_problem, separable
+from attsvm.theory.hypotheses import arithmetic_hypotheses, arrived, constant_rate, same_problem, separable
 from attsvm.theory.limits import penalised_minimiser, scaled
 from attsvm.theory.measured import Row, table
 from attsvm.theory.smoothness import derivatives
@@ -36,6 +36,10 @@ NEAR_SVM = 0.05
 """The distance of the minimum under 1.5-entmax to twice the Att-SVM, over its length, up to which λ counts as small."""
 ONE_HOT = 0.05
 """The largest attention of a dropped token of a run that counts as one-hot."""
+
+
+ROUNDED = 1e-6
+"""The relative rounding of λ/λ* at the ends of the range of a row."""
 
 
 class OneHotLimit(NamedTuple):
@@ -57,6 +61,9 @@ def one_hot_limit(
     by_penalty = Hypothesis(
         "penalty", "a penalty is added to the loss", None if penalty is None else penalty > 0, penalty
     )
+    if penalty is None:
+        source = "whether a penalty was added is not recorded; the Att-SVM is for comparison"
+        return OneHotLimit(solution, None, None, Judgement(Standing.NONE, source, (*kept, by_penalty)))
     if not penalty:
         source = (
             f"without a penalty, training under {run.map} stops at the first weights whose margins are all at least "
@@ -78,28 +85,19 @@ def one_hot_limit(
     kept += _at_the_selection(problem, run, of, solution)
     if of.name == "sparsemax":
         most = largest_penalty(problem, run, solution, loss)
-        kept.append(
-            worst_case(
-                "small_penalty",
-                "the penalty is at most λ*, so that the Att-SVM is a local minimum",
-                (penalty <= most) & (most > 0),
-                penalty / np.where(most > 0, most, np.nan),
-                "is λ/λ*",
-                least=False,
-            )
-        )
-        point = svm
+        measured, point = penalty / np.where(most > 0, most, np.nan), svm
+        statement = "the penalty is at most λ*, so that the Att-SVM is a local minimum"
+        kept.append(at_most("small_penalty", statement, measured, 1.0, "is λ/λ*"))
     else:
         found = penalised_minimiser(problem, run)
         assert found is not None, "the models of this limit are those of the minimiser"
-        part_of = np.sqrt(np.sum((found.point - svm) ** 2, axis=own)) / length
+        point, measured = found.point, np.sqrt(np.sum((found.point - svm) ** 2, axis=own)) / length
         kept += [one for one in found.hypotheses if one.name == "stationary"]
-        kept.append(at_most("near_svm", f"the minimum is within {NEAR_SVM:g} of twice the Att-SVM", part_of, NEAR_SVM))
-        point = found.point
+        kept.append(at_most("near_svm", f"the minimum is within {NEAR_SVM:g} of twice the Att-SVM", measured, NEAR_SVM))
     away = np.sqrt(np.sum((scaled(run.weights, np.asarray(run.log_scale)) - point) ** 2, axis=own))
     relative = away / np.maximum(length, np.finfo(float).tiny)
     kept += [*arithmetic_hypotheses(problem, run, relative), arrived(relative)]
-    judgement = _judged(run, part, of.name, kept)
+    judgement = _judged(run, part, of.name, kept, measured)
     if judgement.standing is Standing.NONE:
         return OneHotLimit(solution, None, None, judgement)
     return OneHotLimit(solution, point, plain(away), judgement)
@@ -156,21 +154,21 @@ def _at_the_selection(problem: Problem, run: Run, of: AttentionMap, solution: So
     ]
 
 
-def _judged(run: Run, part: TrainedPart, name: str, hypotheses: list[Hypothesis]) -> Judgement:
+def _judged(run: Run, part: TrainedPart, name: str, hypotheses: list[Hypothesis], measured: np.ndarray) -> Judgement:
     """Look for a measurement. Descent to the local minimum is not proved: its steps are not those of a smooth loss."""
     # a smooth minimum is the limit wherever it is; the Att-SVM only if it is a local minimum
-    on_svm = ("single_keys", "separable", "locally_optimal", "near_svm")
-    limit, where = "the minimum of loss plus penalty, next to twice the Att-SVM", ("one_hot", "arrived", *on_svm)
-    if name == "sparsemax":
-        limit, where = "the Att-SVM itself, a local minimum of loss plus penalty", ("one_hot", "arrived")
-    failing = [one for one in hypotheses if one.holds is False and one.name not in (*where, "last_step_moved")]
+    limit, where = "the Att-SVM itself, a local minimum of loss plus penalty", {"one_hot", "arrived", "last_step_moved"}
+    if name != "sparsemax":
+        limit = "the minimum of loss plus penalty, next to twice the Att-SVM"
+        where |= {"single_keys", "separable", "locally_optimal", "near_svm"}
+    failing = [one for one in hypotheses if one.holds is False and one.name not in where]
     if failing:
         source = f"nothing is predicted: {failing[0]}; the Att-SVM is for comparison"
         return Judgement(Standing.NONE, source, tuple(hypotheses))
     row = next((row for row in table() if row.map == name and row.penalty and _same_steps(run, part, row)), None)
     if row is None:
         return Judgement(Standing.CONJECTURE, f"{limit}; such steps were not measured", tuple(hypotheses))
-    within = _within(run, row, hypotheses)
+    within = _within(run, row, measured)
     standing = Standing.MEASURED if all(one.holds for one in (*hypotheses, *within)) else Standing.CONJECTURE
     yet = [one for one in (*hypotheses, *within) if not one.holds]
     why = f"{yet[0]}; " if yet else ""
@@ -181,7 +179,7 @@ def _same_steps(run: Run, part: TrainedPart, row: Row) -> bool:
     return (row.steps, row.attention) == (run.limit.steps.family, part.attention) and run.limit.steps.momentum == 0
 
 
-def _within(run: Run, row: Row, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+def _within(run: Run, row: Row, measured: np.ndarray) -> list[Hypothesis]:
     """That the run is within the range of a row."""
     (fewest, most), (least, largest) = row.num_steps, row.penalty
     made, steps = np.ravel(run.step), run.limit.steps
@@ -194,18 +192,13 @@ def _within(run: Run, row: Row, hypotheses: list[Hypothesis]) -> list[Hypothesis
             float(made.max() if enough else made.min()),
             "steps",
         ),
-        Hypothesis(
-            "shrinking_steps", "the learning rates decay like 1/k, as measured", steps.power == 1.0, steps.power
-        ),
     ]
-    found = next((one.number for one in hypotheses if one.name in ("small_penalty", "near_svm")), None)
+    if row.map == "sparsemax":
+        statement = "the learning rates decay like 1/k, as measured"
+        rows.append(Hypothesis("shrinking_steps", statement, steps.power == 1.0, steps.power))
+    else:
+        rows.append(constant_rate(run, "gradient"))
     what = "λ/λ*" if row.map == "sparsemax" else "the distance to twice the Att-SVM"
-    rows.append(
-        Hypothesis(
-            "measured_penalty",
-            f"{what} is {least:.2g} to {largest:.2g}, as measured",
-            None if found is None else bool(least <= float(np.max(found)) <= largest),
-            found,
-        )
-    )
-    return rows
+    statement = f"{what} is {least:.2g} to {largest:.2g}, as measured"
+    inside = (least * (1 - ROUNDED) <= measured) & (measured <= largest * (1 + ROUNDED))
+    return [*rows, worst_case("measured_penalty", statement, inside, measured)]

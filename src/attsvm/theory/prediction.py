@@ -52,12 +52,13 @@ class Prediction(Batched):
     solution : Solution
         The Att-SVM; ``solution.direction`` is the predicted direction of ``run.weights``, or, if some parameters of the
         attention are fixed, of the one that is trained (of Q' for Q), unless ``mini_batch`` or ``point`` is another.
+        Under the sigmoid that of n·T sequences (x_it, 0), which select the first or the second.
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
         The tokens that are kept: those of largest logit at the end of the run. Sets under the cross-entropy of C ≥ 3
         classes, and under a nonlinear prediction head or a loss that does not decrease over the scores, where these are
-        the tokens whose probability exceeds 1e-3.
+        the tokens whose probability exceeds 1e-3; under the sigmoid those of positive logit.
     standing : Standing
         ``proved``: every hypothesis of a theorem was checked on this run and holds. ``measured``: runs of this kind
         reached a mean margin ratio of at least 0.95 of the best one, and this run is within the range that was
@@ -78,7 +79,8 @@ class Prediction(Batched):
         Where sets are kept, in the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
         has the predicted direction. Under nonlinear prediction heads it has the attention of the run.
     point : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
-        For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them. For
+        For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them;
+        under sparsemax with λ ≤ λ* the Att-SVM itself, where its hypotheses hold, else None. For
         one with decoupled weight decay λ whose rates times λ add up to at least 10, the stationary point of
         :func:`attsvm.theory.constrained_limit` next to them. ``direction`` is its direction. ``solution`` is the limit
         as the penalty or the decay vanishes.
@@ -175,6 +177,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
     W, p; K, Q; heads   unit steps with weight decay  a stationary point in the ball of radius 1/λ, or of each head
+    W, p, sparsemax     any, with penalty λ ≤ λ*      the Att-SVM itself, norm included, a point
+    W, p, 1.5-entmax    any, with penalty             the minimum next to twice the Att-SVM, a point
+    any, sigmoid        any                           the SVM of single tokens, by the signs of the run's logits
     ==================  ============================  ====================================================
 
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
@@ -218,6 +223,11 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     query, or over the tokens that the run does not drop before. ``finite`` gives the kept tokens the attention of the
     minimum. Steps of a constant length move back and forth around it; shorter ones come nearer. Two classes are treated
     as labels ±1 with the difference of both heads.
+
+    Under sparsemax the Att-SVM is a local minimum of the loss with a penalty λ ≤ λ* = min c_i D_it / (2 (μ_it + Σ_u
+    μ_iu)), over its support tokens, where γ are the scores, D_it = γ_iα − γ_it, c_i = |ℓ'(γ_iα)|/N, and μ the
+    multipliers of W_svm = Σ μ_it (x_iα − x_it) z_i'. Without a penalty training stops where all margins are 1, and
+    nothing is predicted. Under the sigmoid each support token must have a logit of the sign of its score.
 
     With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the
     token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM, and ``finite`` is the finite part

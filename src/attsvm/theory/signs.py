@@ -136,4 +136,4 @@ def kinds_of_signs(problem: Problem, run: Run, norm: str | float | Norm | None) 
 
 def _against_score(gamma: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """The tokens whose logit has not the sign of their score; a score of 0 has none."""
-    return np.where(kept, gamma <= 0, gamma >= 0) & np.isfinite(gamma)
+    return np.asarray(np.where(kept, gamma <= 0, gamma >= 0) & np.isfinite(gamma))

@@ -82,6 +82,8 @@ class TrainResult(CommandResult, schema="attsvm.train/1"):
     threads: int | None  # the limit set by --threads; null without one
     data: ProblemFileFields  # the problem
     attention: str  # combined, factored, prompt or key_prompt
+    map: str  # from logits to attention: softmax or another name
+    penalty: Number | str  # the factor of the squared norm of the parameters that was added to the loss
     fixed: list[Any]  # the parameters that kept their initial values
     head: str  # name of the prediction head
     optimizer: str  # the optimizer with its options
@@ -90,13 +92,13 @@ class TrainResult(CommandResult, schema="attsvm.train/1"):
     status: dict[str, int]  # number of trials with each status
     steps: int  # number of steps made
     loss: Number  # loss after the last step, mean over the trials
-    median_largest_probability: Number  # median over the queries of all trials of the largest softmax probability
-    lowest_largest_probability: Number  # minimum over the queries of all trials of the largest softmax probability
+    median_largest_probability: Number  # median over the queries of all trials of the largest attention
+    lowest_largest_probability: Number  # minimum over the queries of all trials of the largest attention
     weights_norm: Number  # Frobenius norm of W, KQ', p or Wp, median over the trials
     log_scale: Number  # logarithm of a further factor of the weights; 0 while their norm is a floating-point number
     trials_past_precision: int  # number of trials with a logit above 1e8, where rounding affects the run
     precise_until: int | None  # first recorded step at which a logit had exceeded 1e8; null if none did
-    selected: Nested[int] | None  # token of each query; null for several trials
+    selected: Nested[int] | None  # token of each query; null for several trials, and under the sigmoid
     seconds: Number  # wall time of training, in seconds
     prediction: PredictionFields | None  # the limit that is predicted, with --predict; null without it
 

@@ -17,7 +17,7 @@ from attsvm.problem import Problem
 Array = jax.Array
 
 
-class Attended(NamedTuple):
+class PooledByMap(NamedTuple):
     """Pooled tokens, and what the backward pass needs; the trailing axis of each array holds the trials."""
 
     output: Array  # shape (n, Q, d, B), o = Σ_t a_t x_t
@@ -70,7 +70,8 @@ class AttentionMap(ABC):
         allowed = np.broadcast_to(problem.canonical.allowed, logits.shape)
         last = (x.reshape(-1, 1, x.shape[-1], 1) for x in (logits, allowed))
         with jax.enable_x64(True):
-            return np.array(self.attention(*map(jnp.asarray, last))).reshape(logits.shape) * allowed
+            found = np.asarray(self.attention(*map(jnp.asarray, last))).reshape(logits.shape)
+        return np.where(allowed, found, 0.0)
 
     def pool(self, logits: Array, tokens: Array, allowed: Array | None, copies: Array | None) -> Any:
         """The mean of the tokens under the attention, with ``output``, ``winner`` and ``probability``.
@@ -100,7 +101,7 @@ class AttentionMap(ABC):
 
 def attended(
     attention: Array, logits: Array, tokens: Array, allowed: Array | None, copies: Array | None, of_map: Any
-) -> Attended:
+) -> PooledByMap:
     """Pool the tokens by the attention, and find the token of largest logit and the attention on its key."""
     logits = logits if allowed is None else settle(jnp.where(allowed, logits, -jnp.inf))
     T = logits.shape[2]
@@ -109,7 +110,7 @@ def attended(
     largest = jnp.max(logits, axis=2, keepdims=True)
     winner = settle(jnp.min(jnp.where(logits == largest, first, T - 1), axis=2, keepdims=True))
     probability = settle(jnp.sum(jnp.where(first == winner, attention, 0.0), axis=2, keepdims=True))
-    return Attended(contract("nqt,ntd->nqd", attention, tokens), winner, probability, of_map)
+    return PooledByMap(contract("nqt,ntd->nqd", attention, tokens), winner, probability, of_map)
 
 
 def log_scale_of(exponent: Array) -> Array:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import contract, settle
-from attsvm.training.maps.base import Attended, AttentionMap, attended, log_scale_of
+from attsvm.training.maps.base import AttentionMap, PooledByMap, attended, log_scale_of
 from attsvm.training.maps.registry import MAPS
 
 Array = jax.Array
@@ -28,7 +28,7 @@ class Sigmoid(AttentionMap):
         found = jax.nn.sigmoid(logits)
         return found if allowed is None else jnp.where(allowed, found, 0.0)
 
-    def pool(self, logits: Array, tokens: Array, allowed: Array | None, copies: Array | None) -> Attended:
+    def pool(self, logits: Array, tokens: Array, allowed: Array | None, copies: Array | None) -> PooledByMap:
         attention = settle(self.attention(logits, allowed))
         # a'(s) = a (1 − a) = e^−|s| / (1 + e^−|s|)², whose logarithm stays finite where it underflows
         size = jnp.abs(logits)
@@ -38,7 +38,7 @@ class Sigmoid(AttentionMap):
         return attended(attention, logits, tokens, allowed, None, log_derivative)
 
     def logit_gradient(
-        self, pooled: Attended, tokens: Array, output_gradient: Array, log_slope: Array, query_weight: Array
+        self, pooled: PooledByMap, tokens: Array, output_gradient: Array, log_slope: Array, query_weight: Array
     ) -> tuple[Array, Array]:
         # ∂L/∂s_t = |ℓ'| a'(s_t) ⟨x_t, ∂L/∂o⟩, where the largest |ℓ'| a' of a trial is taken out
         products = contract("nqd,ntd->nqt", output_gradient, tokens)
