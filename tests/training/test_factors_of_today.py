@@ -182,6 +182,14 @@ def test_rotated_heads_single_precision_fixed_keys_and_files(tmp_path):
     assert (stopped.status == "converged").all()
 
 
+@pytest.mark.parametrize("attention", ["gain", "rotary"])
+def test_a_trained_prediction_head_is_short_in_the_euclidean_norm(attention):
+    problem = random_problem(3, 4, 5, seed=5).with_rotations([1.0, 0.3])
+    run = attsvm.train(problem, attention=attention, steps=500, train_head=True)
+    found, head = attsvm.predict_direction(problem, run).head, attsvm.solve_head(problem, run.selected)
+    np.testing.assert_allclose(found.direction, head.direction, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

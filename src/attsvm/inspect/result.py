@@ -15,8 +15,9 @@ from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, check_split, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
-from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure, selected_tokens
 from attsvm.inspect.robustness import Robustness, robustness
+from attsvm.inspect.rotary_margin import RotaryMargin, rotary_margin
 from attsvm.inspect.solves import Support
 from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions
 from attsvm.results import Result, per_trial, shared, unsaved
@@ -375,6 +376,49 @@ class Inspection(Result):
         """
         captured = self._source("robustness").captured(layer, head)
         return robustness(captured, head, captured.probabilities(head).argmax(axis=-1))
+
+    def rotary_margin(self, layer: int, head: int) -> RotaryMargin:
+        """The margin of a head with rotary positions, in the norm of its key and query weights.
+
+        The margin ratio of an inspection compares with W = I/√d_h on the keys and queries of the head. Here the
+        weights that make keys and queries count: with one pair of columns for each frequency, half the sum of their
+        squares is at least the sum of the complex nuclear norms of their products, :class:`attsvm.norms.Rotary`.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+
+        Returns
+        -------
+        RotaryMargin
+            With the fields ``norm``, ``margin``, and ``least_ratio``: a bound on the margin ratio from one side, that
+            of feasible multipliers of the Att-SVM in this norm. The ratio is between ``least_ratio`` and 1.
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, there is no such head, or its keys and queries are not linear in
+            the tokens up to rotations.
+
+        See Also
+        --------
+        attsvm.norms.Rotary
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.rotary_margin(0, 1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        attsvm.errors.ProblemError: rotary_margin: expected a layer with rotary positions whose keys and queries are ...
+        """
+        captured = self._source("rotary_margin").captured(layer, head)
+        probabilities = captured.probabilities(head)
+        return rotary_margin(captured, head, selected_tokens(probabilities, captured.allowed))
 
     def _source(self, method: str) -> ModelAndBatch:
         if self.source is None:

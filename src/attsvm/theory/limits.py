@@ -78,7 +78,7 @@ def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
 
     ``part`` is the run in its trained parameters.
     """
-    head = solve_head(problem, run.selected, used.of_vectors)
+    head = solve_head(problem, run.selected, _norm_of_head(part, used))
     active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
     active = active.reshape(run.selected.shape)
     own = tuple(range(len(run.batch_shape), active.ndim))
@@ -120,10 +120,15 @@ def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
     return JointLimit(solution, head, relaxed, rows)
 
 
+def _norm_of_head(part: TrainedPart, norm: Norm) -> Norm:
+    """The norm in which v is short: for W that of its columns, for products of parameters that of the steps."""
+    return EUCLIDEAN if part.attention in ("gain", "rotary") else norm.of_vectors
+
+
 def _radius_trend(run: Run, part: TrainedPart, norm: Norm) -> np.ndarray:
     """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
     steps = run.history["steps"]
-    heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
+    heads = _norm_of_head(part, norm).values(run.history["v"], 1).reshape(len(steps), -1)
     weights = norm.values(part.history, 2 if part.problem.has_queries else 1).reshape(len(steps), -1)
     # what was taken out of weights that are too long for a float
     log_scale = run.history["log_scale"].reshape(len(steps), -1)
