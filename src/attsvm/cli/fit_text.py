@@ -15,6 +15,7 @@ from attsvm.cli.options import (
     SplitSeed,
     TestFraction,
     Threads,
+    TokenizerName,
     named_values,
 )
 from attsvm.cli.shared import finish, progress, result_folder, write_page
@@ -54,6 +55,7 @@ def fit_text(
     min_documents: Annotated[
         int, typer.Option(help="Number of training texts that a word must occur in to be in the vocabulary.")
     ] = 5,
+    tokenizer: TokenizerName = None,
     embed: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="A pretrained transformer, whose hidden states replace the word vectors."),
@@ -100,6 +102,7 @@ def fit_text(
                 dim=dim,
                 min_documents=min_documents,
                 max_length=max_length,
+                tokenizer=tokenizer,
                 embed=embed,
                 optimizer=optimizer,
                 p=p,

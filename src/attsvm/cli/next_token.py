@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from attsvm.cli.exits import exit_status
-from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads, TokenizerName
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
@@ -27,6 +27,7 @@ def next_token(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A file of texts; labels are not needed.")],
     out: OutFolder = None,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts in a table.")] = "text",
+    tokenizer: TokenizerName = None,
     vocabulary: Annotated[
         int, typer.Option(help="Number of words, the most frequent ones. All others become one symbol.")
     ] = 200,
@@ -61,8 +62,9 @@ def next_token(
             learning_rate=learning_rate,
             test_fraction=test_fraction,
             seed=seed,
+            tokenizer=tokenizer,
         )
-        texts = read_corpus(corpus, text)
+        texts = read_corpus(corpus, text, options.tokenizer)
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
         page = write_page(write, done, source=corpus, threads=threads)

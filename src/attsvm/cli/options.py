@@ -28,6 +28,16 @@ Exponent = Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of t
 SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
 
+TokenizerName = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="NAME",
+        help="What splits a text into words: `words`, `spaces`, `characters`, a function `package.module:name`, or a "
+        "tokenizer of Hugging Face.  [default: words]",
+    ),
+]
+
 ProblemFile = Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._fit.texts.text import READERS
-from attsvm._fit.texts.words import words
+from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm._utils.files import read_text
 from attsvm.errors import ProblemError
 
@@ -32,11 +32,11 @@ class Corpus:
         return np.concatenate(self.documents), np.repeat(np.arange(len(lengths)), lengths)
 
 
-def read_corpus(path: str, column: str = "text") -> list[str]:
+def read_corpus(path: str, column: str = "text", tokenizer: Tokenizer = WORDS) -> list[str]:
     """Read texts: one on each line of a file ``.txt``, or a column of a table.
 
     ``path``: a file ``.txt``, or of a format of :func:`attsvm._fit.texts.text.read_texts`. ``column``: the column of
-    the texts in a table.
+    the texts in a table. ``tokenizer``: what splits texts into words.
 
     Raises ProblemError if the file is missing or cannot be read, its ending is unknown, or it contains no words.
     """
@@ -50,7 +50,7 @@ def read_corpus(path: str, column: str = "text") -> list[str]:
         found = read_text(source).split("\n")
     else:
         found = [text for text, _ in READERS[ending](source, column, column)]
-    texts = [text for text in found if isinstance(text, str) and words(text)]
+    texts = [text for text in found if isinstance(text, str) and tokenizer.words(text)]
     if not texts:
         raise ProblemError(f"{path}: expected texts with words, got none")
     return texts
@@ -62,11 +62,6 @@ def texts_hash(texts: Sequence[str]) -> str:
     for text in texts:
         found.update(text.encode("utf-8", "replace") + b"\0")
     return found.hexdigest()
-
-
-def split_words(texts: Iterable[str]) -> list[list[str]]:
-    """The lower-case words of each text."""
-    return [[word for word, *_ in words(text)] for text in texts]
 
 
 def frequent_words(documents: Iterable[Sequence[str]], size: int) -> tuple[str, ...]:
