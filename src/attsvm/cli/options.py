@@ -38,6 +38,20 @@ TokenizerName = Annotated[
     ),
 ]
 
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", help="Encoding of the files, such as latin-1.  [default: utf-8]"),
+]
+Quoting = Annotated[
+    str | None,
+    typer.Option(
+        "--quoting",
+        metavar="NAME",
+        help="How CSV and TSV files have quotes inside fields in quotes: `double` or `backslash`; `none` if quotes are "
+        "letters.  [default: double; none for TSV, unless both give the same rows]",
+    ),
+]
+
 ProblemFile = Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")]
 
 
