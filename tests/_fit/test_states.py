@@ -10,6 +10,7 @@ import pytest
 
 from attsvm._fit.texts import states
 from attsvm._fit.texts.states import load_states
+from attsvm._fit.texts.tokenizers import find_tokenizer
 from attsvm.errors import ProblemError
 
 torch = pytest.importorskip("torch")
@@ -173,3 +174,9 @@ def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_pa
         assert "weights_only" not in str(raised.value)
     assert not victim.exists()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_tokenizer_of_hugging_face_splits_texts_into_its_tokens(folder):
+    tokenizer = find_tokenizer(str(folder))
+    assert tokenizer.words("Good films, the") == ["good", "film", "##s", "[UNK]", "the"]
+    assert tokenizer.places("Good films") == [(0, 4), (5, 9), (9, 10)]

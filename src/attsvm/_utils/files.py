@@ -5,6 +5,7 @@ An error, Ctrl-C and SIGTERM remove what is unfinished. A process that is killed
 """
 
 import contextlib
+import gzip
 import os
 import secrets
 import shutil
@@ -209,14 +210,28 @@ def reason(error: BaseException) -> str:
     return visible(text.splitlines()[0][:REASON_LENGTH]).rstrip(" .:")
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a regular text file in UTF-8, without the byte-order mark that spreadsheets write."""
+def read_text(
+    path: str | os.PathLike[str], encoding: str | None = None, otherwise: str = "save the file as UTF-8"
+) -> str:
+    """Return the content of a regular text file, without the byte-order mark that spreadsheets write.
+
+    ``encoding``: by default UTF-8; a file that is UTF-8 and read in another one gives a warning. ``otherwise``: what to
+    do, for the error message. A file that ends with ``.gz`` is decompressed.
+    """
     with reading(path, "cannot be read"):
         content = regular_file(path).read_bytes()
+        content = gzip.decompress(content) if os.fspath(path).lower().endswith(".gz") else content
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode(encoding or "utf-8").removeprefix("\ufeff")
+    except LookupError:
+        raise ProblemError(f"encoding: expected one that Python knows, such as latin-1, got {encoding!r}") from None
     except UnicodeDecodeError as error:
+        name = (encoding or "utf-8").upper()
         raise ProblemError(
-            f"{path}: expected UTF-8, got byte {error.object[error.start]:#04x} at position {error.start:,}; "
-            "save the file as UTF-8"
+            f"{path}: expected {name}, got byte {content[error.start]:#04x} at position {error.start:,}; {otherwise}"
         ) from None
+    if encoding and not content.isascii():
+        with contextlib.suppress(UnicodeDecodeError):
+            if content.decode("utf-8-sig") != text and b"\0" not in content:
+                warnings.warn(f"{path}: read as {encoding}, but it is UTF-8", RuntimeWarning, stacklevel=3)
+    return text

@@ -8,21 +8,25 @@ from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import (
     Device,
+    Encoding,
     Exponent,
     ForceFolder,
     Json,
     OutFolder,
+    Quoting,
     SplitSeed,
     TestFraction,
     Threads,
+    TokenizerName,
     named_values,
 )
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
-TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
-subfolder of text files per label. Word vectors are learnt from the training texts, and a prompt and a head are trained
-on them. The page and the result compare attention with TF-IDF and with the mean of the same vectors.
+TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, also `.csv.gz`; a folder
+of such files or a pattern in quotes; or a folder with one subfolder of text files per label. Word vectors are learnt
+from the training texts, and a prompt and a head are trained on them. The page and the result compare attention with
+TF-IDF and with the mean of the same vectors.
 
 `attsvm next-token` reads texts without labels.
 
@@ -41,6 +45,8 @@ def fit_text(
     out: OutFolder = None,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    encoding: Encoding = None,
+    quoting: Quoting = None,
     classes: Annotated[
         str | None,
         typer.Option(metavar="LABEL=NAME,...", help="Names of labels for the page, such as `0=negative,1=positive`."),
@@ -54,6 +60,7 @@ def fit_text(
     min_documents: Annotated[
         int, typer.Option(help="Number of training texts that a word must occur in to be in the vocabulary.")
     ] = 5,
+    tokenizer: TokenizerName = None,
     embed: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="A pretrained transformer, whose hidden states replace the word vectors."),
@@ -86,8 +93,8 @@ def fit_text(
         from attsvm._fit import fit_text as train_and_compare
         from attsvm._fit import read_texts
 
-        given = read_texts(texts, text, label, names)
-        test_texts = read_texts(test, text, label) if test else None
+        given = read_texts(texts, text, label, names, encoding=encoding, quoting=quoting)
+        test_texts = read_texts(test, text, label, encoding=encoding, quoting=quoting) if test else None
         if test_texts and names:
             # a label may be missing among the test texts
             test_texts = test_texts.named({of: name for of, name in names.items() if of in test_texts.classes})
@@ -100,6 +107,7 @@ def fit_text(
                 dim=dim,
                 min_documents=min_documents,
                 max_length=max_length,
+                tokenizer=tokenizer,
                 embed=embed,
                 optimizer=optimizer,
                 p=p,

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 
 from attsvm.cli.exits import exit_status
-from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.options import Encoding, ForceFolder, Json, OutFolder, Quoting, Threads, TokenizerName
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
 CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
-`.ndjson` with a column of texts. For each of the most frequent last words, the graph of its contexts predicts which
-words attention copies. Attention is trained on the same contexts. Page and result compare both on other texts.
+`.ndjson` with a column of texts, also `.txt.gz`; or a folder of such files or a pattern in quotes. For each of the most
+frequent last words, the graph of its contexts predicts which words attention copies. Attention is trained on the same
+contexts. Page and result compare both on other texts.
 
 Examples:
 
@@ -27,6 +28,9 @@ def next_token(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A file of texts; labels are not needed.")],
     out: OutFolder = None,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts in a table.")] = "text",
+    encoding: Encoding = None,
+    quoting: Quoting = None,
+    tokenizer: TokenizerName = None,
     vocabulary: Annotated[
         int, typer.Option(help="Number of words, the most frequent ones. All others become one symbol.")
     ] = 200,
@@ -61,8 +65,9 @@ def next_token(
             learning_rate=learning_rate,
             test_fraction=test_fraction,
             seed=seed,
+            tokenizer=tokenizer,
         )
-        texts = read_corpus(corpus, text)
+        texts = read_corpus(corpus, text, options.tokenizer, encoding=encoding, quoting=quoting)
         with progress("last words") as callback:
             done = fit_next_words(texts, options, callback=callback)
         page = write_page(write, done, source=corpus, threads=threads)

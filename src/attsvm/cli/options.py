@@ -28,6 +28,30 @@ Exponent = Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of t
 SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
 
+TokenizerName = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="NAME",
+        help="What splits a text into words: `words`, `spaces`, `characters`, a function `package.module:name`, or a "
+        "tokenizer of Hugging Face.  [default: words]",
+    ),
+]
+
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", help="Encoding of the files, such as latin-1.  [default: utf-8]"),
+]
+Quoting = Annotated[
+    str | None,
+    typer.Option(
+        "--quoting",
+        metavar="NAME",
+        help="How CSV and TSV files have quotes inside fields in quotes: `double` or `backslash`; `none` if quotes are "
+        "letters.  [default: double; none for TSV, unless both give the same rows]",
+    ),
+]
+
 ProblemFile = Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")]
 
 

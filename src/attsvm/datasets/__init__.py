@@ -16,8 +16,8 @@ __door__ = (
     "is_stored",
     "is_table",
     "map_vectors",
-    "numbers",
     "read_columns",
+    "sequences_of",
     "shown",
     "source_help",
 )

@@ -5,6 +5,7 @@ from .random import random_problem as random_problem
 from .sequences import ROWS_AT_ONCE as ROWS_AT_ONCE
 from .sequences import Sequences as Sequences
 from .sequences import map_vectors as map_vectors
+from .sequences import sequences_of as sequences_of
 from .source import SOURCES as SOURCES
 from .source import Drawing as Drawing
 from .source import Pictures as Pictures
@@ -18,7 +19,6 @@ from .tables import class_names as class_names
 from .tables import frame_of as frame_of
 from .tables import is_stored as is_stored
 from .tables import is_table as is_table
-from .tables import numbers as numbers
 from .tables import read_columns as read_columns
 from .tables import shown as shown
 from .unit_tests import mil_unit_tests as mil_unit_tests

@@ -36,6 +36,9 @@ class Sequences:
         Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
     columns : tuple of str, optional
         Names of the entries of a vector, (d,). Classifiers compare them with those of the fit, as for a table.
+    words : dict of str to tuple of str, optional
+        The words of some columns. Their entries in ``table`` are numbers of these words, NaN where one is missing.
+        Classifiers encode the words.
 
     Raises
     ------
@@ -65,6 +68,7 @@ class Sequences:
     ids: Int[np.ndarray, " N"]
     offsets: Int[np.ndarray, " n+1"]
     columns: tuple[str, ...] | None = None
+    words: dict[str, tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
@@ -74,6 +78,8 @@ class Sequences:
             raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
         if self.columns is not None and len(self.columns) != table.shape[1]:
             raise ProblemError(f"columns: expected {table.shape[1]} names, got {len(self.columns)}")
+        if not {*(self.words or ())} <= {*(self.columns or ())}:
+            raise ProblemError(f"words: expected some of the columns {self.columns}, got {', '.join(self.words or ())}")
         ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
         self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
 
@@ -152,7 +158,7 @@ class Sequences:
         return cls(tokens, np.flatnonzero(mask), offsets)
 
     @classmethod
-    def from_table(cls, X: Any, bag: str, target: str | None = None) -> Any:
+    def from_table(cls, X: Any, bag: str | int, target: str | int | None = None) -> Any:
         """The bags of a table with one row for each token, in the form that scikit-learn's searches accept.
 
         ``GridSearchCV`` and ``cross_val_score`` split the rows of a table, but the bags of ``Sequences``.
@@ -160,22 +166,22 @@ class Sequences:
         Parameters
         ----------
         X : table of pandas, polars or Arrow
-        bag : str
+        bag : str or int
             The column that names the bag of each row.
-        target : str, optional
+        target : str or int, optional
             The column of the labels, which has one entry in each bag.
 
         Returns
         -------
         Sequences, or Sequences and an array (n,) of labels if ``target`` is given
             In the order of the first rows of the bags, that of pandas' ``X[bag].unique()``. The other columns are the
-            entries of the tokens, NaN where one is missing.
+            entries of the tokens, NaN where one is missing; words are numbered by ``words``.
 
         Raises
         ------
         ProblemError
             If it is no table, there is no such column, a row has no bag, a bag has several labels or none, or another
-            column does not hold numbers.
+            column holds neither numbers nor words.
 
         Examples
         --------
@@ -188,8 +194,7 @@ class Sequences:
         """
         bags = Bags.of(X, bag)
         labels = None if target is None else bags.labels(target)
-        columns = tuple(name for name in bags.frame.columns if name not in (bag, target))
-        sequences = cls(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
+        sequences = sequences_of(bags, bag, *([] if target is None else [target]))
         return sequences if target is None else (sequences, labels)
 
     def __len__(self) -> int:
@@ -212,7 +217,7 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(self.table, self.ids[places], offsets, self.columns)
+        return Sequences(self.table, self.ids[places], offsets, self.columns, self.words)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
@@ -238,6 +243,13 @@ class Sequences:
     def shape(self) -> tuple[int]:
         """(n,). Scikit-learn reads the number of samples from it."""
         return (len(self),)
+
+
+def sequences_of(bags: Bags, *others: Any) -> Sequences:
+    """The rows of bags as tokens, without some columns."""
+    columns = tuple(name for name in bags.frame.columns if name not in map(str, others))
+    table, words = numbers(bags.frame, columns)
+    return Sequences(table, bags.rows, bags.offsets, columns, words or None)
 
 
 def map_vectors(

@@ -8,7 +8,8 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from narwhals.dependencies import is_into_dataframe, is_pandas_series
+from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
+from narwhals.exceptions import DuplicateError
 
 from attsvm._utils.checks import in_float64
 from attsvm._utils.extras import check_installed
@@ -24,8 +25,21 @@ def is_table(X: Any) -> bool:
 
 
 def frame_of(X: Any) -> Any:
-    """A data frame in the interface of narwhals, which is that of no library."""
-    return nw.from_native(X, eager_only=True)
+    """A data frame in the interface of narwhals, which is that of no library; names of columns are words.
+
+    Raises ProblemError if several columns have one name, or names have several levels.
+    """
+    if is_pandas_dataframe(X):
+        if X.columns.nlevels > 1:
+            raise ProblemError(f"X: expected names of columns in one row, got {X.columns.nlevels} rows of them")
+        if not all(isinstance(name, str) for name in X.columns):
+            X = X.set_axis(X.columns.map(str), axis=1)
+    try:
+        frame = nw.from_native(X, eager_only=True)
+        frame.columns  # noqa: B018  # where Arrow checks its names
+    except DuplicateError as error:
+        raise ProblemError(f"X: expected different names of columns, got {str(error).rpartition('- ')[2]}") from None
+    return frame
 
 
 @dataclass(frozen=True)
@@ -38,8 +52,8 @@ class Bags:
     offsets: np.ndarray  # shape (n + 1,), bag i has ``rows[offsets[i]:offsets[i + 1]]``
 
     @classmethod
-    def of(cls, X: Any, bag: str) -> "Bags":
-        """The bags of a table.
+    def of(cls, X: Any, bag: Any) -> "Bags":
+        """The bags of a table, by the name of a column.
 
         Raises ProblemError if it is no table, has no such column or no row, or the column lacks an entry or mixes
         types.
@@ -48,9 +62,13 @@ class Bags:
             raise ProblemError(
                 f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}"
             )
-        frame = frame_of(X)
+        frame, bag, given = frame_of(X), str(bag), bag
+        if not isinstance(given, str | int | np.integer):
+            raise ProblemError(f"bag: expected the name of one column, which may join several as words, got {given!r}")
         if bag not in frame.columns:
-            raise ProblemError(f"bag: expected one of the columns {shown(frame.columns)}, got {bag!r}")
+            in_index = is_pandas_dataframe(X) and given in X.index.names
+            hint = f"; it is in the index: X.reset_index({given!r})" * in_index
+            raise ProblemError(f"bag: expected one of the columns {shown(frame.columns)}, got {given!r}{hint}")
         if not len(frame):
             raise ProblemError("X: expected at least one row, got none")
         of_rows = frame[bag].to_numpy()
@@ -59,18 +77,18 @@ class Bags:
         try:
             _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
         except TypeError:
-            kinds = ", ".join(sorted({type(entry).__name__ for entry in of_rows}))
-            raise ProblemError(f"bag: expected entries of one type in {bag!r}, got {kinds}") from None
+            raise ProblemError(f"bag: expected entries of one type in {bag!r}, got {_kinds(of_rows)}") from None
         order = np.argsort(first)
         number = np.argsort(order)[inverse]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
         return cls(frame, of_rows[np.sort(first)], np.argsort(number, kind="stable"), offsets)
 
-    def labels(self, target: str) -> np.ndarray:
+    def labels(self, target: Any) -> np.ndarray:
         """The entry of a column in each bag, (n,).
 
         Raises ProblemError if there is no such column, or a bag has several entries or lacks one.
         """
+        target = str(target)
         if target not in self.frame.columns:
             raise ProblemError(f"target: expected one of the columns {shown(self.frame.columns)}, got {target!r}")
         of_rows = self.frame[target].to_numpy()[self.rows]
@@ -111,20 +129,44 @@ class Bags:
         return np.asarray(values[[place[name] for name in self.names.tolist()]])
 
 
-def numbers(frame: Any, names: Any) -> np.ndarray:
-    """These columns of a narwhals frame as a matrix; NaN where an entry is missing.
+def numbers(frame: Any, names: Sequence[str]) -> tuple[np.ndarray, dict[str, tuple[str, ...]]]:
+    """These columns of a narwhals frame as a matrix, NaN where an entry is missing.
 
-    Raises ProblemError if a column does not hold numbers.
+    Words are numbered; returns the words of each column that has some, too.
+
+    Raises ProblemError if a column holds neither numbers nor words.
     """
+    words: dict[str, tuple[str, ...]] = {}
+    others: dict[str, list[float]] = {}
     for name in names:
-        kind = frame.schema[name]
-        if not (kind.is_numeric() or kind == nw.Boolean):
-            raise ProblemError(f"X: expected numbers in column {name!r}, got {kind}")
-        column = frame[name].to_numpy()
-        if column.dtype.kind in "iu":  # which a column of float64 beside it turns into float64
-            in_float64(f"X: column {name!r}", column)
-    array = np.asarray(frame.select(names).to_numpy())
-    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+        column, kind = frame[name], frame.schema[name]
+        if kind in (nw.String, nw.Categorical, nw.Enum):
+            entries = column.cast(nw.String).to_list()
+            words[name] = tuple(sorted({entry for entry in entries if isinstance(entry, str)}))
+            number = {word: float(place) for place, word in enumerate(words[name])}
+            others[name] = [number.get(entry, np.nan) for entry in entries]
+        elif kind in (nw.Object, nw.Boolean) and (column.is_null().any() or kind == nw.Object):
+            entries = [np.nan if missing else entry for entry, missing in zip(column, column.is_null(), strict=True)]
+            if not all(isinstance(entry, bool | int | float | np.bool_ | np.number) for entry in entries):
+                raise ProblemError(f"X: expected numbers or words in column {name!r}, got {_kinds(entries)}")
+            others[name] = [float(entry) for entry in entries]
+        elif not (kind.is_numeric() or kind == nw.Boolean):
+            found = column.to_native().dtype if kind == nw.Unknown else kind
+            raise ProblemError(f"X: expected numbers or words in column {name!r}, got {found}")
+        elif (integers := column.to_numpy()).dtype.kind in "iu":
+            in_float64(f"X: column {name!r}", integers)  # which a column of float64 beside it turns them into
+    rest = [name for name in names if name not in others]
+    array = np.asarray(frame.select(rest).to_numpy()) if rest else np.empty((len(frame), 0))
+    array = array.astype(np.float64) if array.dtype.kind in "iu" else array
+    if others:
+        columns = dict(zip(rest, array.T, strict=True)) | others
+        array = np.column_stack([np.asarray(columns[name], np.float64) for name in names])
+    return array, words
+
+
+def _kinds(entries: Sequence[object]) -> str:
+    """The types of some objects."""
+    return ", ".join(sorted({type(entry).__name__ for entry in entries}))
 
 
 def shown(names: Any) -> str:

@@ -81,7 +81,7 @@ class SequenceClassifier(Learned):
         y: Any = None,
         sample_weight: Any = None,
         *,
-        bag: str | None = None,
+        bag: str | int | None = None,
         callback: Callback | None = None,
         progress: bool = False,
     ) -> Self:
@@ -96,7 +96,7 @@ class SequenceClassifier(Learned):
             At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label.
         sample_weight : array, shape (n,), optional
             Weights in the loss. Sequences of weight 0 are left out.
-        bag : str, optional
+        bag : str or int, optional
             The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
             for tables use the same column. Feature columns are found by their names.
         callback : callable, optional
@@ -152,7 +152,7 @@ class SequenceClassifier(Learned):
         classes: Any = None,
         sample_weight: Any = None,
         *,
-        bag: str | None = None,
+        bag: str | int | None = None,
         num_sequences: int | None = None,
     ) -> Self:
         """Make one pass over more sequences, one step per batch, without validation.
@@ -311,7 +311,7 @@ class SequenceClassifier(Learned):
         return tags
 
     def _given(
-        self, X: Any, y: Any, sample_weight: Any, bag: str | None, *, reset: bool
+        self, X: Any, y: Any, sample_weight: Any, bag: str | int | None, *, reset: bool
     ) -> tuple[GivenSequences, np.ndarray, np.ndarray | None]:
         given = read(self, X, reset=reset, bag=bag)
         y = y if y is None else given.align("y", y)
@@ -322,18 +322,20 @@ class SequenceClassifier(Learned):
         check_is_fitted(self)
         return read(self, X, reset=False, bag=self._bag(X))
 
-    def _bag(self, X: Any) -> str | None:
+    def _bag(self, X: Any) -> str | int | None:
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
     def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
         if self.token_net is None:
             check_finite("X", given, getattr(self, "feature_names_in_", None))
-            return given.sequences
+            if not given.sequences.words:
+                return given.sequences
         if fit:
-            self.token_net_ = fit_token_net(self.token_net, given.sequences)
-        mapped = through(self.token_net_, given.sequences)
-        check_finite("token_net", replace(given, sequences=mapped))
+            self.token_net_ = fit_token_net(self.token_net, given.sequences, given.table)
+        mapped = through(self.token_net_, given.sequences, given.table)
+        if self.token_net is not None:
+            check_finite("token_net", replace(given, sequences=mapped))
         return mapped
 
     def _start(self, task: ClassificationTask, generator: np.random.RandomState) -> FitState:

@@ -6,10 +6,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
+from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from attsvm._utils.checks import check_not_masked, in_float64
-from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, numbers, shown
+from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, sequences_of, shown
 from attsvm.errors import ProblemError
 
 
@@ -22,7 +23,7 @@ class GivenSequences:
     in_list: bool = False
     table: Any = None  # with one row for each token, whose column ``bag`` names its bag
     bags: Bags | None = None
-    bag: str | None = None
+    bag: str | int | None = None
 
     @property
     def is_rows(self) -> bool:
@@ -77,7 +78,7 @@ class GivenSequences:
         return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
 
 
-def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> GivenSequences:
+def read(estimator: Any, X: Any, *, reset: bool, bag: str | int | None = None) -> GivenSequences:
     """Read sequences, and check that their tokens have as many entries, or the same columns, as in the fit.
 
     ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``bag``:
@@ -95,7 +96,9 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Give
         names = _feature_names(estimator, list(sequences.columns), reset)
         if names != list(sequences.columns):
             places = [sequences.columns.index(name) for name in names]
-            given = replace(given, sequences=Sequences(sequences.table[:, places], sequences.ids, sequences.offsets))
+            table = sequences.table[:, places]
+            sequences = Sequences(table, sequences.ids, sequences.offsets, tuple(names), sequences.words)
+        given = replace(given, sequences=_same_kinds(estimator, sequences, reset))
     if not sequences.dim:
         raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
     if not sequences.lengths.all():
@@ -116,16 +119,20 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Give
     return given
 
 
-def _form(X: Any, bag: str | None) -> GivenSequences | None:
+def _form(X: Any, bag: str | int | None) -> GivenSequences | None:
     """The sequences in their form; None for rows of numbers, which scikit-learn reads."""
     if bag is not None:
         bags = Bags.of(X, bag)
-        columns = tuple(name for name in bags.frame.columns if name != bag)
-        sequences = Sequences(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
-        return GivenSequences(sequences, table=X, bags=bags, bag=bag)
+        return GivenSequences(sequences_of(bags, bag), table=X, bags=bags, bag=bag)
     if isinstance(X, Sequences):
         return GivenSequences(X)
     check_not_masked("X", X, "numbers (Sequences.from_padded(array, mask) leaves out tokens)")
+    if isinstance(X, list | tuple) and any(map(issparse, X)):
+        raise ProblemError("X: expected dense arrays, got sparse ones; write array.toarray()")
+    if isinstance(X, dict) and not issparse(X) and "X" not in X:
+        raise ProblemError(
+            "X: expected a list of arrays, got a dict; write list(X.values()), with the labels in the same order"
+        )
     series = is_pandas_series(X) or is_polars_series(X)
     if series or is_stored(X) or _has_keys(X) or hasattr(X, "groups"):
         write = "Sequences.from_arrays, Sequences.from_padded or Sequences.from_table"
@@ -137,12 +144,17 @@ def _form(X: Any, bag: str | None) -> GivenSequences | None:
         if not len(X):
             raise ProblemError("X: expected at least one sequence, got none")
         try:
-            matrices = any(np.ndim(entry) == 2 for entry in X)
+            dimensions = [np.ndim(entry) for entry in X]
         except ValueError:
             raise ProblemError(
                 "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
             ) from None
-        return GivenSequences(Sequences.from_arrays(X), in_list=True) if matrices else None
+        if dimensions == [3] * len(X) and all(len(entry) == 1 for entry in X):
+            X = [entry[0] for entry in X]  # batches of one bag, as loaders make them
+        elif max(dimensions) > 2:
+            shape = np.shape(X[int(np.argmax(dimensions))])
+            raise ProblemError(f"X: expected a matrix (T_i, d) for each sequence, got an array of shape {shape}")
+        return GivenSequences(Sequences.from_arrays(X), in_list=True) if max(dimensions) > 1 else None
     if getattr(X, "ndim", None) == 3:
         return GivenSequences(Sequences.from_padded(X), np.shape(X)[:2])
     if getattr(X, "ndim", 0) > 3:  # scikit-learn would ask for two axes
@@ -177,6 +189,24 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
     return expected
 
 
+def _same_kinds(estimator: Any, sequences: Sequences, reset: bool) -> Sequences:
+    """Check that the columns that have words are those of the fit; a column without entries may have either."""
+    words = dict(sequences.words or {})
+    if reset:
+        estimator._word_columns = frozenset(words)
+        return sequences
+    for place, name in enumerate(sequences.columns or ()):
+        if (name in words) == (name in getattr(estimator, "_word_columns", ())):
+            continue
+        if not np.isnan(sequences.table[:, place]).all():
+            kinds = ("numbers", "words") if name in words else ("words", "numbers")
+            raise ProblemError(f"X: expected {kinds[0]} in column {name!r}, as in the fit, got {kinds[1]}")
+        words = (
+            {other: known for other, known in words.items() if other != name} if name in words else {**words, name: ()}
+        )
+    return replace(sequences, words=words or None)
+
+
 def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
     """Rows of d numbers, read by scikit-learn.
 
@@ -208,27 +238,33 @@ def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
 
 
 def check_finite(argument: str, given: GivenSequences, columns: Any = None) -> None:
-    """Check that the tokens that occur are finite.
+    """Check that the numbers of the tokens that occur are finite; words may be missing.
 
     Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.
     """
     sequences = given.sequences
-    of_vectors, ids = map_vectors(sequences, lambda vectors: np.isfinite(vectors).all(axis=1))
+    words = list(sequences.words or ())
+    is_word = np.isin(sequences.columns or (), words) if words else np.zeros(sequences.dim, bool)
+    of_vectors, ids = map_vectors(sequences, lambda vectors: (np.isfinite(vectors) | is_word).all(axis=1))
     finite = of_vectors[ids]
     if finite.all():
         return
     token = int(np.argmin(finite))
     entries = sequences.table[sequences.ids[token : token + 1]][0]
-    entry = int(np.argmin(np.isfinite(entries)))
+    entry = int(np.argmin(np.isfinite(entries) | is_word))
     number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
     row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
     name = number if given.names is None else given.names[number]
     found = "NaN" if np.isnan(entries[entry]) else "inf"
     place = f"row {row} of sequence {name}, column {entry if columns is None else columns[entry]}"
     padding = "leave out padding, as Sequences.from_padded does, and " if columns is None else ""
+    fill = "make_pipeline(SimpleImputer(), StandardScaler())"
+    if words:
+        encoder = f"(OneHotEncoder(handle_unknown='ignore'), {words})"
+        fill = f"make_column_transformer({encoder}, remainder=SimpleImputer())"
     raise ProblemError(
         f"{argument}: expected finite numbers, got {found} in {place}; {padding}fill missing values with "
-        "token_net=make_pipeline(SimpleImputer(), StandardScaler())"
+        f"token_net={fill}"
     )
 
 

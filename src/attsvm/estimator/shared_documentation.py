@@ -35,8 +35,9 @@ warm_start : bool
     Continue from the parameters of the last fit.
 token_net : transformer or PyTorch module, optional
     Maps each token before {next}; it is not trained together with the classifier. A transformer of scikit-learn is
-    fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so train it first; its
-    parameters are not changed, and a copy of it is kept.
+    fitted to the training tokens, without labels; of tables it gets a data frame, so that a ``ColumnTransformer`` finds
+    columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is, in
+    evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
 scale : {{"columns", "common"}}, optional
     Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
     tables, whose columns may have different units, and "common" for arrays, which keeps directions.

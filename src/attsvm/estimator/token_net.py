@@ -1,39 +1,163 @@
 """A map of tokens before a classifier: a transformer of scikit-learn, or a module of PyTorch."""
 
+import contextlib
 import copy
 import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+from narwhals.dependencies import is_pandas_dataframe, is_polars_dataframe
+from scipy.sparse import issparse
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.preprocessing import OneHotEncoder
 
-from attsvm.datasets import Sequences, map_vectors
+from attsvm._utils.files import reason
+from attsvm._utils.memory import free_memory, in_bytes
+from attsvm.datasets import Sequences, map_vectors, shown
 from attsvm.errors import ProblemError
 
+MOST_WORDS = 100
+"""Most words of a column that are categories without a token_net."""
 
-def fit_token_net(token_net: Any, sequences: Sequences) -> Any:
+
+class WordColumns(OneHotEncoder):
+    """A column of zeros and ones for each word of the fit; a warning names other words."""
+
+    def transform(self, X: Any) -> Any:
+        frame = nw.from_native(X, eager_only=True)
+        for name, known in zip(self.feature_names_in_, self.categories_, strict=True):
+            other = _named_words(frame[name].unique().to_list()) - _named_words(known)
+            if other:
+                warnings.warn(
+                    f"X: column {name!r} has {shown(sorted(other))}, which the fit had not",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        return super().transform(X)
+
+
+def _named_words(entries: Iterable[Any]) -> set[str]:
+    """The words; a missing entry is NaN in some libraries, None in others."""
+    return {entry if isinstance(entry, str) else "a missing entry" for entry in entries}
+
+
+def _encoder(words: dict[str, tuple[str, ...]]) -> Any:
+    """The transformer of tables with words if none is given.
+
+    Raises ProblemError if a column has too many words for categories, or its words are numbers.
+    """
+    for name, known in words.items():
+        others = [word for word in known if not _is_number(word)]
+        if 2 * len(others) < len(known):
+            besides = f" and {shown(map(repr, others))}" * bool(others)
+            raise ProblemError(
+                f"X: expected numbers in column {name!r}, got numbers as words{besides}; make numbers of them, or name "
+                "a token_net that encodes words"
+            )
+        if len(known) > MOST_WORDS:
+            raise ProblemError(
+                f"X: expected at most {MOST_WORDS} words in column {name!r}, got {len(known):,}; drop it, or name a "
+                f"token_net, such as make_column_transformer((TfidfVectorizer(), {name!r}), remainder='passthrough')"
+            )
+    encoder = WordColumns(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer((encoder, list(words)), remainder="passthrough", verbose_feature_names_out=False)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return bool(np.isfinite(float(word)))
+    except ValueError:
+        return False
+
+
+def fit_token_net(token_net: Any, sequences: Sequences, table: Any = None) -> Any:
     """A copy, fitted to the tokens if it is a transformer; a module is used as it is.
+
+    ``token_net``: None for one that encodes words. ``table``: the data frame of the tokens, whose library frames have.
 
     Raises ProblemError if it is neither.
     """
+    if token_net is None:
+        token_net = _encoder(sequences.words or {})
     if is_module(token_net):
         return copy.deepcopy(token_net).eval()
     if isinstance(token_net, type) or not (hasattr(token_net, "fit") and hasattr(token_net, "transform")):
         raise ProblemError(
             f"token_net: expected a transformer of scikit-learn, a module of PyTorch or None, got {token_net!r}"
         )
-    return clone(token_net).fit(sequences.table[np.unique(sequences.ids)])
+    with _named():
+        return clone(token_net).fit(_framed(sequences, sequences.table[np.unique(sequences.ids)], table))
 
 
-def through(token_net: Any, sequences: Sequences) -> Sequences:
+def through(token_net: Any, sequences: Sequences, table: Any = None) -> Sequences:
     """Sequences of mapped tokens; each row of the table that occurs is mapped once."""
-    apply = _module_outputs if is_module(token_net) else type(token_net).transform
+    if is_module(token_net) and sequences.words:
+        raise ProblemError(
+            f"token_net: expected a transformer for the words in column {next(iter(sequences.words))!r}, got a module"
+        )
 
-    # a copy, because some transformers and modules work in place
-    table, ids = map_vectors(sequences, lambda vectors: np.asarray(apply(token_net, np.array(vectors))))
-    if table.ndim != 2 or len(table) != ids.max() + 1:
-        raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {table.shape}")
-    return Sequences(table.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)
+    def apply(vectors: np.ndarray) -> np.ndarray:
+        # a copy, because some transformers and modules work in place
+        if is_module(token_net):
+            return _module_outputs(token_net, np.array(vectors))
+        with _named():
+            return _dense(type(token_net).transform(token_net, _framed(sequences, np.array(vectors), table)))
+
+    mapped, ids = map_vectors(sequences, apply)
+    if mapped.ndim != 2 or len(mapped) != ids.max() + 1:
+        raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {mapped.shape}")
+    with _named():
+        return Sequences(mapped.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)
+
+
+def _framed(sequences: Sequences, vectors: np.ndarray, table: Any) -> Any:
+    """Vectors (r, d) of named columns as a data frame, with words for their numbers; others as they are.
+
+    The frame is of polars if the table is, otherwise of pandas if that is installed.
+    """
+    libraries = ("pandas", "polars")
+    own = [is_pandas_dataframe(table), is_polars_dataframe(table)]
+    backend = next((name for name, given in zip(libraries, own, strict=True) if given), None)
+    backend = backend or next((name for name in libraries if find_spec(name)), None)
+    if sequences.columns is None or (backend is None and not sequences.words):
+        return vectors
+    if backend is None:
+        raise ProblemError("X: words in a table need pandas or polars: pip install 'attsvm[frames]'")
+    columns: dict[str, Any] = dict(zip(sequences.columns, vectors.T, strict=True))
+    for name, words in (sequences.words or {}).items():
+        columns[name] = [None if np.isnan(number) else words[int(number)] for number in columns[name]]
+    # a column without entries would have no type
+    cast = [nw.col(name).cast(nw.String) for name in sequences.words or ()]
+    return nw.from_dict(columns, backend=backend).with_columns(cast).to_native()
+
+
+def _dense(outputs: Any) -> np.ndarray:
+    """The outputs of a transformer as an array."""
+    if issparse(outputs):
+        needed = 8 * int(np.prod(outputs.shape))
+        if needed > free_memory() > 0:
+            raise ProblemError(
+                f"token_net: expected an output that fits into the memory, got a sparse one that takes "
+                f"{in_bytes(needed)} as an array; shorten it, for example by TruncatedSVD"
+            )
+        return np.asarray(outputs.toarray())
+    return np.asarray(outputs)
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """Name the token_net in errors that it raises."""
+    try:
+        yield
+    except ProblemError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProblemError(f"token_net: {reason(error)}") from error
 
 
 def is_module(token_net: Any) -> bool:

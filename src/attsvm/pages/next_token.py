@@ -168,6 +168,7 @@ def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Row
             ("words of the training texts", f"{data['train_words']:,}"),
             ("… in the vocabulary", percent(data["in_vocabulary"])),
             ("vocabulary", f"{data['vocabulary']:,}"),
+            ("tokenizer", data["tokenizer"]),
             ("vectors", "orthonormal" if data["dim"] is None else f"learnt, d = {data['dim']}"),
             ("longest context", f"{data['length']} words"),
             ("held-out contexts with a prediction", f"{found['contexts']:,}"),

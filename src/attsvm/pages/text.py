@@ -242,6 +242,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         [
             ("vocabulary", f"{data['vocabulary']:,}"),
             ("tokens", data["tokens"]),
+            ("tokenizer", data["tokenizer"] or "that of the transformer"),
             ("words occur in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
             ("length of a vector", f"{data['dim']}"),
             ("longest text read", f"{data['max_length']} words"),

@@ -5,8 +5,10 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -93,9 +95,21 @@ def _temporarily(parameters: Mapping[str, Any]) -> Iterator[None]:
     before = {name: current[name] for name in parameters}
     current.update(parameters)
     try:
-        yield
+        with warnings.catch_warnings(record=True) as found:
+            yield
     finally:
         current.update(before)
+    others = [one for one in found if not str(one.message).startswith("Glyph ")]
+    for one in others:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if len(others) < len(found):
+        _warn_of_boxes()
+
+
+@cache
+def _warn_of_boxes() -> None:
+    """Warn once, in place of one warning for each letter and drawing."""
+    warnings.warn("letters that the fonts of Matplotlib lack are boxes in PNG files", UserWarning, stacklevel=4)
 
 
 def lay_out(figure: Figure) -> None:

@@ -4,14 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._fit.texts.text import READERS
-from attsvm._fit.texts.words import words
-from attsvm._utils.files import read_text
+from attsvm._fit.texts.readers import READERS, TextFormat, ending_of, find_files
+from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm.errors import ProblemError
 
 OTHER = "‹other›"
@@ -32,25 +30,30 @@ class Corpus:
         return np.concatenate(self.documents), np.repeat(np.arange(len(lengths)), lengths)
 
 
-def read_corpus(path: str, column: str = "text") -> list[str]:
+def read_corpus(
+    path: str,
+    column: str = "text",
+    tokenizer: Tokenizer = WORDS,
+    *,
+    encoding: str | None = None,
+    quoting: str | None = None,
+) -> list[str]:
     """Read texts: one on each line of a file ``.txt``, or a column of a table.
 
-    ``path``: a file ``.txt``, or of a format of :func:`attsvm._fit.texts.text.read_texts`. ``column``: the column of
-    the texts in a table.
+    ``path``: a file ``.txt``, or what :func:`attsvm._fit.texts.text.read_texts` reads, except for folders of labels.
+    ``column``: the column of the texts in a table. ``tokenizer``: what splits texts into words. ``encoding``,
+    ``quoting``: see :class:`attsvm._fit.texts.readers.TextFormat`.
 
     Raises ProblemError if the file is missing or cannot be read, its ending is unknown, or it contains no words.
     """
-    source = Path(path)
-    ending = source.suffix.lower()
-    if ending != ".txt" and ending not in READERS:
-        raise ProblemError(f"{path}: expected a file .txt, {', '.join(READERS)}")
-    if not source.is_file():
-        raise ProblemError(f"{path}: no such file")
-    if ending == ".txt":
-        found = read_text(source).split("\n")
-    else:
-        found = [text for text, _ in READERS[ending](source, column, column)]
-    texts = [text for text in found if isinstance(text, str) and words(text)]
+    form = TextFormat(encoding, quoting)
+    found: list[object] = []
+    for file in find_files(path, [".txt", *READERS]):
+        if ending_of(file) == ".txt":
+            found += form.read(file).split("\n")
+        else:
+            found += [text for text, _ in READERS[ending_of(file)](file, column, column, form)]
+    texts = [text for text in found if isinstance(text, str) and tokenizer.words(text)]
     if not texts:
         raise ProblemError(f"{path}: expected texts with words, got none")
     return texts
@@ -62,11 +65,6 @@ def texts_hash(texts: Sequence[str]) -> str:
     for text in texts:
         found.update(text.encode("utf-8", "replace") + b"\0")
     return found.hexdigest()
-
-
-def split_words(texts: Iterable[str]) -> list[list[str]]:
-    """The lower-case words of each text."""
-    return [[word for word, *_ in words(text)] for text in texts]
 
 
 def frequent_words(documents: Iterable[Sequence[str]], size: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from attsvm._fit.baselines import tuned_accuracy
 from attsvm._fit.texts.result import Encoder, TextFit, TextPart
 from attsvm._fit.texts.states import load_states
 from attsvm._fit.texts.text import Texts, split_texts
+from attsvm._fit.texts.tokenizers import find_tokenizer, number_unspaced, split_words
 from attsvm._fit.texts.word_attention import word_attention
-from attsvm._fit.texts.words import MAX_LENGTH, learn_word_vectors, words
+from attsvm._fit.texts.words import MAX_LENGTH, learn_word_vectors
 from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences
@@ -47,6 +49,7 @@ def fit_text(
     dim: int = 200,
     min_documents: int = 5,
     max_length: int = MAX_LENGTH,
+    tokenizer: str | Callable[[str], Sequence[str]] | None = None,
     embed: str | os.PathLike[str] | None = None,
     optimizer: str | None = None,
     p: float | None = None,
@@ -59,8 +62,9 @@ def fit_text(
 
     ``texts``: to train on. ``test``: test texts, with labels among those of ``texts``; without them ``test_fraction``,
     in (0, 1), of each class is set apart. ``seed``: of the split, of the word vectors and of the classifier. ``dim``,
-    ``min_documents``, ``max_length``: arguments of :func:`attsvm._fit.texts.words.learn_word_vectors`. ``embed``: a
-    pretrained transformer, whose states replace the word vectors (see :func:`attsvm._fit.texts.states.load_states`).
+    ``min_documents``, ``max_length``: arguments of :func:`attsvm._fit.texts.words.learn_word_vectors`. ``tokenizer``:
+    what splits a text into words (see :func:`attsvm._fit.texts.tokenizers.find_tokenizer`). ``embed``: a pretrained
+    transformer, whose states replace the word vectors (see :func:`attsvm._fit.texts.states.load_states`).
     ``optimizer``: of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default mirror
     descent if ``p`` is given, otherwise Adam. ``p``: the option p of the optimizer, p > 1 for mirror descent.
     ``max_steps``, ``learning_rate``: of the classifier. ``device``: where the classifier is trained, and where the
@@ -77,21 +81,27 @@ def fit_text(
         rows, held_out = split_texts(texts, test_fraction, seed)
         texts, test = texts[rows], texts[held_out]
     _check_labels(texts, test)
+    if embed is not None and tokenizer is not None:
+        raise ProblemError(f"tokenizer: expected none with embed, which has its own, got {tokenizer!r}")
+    splitter = find_tokenizer(tokenizer)
+    train_words, test_words = split_words(texts.texts, splitter), split_words(test.texts, splitter)
     encoder: Encoder
     if embed is None:
+        number_unspaced(train_words, splitter)
         encoder = learn_word_vectors(
-            texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed
+            train_words, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed, tokenizer=splitter
         )
+        of_train, of_test = encoder.encode(train_words), encoder.encode(test_words)
     else:
         encoder = load_states(embed, max_length, device)
-    of_train, of_test = encoder.encode(texts.texts), encoder.encode(test.texts)
+        of_train, of_test = encoder.encode(texts.texts), encoder.encode(test.texts)
     clock.lap("words")
     classifier.fit(of_train[0], texts.labels, callback=callback)
     on_train, on_test = _part(classifier, texts, *of_train), _part(classifier, test, *of_test)
     clock.lap("training")
     baselines = {
         "mean_token": mean_token_accuracy(of_train[0], texts.labels, of_test[0], test.labels),
-        "tf_idf": tf_idf_accuracy(texts, test, min_documents),
+        "tf_idf": tf_idf_accuracy(train_words, texts.labels, test_words, test.labels, min_documents),
     }
     clock.lap("baselines")
     margins = classifier.margin_report(max_sequences=MARGIN_SAMPLE)
@@ -181,19 +191,14 @@ def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
     return means
 
 
-def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, float]:
-    """Measure the accuracy of logistic regression on TF-IDF weights of whole texts, on ``train`` and ``test``.
+def tf_idf_accuracy(
+    train: list[list[str]], labels: np.ndarray, test: list[list[str]], truth: np.ndarray, min_documents: int
+) -> dict[str, float]:
+    """Measure the accuracy of logistic regression on TF-IDF weights of all words, on ``train`` and ``test``.
 
     The penalty is chosen by three-fold cross-validation on the training texts. ``min_documents``: number of training
     texts that a word must occur in to count, as in the vocabulary of the word vectors.
     """
-    weights = TfidfVectorizer(analyzer=_words, min_df=min_documents)
-    parts = {
-        "train": (weights.fit_transform(train.texts), train.labels),
-        "test": (weights.transform(test.texts), test.labels),
-    }
+    weights = TfidfVectorizer(analyzer=list, min_df=min_documents)
+    parts = {"train": (weights.fit_transform(train), labels), "test": (weights.transform(test), truth)}
     return tuned_accuracy(LogisticRegression(max_iter=1000), {"C": PENALTIES}, parts)
-
-
-def _words(text: str) -> list[str]:
-    return [word for word, *_ in words(text)]

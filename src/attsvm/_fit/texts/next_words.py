@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,8 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int
 
-from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, split_words, texts_hash
+from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, texts_hash
+from attsvm._fit.texts.tokenizers import find_tokenizer, number_unspaced, split_words
 from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
@@ -42,8 +43,10 @@ class NextWordOptions:
     learning_rate: float = 0.5
     test_fraction: float = 0.25  # share of the texts that is set apart
     seed: int = 0
+    tokenizer: Any = None  # what splits texts into words, as for ``find_tokenizer``; then its result
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokenizer", find_tokenizer(self.tokenizer))
         check_seed(self.seed)
         for name, least in (("vocabulary", 2), ("length", 2), ("words", 1), ("contexts", 1), ("steps", 1)):
             check_integer(name, getattr(self, name), least)
@@ -154,7 +157,8 @@ def _parts(texts: list[str], options: NextWordOptions, generator: np.random.Gene
     """Training and held-out texts, with the vocabulary of the former."""
     if len(texts) < 2:
         raise ProblemError(f"texts: expected at least two, to set some apart, got {len(texts)}")
-    split = split_words(texts)
+    split = split_words(texts, options.tokenizer)
+    number_unspaced(split, options.tokenizer)
     order = generator.permutation(len(split))
     count = min(max(round(options.test_fraction * len(split)), 1), len(split) - 1)
     held_out, training = ([split[i] for i in sorted(part)] for part in (order[:count], order[count:]))

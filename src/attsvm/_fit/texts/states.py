@@ -38,6 +38,7 @@ class States:
 
     tokens: ClassVar[str] = "states of a transformer"
     min_documents: ClassVar[None] = None
+    split_by: ClassVar[None] = None
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:

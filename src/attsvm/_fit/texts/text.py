@@ -1,31 +1,27 @@
 """Labelled texts from files: Parquet, CSV, JSON lines, or a folder with one folder per label."""
 
-import csv
 import hashlib
-import io
 import json
 import os
+import re
 import reprlib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attsvm._fit.texts.readers import COLUMN_HINT, READERS, Row, TextFormat, ending_of, find_files
 from attsvm._utils.checks import check_number, check_seed
-from attsvm._utils.files import read_text, reason
-from attsvm.datasets import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
-
-Row = tuple[Any, Any]
-"""A text and its label, as the file has them."""
-
-COLUMN_HINT = "; choose the columns by --text and --label"
 
 LABEL_LENGTH = 200
 """Largest length of a label. A longer one is a text, from the wrong column."""
+
+WHOLE = re.compile(r"\+?(-?[0-9]+)(?:\.0*)?")
+"""A whole number as some programs write it: 1, 1.0, +1."""
 
 UNSUITABLE = {"Cc", "Cs"}
 """Unicode categories that a label cannot have: control characters, and halves of surrogate pairs."""
@@ -75,35 +71,45 @@ class Texts:
 
 
 def read_texts(
-    path: str | os.PathLike[str], text: str = "text", label: str = "label", names: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    text: str = "text",
+    label: str = "label",
+    names: Mapping[str, str] | None = None,
+    *,
+    encoding: str | None = None,
+    quoting: str | None = None,
 ) -> Texts:
     """Read labelled texts.
 
-    ``path``: a file ``.parquet`` (with the extra ``text``), ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``; or a folder
-    with one folder per label, whose files are the texts. Files are encoded in UTF-8. ``text``, ``label``: names of the
-    columns of a file. Labels are strings, whole numbers or booleans. ``names``: names of labels, which replace them.
-    The names of classes in a Parquet file of the Hugging Face hub replace its numbers first.
+    ``path``: a file ``.parquet`` (with the extra ``text``), ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``, also
+    compressed as ``.csv.gz``; a folder of such files, or a pattern, whose rows are put together; or a folder with one
+    folder per label, whose files are the texts. ``text``, ``label``: names of the columns of a file. Labels are
+    strings, whole numbers or booleans; 1, 1.0 and "1" are the same label. ``names``: names of labels, which replace
+    them. The names of classes in a Parquet file of the Hugging Face hub replace its numbers first. ``encoding``,
+    ``quoting``: see :class:`attsvm._fit.texts.readers.TextFormat`.
 
     The texts are in the order of the file; of a folder, they are sorted by label and file name.
 
-    Raises ProblemError if the file is missing, cannot be read, is not UTF-8 or has no such column; if it has no rows, a
-    row without text or label, or only one label; if a name is for a label that does not occur; or if pyarrow is needed
-    and not installed.
+    Raises ProblemError if the file is missing, cannot be read, is not in the encoding or has no such column; if it has
+    no rows, a row without text or label, or only one label; if a name is for a label that does not occur; if a folder
+    has files of several parts of the data, such as train and test; or if pyarrow is needed and not installed.
     """
-    source = Path(path)
-    if source.is_dir():
-        rows = _folder(source)
-    elif not source.exists():
-        raise ProblemError(f"{path}: no such file or folder")
+    form = TextFormat(encoding, quoting)
+    parts: Iterable[tuple[object, Iterable[Row]]]
+    entries = sorted(Path(path).iterdir()) if Path(path).is_dir() else []
+    folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    if len(folders) > 1:
+        parts = [(path, _texts_of(folders, form))]
+    elif entries and not any(ending_of(entry) in READERS for entry in entries):
+        raise ProblemError(f"{path}: expected at least two folders in it, one per label, got {len(folders)}")
     else:
-        reader = READERS.get(source.suffix.lower())
-        if reader is None:
-            raise ProblemError(f"{path}: expected a file {', '.join(READERS)}, or a folder with one folder per label")
-        rows = reader(source, text, label)
+        files = find_files(str(path), list(READERS), " or folder with a folder for each label")
+        parts = ((file, READERS[ending_of(file)](file, text, label, form)) for file in files)
     texts, labels = [], []
-    for number, (found_text, found_label) in enumerate(rows, start=1):
-        texts.append(_text(found_text, f"{path}: row {number}, {text}"))
-        labels.append(_label(found_label, f"{path}: row {number}, {label}"))
+    for source, rows in parts:
+        for number, (found_text, found_label) in enumerate(rows, start=1):
+            texts.append(_text(found_text, f"{source}: row {number}, {text}"))
+            labels.append(_label(found_label, f"{source}: row {number}, {label}"))
     if not texts:
         raise ProblemError(f"{path}: expected texts of at least two labels, got no text")
     if len(set(labels)) == 1:
@@ -135,79 +141,14 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
     return np.setdiff1d(np.arange(len(texts)), test), test
 
 
-def _parquet(path: Path, text: str, label: str) -> Iterator[Row]:
-    texts, labels = read_columns([path], [text, label], extra="text", hint=COLUMN_HINT)
-    names = dict(enumerate(class_names(path, label)))
-    return zip(texts, [names.get(found, found) if isinstance(found, int) else found for found in labels], strict=True)
-
-
-def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
-    def read(path: Path, text: str, label: str) -> Iterator[Row]:
-        # the default limit is below a long text
-        csv.field_size_limit(2**31 - 1)
-        reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
-        try:
-            header = next(reader, [])
-            separated = f"; the fields of a line are separated by {delimiter!r}"
-            check_columns(path, header, [text, label], separated if len(header) == 1 else COLUMN_HINT)
-            places = header.index(text), header.index(label)
-            for fields in reader:
-                if not fields:
-                    continue
-                if len(fields) != len(header):
-                    raise ProblemError(
-                        f"{path}: line {reader.line_num}: expected {len(header)} fields, as in the header, "
-                        f"got {len(fields)}"
-                    )
-                yield fields[places[0]], fields[places[1]]
-        except csv.Error as error:
-            raise ProblemError(f"{path}: line {reader.line_num} cannot be read ({error})") from None
-
-    return read
-
-
-def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, object_pairs_hook=_checked_names)
-        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
-            raise ProblemError(f"{path}: line {number} is not JSON ({reason(error)})") from None
-        if not isinstance(row, dict):
-            raise ProblemError(f"{path}: line {number}: expected an object, got {type(row).__name__}")
-        check_columns(f"{path}: line {number}", list(row), [text, label], COLUMN_HINT)
-        yield row[text], row[label]
-
-
-def _checked_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has several values of one name")
-    return found
-
-
-def _folder(path: Path) -> Iterator[Row]:
-    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if len(folders) < 2:
-        raise ProblemError(f"{path}: expected at least two folders in it, one per label, got {len(folders)}")
+def _texts_of(folders: list[Path], form: TextFormat) -> Iterator[Row]:
     for folder in folders:
         for file in sorted(folder.iterdir()):
             if file.is_file() and not file.name.startswith("."):
-                text = read_text(file)
+                text = form.read(file)
                 if not text.strip():
                     raise ProblemError(f"{file}: expected a text, got an empty file")
                 yield text, folder.name
-
-
-READERS: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {
-    ".parquet": _parquet,
-    ".csv": _separated(","),
-    ".tsv": _separated("\t"),
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-}
-"""The function that reads files with an ending."""
 
 
 def _text(found: Any, where: str) -> str:
@@ -229,6 +170,7 @@ def _label(found: Any, where: str) -> str:
     if isinstance(found, int) and abs(found) >= 10**LABEL_LENGTH:
         raise ProblemError(f"{where}: expected a whole number of at most {LABEL_LENGTH} digits, got a larger one")
     label = str(found).strip()
+    label = whole[1] if (whole := WHOLE.fullmatch(label)) else label
     if len(label) > LABEL_LENGTH:
         raise ProblemError(
             f"{where}: expected a label of at most {LABEL_LENGTH} characters, got {len(label):,}{COLUMN_HINT}"

@@ -1,6 +1,5 @@
 """Word vectors that are learnt from the texts themselves."""
 
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 from sklearn.decomposition import TruncatedSVD
 
+from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm._utils.checks import check_integer
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
@@ -21,14 +21,6 @@ MAX_LENGTH = 400
 
 SMOOTHING = 0.75
 """Exponent of the contexts' frequencies. Without smoothing, rare contexts have the largest mutual information."""
-
-_WORD = re.compile(r"</?[a-z][^<>]*>|(\w+(?:['’]\w+)*)", re.IGNORECASE)
-"""A word may contain apostrophes. HTML tags are not words."""
-
-
-def words(text: str) -> list[tuple[str, int, int]]:
-    """The words of a text, lower-cased, and where each begins and ends in it."""
-    return [(match[1].lower(), *match.span()) for match in _WORD.finditer(text) if match[1]]
 
 
 @dataclass(frozen=True)
@@ -41,8 +33,14 @@ class WordVectors:
     # largest number of words that are kept of a text, from its beginning. Words outside the vocabulary do not count.
     max_length: int = MAX_LENGTH
     min_documents: int = 1  # number of texts that each word occurred in at least
+    tokenizer: Tokenizer = WORDS
 
     tokens: ClassVar[str] = "word vectors"
+
+    @property
+    def split_by(self) -> str:
+        """Name of the tokenizer."""
+        return self.tokenizer.name
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -50,61 +48,66 @@ class WordVectors:
 
     def known(self, text: str) -> list[tuple[int, int, int]]:
         """The words kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
-        return self._all_known(text)[: self.max_length]
+        placed = zip(self.tokenizer.words(text), self.tokenizer.places(text), strict=True)
+        return [(self._index[word], *place) for word, place in placed if word in self._index][: self.max_length]
 
     def number_cut(self, texts: Iterable[str]) -> int:
         """How many texts have more known words than are kept."""
-        return sum(len(self._all_known(text)) > self.max_length for text in texts)
+        return sum(len(self._numbers(self.tokenizer.words(text))) > self.max_length for text in texts)
 
-    def _all_known(self, text: str) -> list[tuple[int, int, int]]:
-        index = self._index
-        return [(index[word], begin, end) for word, begin, end in words(text) if word in index]
+    def _numbers(self, words: Iterable[str]) -> list[int]:
+        return [self._index[word] for word in words if word in self._index]
 
-    def encode(self, texts: Iterable[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Encode texts as sequences of word vectors, of at least one and at most ``max_length`` tokens.
+    def encode(self, documents: Iterable[Sequence[str]]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
+        """Encode the words of texts as sequences of word vectors, of at least one and at most ``max_length`` tokens.
 
         Returns the sequences, and the index of each token's word; V for the token of a text without known words.
         """
-        documents = [[number for number, *_ in self.known(text)] or [len(self.vocabulary)] for text in texts]
-        offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])])
-        ids = np.fromiter((number for document in documents for number in document), np.int32, count=offsets[-1])
+        numbers = [self._numbers(words)[: self.max_length] or [len(self.vocabulary)] for words in documents]
+        offsets = np.concatenate([[0], np.cumsum([len(document) for document in numbers])])
+        ids = np.fromiter((number for document in numbers for number in document), np.int32, count=offsets[-1])
         return Sequences(self.table, ids, offsets), ids
 
 
 def learn_word_vectors(
-    texts: Sequence[str],
+    documents: Sequence[Sequence[str]],
     *,
     dim: int = 200,
     min_documents: int = 5,
     window: int = 5,
     max_length: int = MAX_LENGTH,
     seed: int = 0,
+    tokenizer: Tokenizer = WORDS,
 ) -> WordVectors:
     """Learn a vector for every word that occurs in enough texts, from the words that occur near it.
 
     The vectors are the singular value decomposition of the smoothed positive pointwise mutual information of words and
     their neighbours.
 
-    ``dim``: length d of a vector. It is smaller if the vocabulary is smaller. ``min_documents``: number of texts that a
-    word must occur in to be in the vocabulary. ``window``: words at most this far apart are neighbours. ``max_length``:
-    largest number of words of a text in its sequence. The vectors are learnt from whole texts. ``seed``: seed of the
-    truncated singular value decomposition. The same texts and seed give the same vectors.
+    ``documents``: the words of each text. ``dim``: length d of a vector. It is smaller if the vocabulary is smaller.
+    ``min_documents``: number of texts that a word must occur in to be in the vocabulary. ``window``: words at most this
+    far apart are neighbours. ``max_length``: largest number of words of a text in its sequence. The vectors are learnt
+    from whole texts. ``seed``: seed of the truncated singular value decomposition. The same texts and seed give the
+    same vectors. ``tokenizer``: what splits other texts into words.
 
     Raises ProblemError if fewer than two words occur in enough texts, or an argument is out of range.
     """
     sizes = {"dim": dim, "min_documents": min_documents, "window": window, "max_length": max_length}
     for name, value in sizes.items():
         check_integer(name, value, 1)
-    found, flat, documents = _numbered(texts)
-    vocabulary, flat, documents = _frequent(found, flat, documents, min_documents)
+    found, flat, owners = _numbered(documents)
+    vocabulary, flat, owners = _frequent(found, flat, owners, min_documents)
     if len(vocabulary) < 2:
+        one_word = np.median([len(words) for words in documents]) <= 1
         raise ProblemError(
-            f"texts: expected at least two words that occur in at least {min_documents} of {len(texts)} texts, got "
+            f"texts: expected at least two words that occur in at least {min_documents} of {len(documents)} texts, got "
             f"{len(vocabulary)}; lower min_documents or give more texts"
+            + ", or use the tokenizer 'characters', because most texts are one word without spaces"
+            * bool(one_word)
         )
-    vectors = neighbour_vectors(flat, documents, len(vocabulary), dim=dim, window=window, seed=seed)
+    vectors = neighbour_vectors(flat, owners, len(vocabulary), dim=dim, window=window, seed=seed)
     table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))]).astype(np.float32)
-    return WordVectors(vocabulary, table, max_length, min_documents)
+    return WordVectors(vocabulary, table, max_length, min_documents, tokenizer)
 
 
 def neighbour_vectors(
@@ -123,16 +126,14 @@ def neighbour_vectors(
     return _decomposed(_ppmi(_cooccurrence(flat, documents, size, window)), dim, seed)
 
 
-def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _numbered(documents: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray, np.ndarray]:
     """All words, and for every position in the texts the index of its word and that of its text."""
     numbers: dict[str, int] = {}
     flat, lengths = array("i"), []
-    for text in texts:
-        before = len(flat)
-        flat.extend(numbers.setdefault(word, len(numbers)) for word, *_ in words(text))
-        lengths.append(len(flat) - before)
-    documents = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-    return list(numbers), np.array(flat, dtype=np.int32), documents
+    for words in documents:
+        flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
+        lengths.append(len(words))
+    return list(numbers), np.array(flat, dtype=np.int32), np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
 
 
 def _frequent(

@@ -17,6 +17,7 @@ class TextsFields(Fields):
     dim: int | None = path("test.sequences.dim")  # dimension of a token
     # number of training texts in which a known word occurs at least; null if it does not apply
     min_documents: int | None = path("encoder.min_documents")
+    tokenizer: str | None = path("encoder.split_by")  # name of what splits texts into words; null for a transformer
     max_length: int = path("encoder.max_length")  # number of words of a text that are read at most
     train_cut: int  # number of training texts longer than max_length
     train_without_words: int  # number of training texts without a known word
@@ -141,6 +142,7 @@ class CorpusFields(Fields):
     train_words: int  # words of the training texts
     vocabulary: int  # number of words, without the symbol of all others
     in_vocabulary: float  # share of the training words
+    tokenizer: str = path("options.tokenizer.name")  # name of what splits texts into words
     length: int = path("options.length")  # of the longest context
     dim: int | None = path("options.dim")  # of learnt word vectors; null for orthonormal ones
 

@@ -1,0 +1,261 @@
+"""Tables as people have them: equal results in every kind that can be read, one line for the others."""
+
+import decimal
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
+from attsvm.datasets import Sequences
+
+pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
+polars = pytest.importorskip("polars")
+pyarrow = pytest.importorskip("pyarrow")
+
+NUM = 30
+BAGS = [f"b{number:02}" for number in range(NUM)]
+LABELS = dict(zip(BAGS, np.arange(NUM) % 2, strict=True))
+CLASSIFIERS = [
+    lambda **options: AttentionClassifier(max_steps=10, random_state=0, **options),
+    lambda **options: DetectorClassifier(2, positive=1, max_steps=10, random_state=0, **options),
+]
+
+
+def table():
+    generator = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {"bag": np.repeat(BAGS, 3), "a": generator.normal(size=90), "b": generator.normal(size=90)}
+    )
+    frame.loc[::3, "a"] += 3 * (np.arange(NUM) % 2)
+    frame["b"] *= 100
+    frame["site"] = generator.choice(["north", "south", "west"], 90)
+    frame["flag"] = generator.random(90) < 0.5
+    return frame
+
+
+FRAME = table()
+NUMBERS = FRAME[["bag", "a", "b"]]
+WORDS = FRAME[["bag", "a", "b", "site"]]
+DUMMIES = pandas.get_dummies(WORDS, columns=["site"])
+HOLES = np.arange(90) % 7 == 3
+BY_NAME = make_column_transformer((StandardScaler(), ["a", "b"]), (OneHotEncoder(), ["site"]))
+FILLED = make_pipeline(SimpleImputer(strategy="most_frequent"), StandardScaler())
+
+
+def decisions(make, X, bag="bag", new=None, y=LABELS, net=None):
+    """Decisions on the bags in the order of their names."""
+    fitted = make(token_net=net).fit(X, y, bag=bag)
+    found = fitted.decision_function(X if new is None else new)
+    if bag is None:
+        return np.asarray(found)
+    if isinstance(found, pandas.Series):
+        return found.sort_index().to_numpy()
+    return polars.DataFrame(found).sort("bag")["value"].to_numpy()
+
+
+def case(**options):
+    return options
+
+
+def with_column(values, name="flag"):
+    return NUMBERS.assign(**{name: values})
+
+
+ARRAYS = [part.to_numpy() for _, part in NUMBERS.set_index("bag").groupby("bag")]
+FLAGS = FRAME["flag"].astype(object)
+SITES = FRAME["site"]
+EQUAL = {
+    "numbers": [
+        case(X=NUMBERS),
+        case(X=polars.from_pandas(NUMBERS)),
+        case(X=pyarrow.Table.from_pandas(NUMBERS)),
+        case(X=NUMBERS.rename(columns={"bag": 0, "a": 1, "b": 2}), bag=0),
+        case(X=NUMBERS.rename(columns={"a": 1})),
+        case(X=NUMBERS.astype({"a": object})),
+        case(X=NUMBERS.astype({"a": "Float64"})),
+        case(X=NUMBERS, new=NUMBERS[["b", "bag", "a"]].sample(frac=1, random_state=0)),
+        case(X=NUMBERS, net=StandardScaler()),
+        case(X=NUMBERS, net=StandardScaler().set_output(transform="pandas")),
+        case(X=NUMBERS, net=make_column_transformer((StandardScaler(), ["a"]), remainder="passthrough")),
+        case(X=NUMBERS, net=FunctionTransformer(lambda frame: sp.csr_array(frame.to_numpy()))),
+    ],
+    "booleans": [case(X=with_column(x)) for x in (FLAGS, FLAGS.astype("boolean"), FLAGS.astype(float))],
+    "booleans, missing": [
+        case(X=X, net=FILLED)
+        for X in (
+            with_column(FLAGS.mask(HOLES, None)),
+            with_column(FLAGS.astype("boolean").mask(HOLES)),
+            with_column(FLAGS.astype(float).mask(HOLES)),
+            polars.from_pandas(with_column(FLAGS.astype("boolean").mask(HOLES))),
+        )
+    ],
+    "words": [
+        case(X=WORDS),
+        case(X=WORDS.astype({"site": object})),
+        case(X=WORDS.astype({"site": "category"})),
+        case(X=polars.from_pandas(WORDS)),
+        case(X=polars.from_pandas(WORDS).with_columns(polars.col("site").cast(polars.Categorical))),
+        case(X=pyarrow.Table.from_pandas(WORDS)),
+        # new files need no alignment: other order, other categories of the type
+        case(X=WORDS, new=WORDS[["site", "b", "a", "bag"]].astype({"site": "category"})),
+        case(X=DUMMIES[["bag", "site_north", "site_south", "site_west", "a", "b"]]),
+    ],
+    "words, missing": [
+        case(X=X)
+        for X in (
+            with_column(SITES.mask(HOLES, None), "site"),
+            with_column(SITES.astype(object).mask(HOLES, np.nan), "site"),
+            with_column(SITES.astype("category").mask(HOLES), "site"),
+            polars.from_pandas(with_column(SITES.mask(HOLES, None), "site")),
+        )
+    ],
+    "words by a transformer": [
+        case(X=X, net=BY_NAME) for X in (WORDS, polars.from_pandas(WORDS), pyarrow.Table.from_pandas(WORDS))
+    ],
+    "arrays": [
+        case(X=X, bag=None, y=list(LABELS.values()))
+        for X in (ARRAYS, [array[None] for array in ARRAYS], np.array(ARRAYS))
+    ],
+}
+
+
+@pytest.mark.parametrize("make", CLASSIFIERS)
+@pytest.mark.parametrize("kind", EQUAL)
+def test_every_kind_of_table_gives_equal_decisions(kind, make):
+    first, *others = [decisions(make, **options) for options in EQUAL[kind]]
+    assert np.isfinite(first).all()
+    assert np.ptp(first) > 0
+    for number, other in enumerate(others, start=1):
+        np.testing.assert_allclose(other, first, rtol=1e-9, atol=1e-12, err_msg=f"{kind} {number}")
+
+
+REFUSED = [
+    (
+        case(X=pandas.concat([NUMBERS, NUMBERS[["a"]]], axis=1)),
+        "X: expected different names of columns, got 'a' 2 times",
+    ),
+    (
+        case(X=NUMBERS.set_axis(pandas.MultiIndex.from_product([["x"], ["bag", "a", "b"]]), axis=1), bag=("x", "bag")),
+        "X: expected names of columns in one row, got 2 rows",
+    ),
+    (case(X=NUMBERS, bag=["bag", "a"]), r"bag: expected the name of one column, .* got \['bag', 'a'\]"),
+    (case(X=NUMBERS.set_index("bag")), r"bag: expected .* got 'bag'; it is in the index: X.reset_index\('bag'\)"),
+    (case(X=with_column(FLAGS.mask(HOLES, None))), "got NaN in row 3 of sequence b01, column flag; fill"),
+    (case(X=with_column(FLAGS.astype("boolean").mask(HOLES))), "got NaN in row 3 of sequence b01, column flag; fill"),
+    (
+        case(X=WORDS.assign(a=WORDS["a"].mask(HOLES))),
+        r"column a; fill .* token_net=make_column_.*\(\(OneHotEncoder\(.*\), \['site'\]\), remainder=SimpleImputer",
+    ),
+    (case(X=with_column(pandas.Timestamp("2020-01-01"))), "numbers or words in column 'flag', got Datetime"),
+    (case(X=with_column([1, "x"] * 45)), "numbers or words in column 'flag', got int, str"),
+    (case(X=with_column([[1, 2]] * 90)), "numbers or words in column 'flag', got list"),
+    (case(X=with_column([decimal.Decimal(1)] * 90)), "numbers or words in column 'flag', got Decimal"),
+    (case(X=with_column(1j)), "numbers or words in column 'flag', got complex128"),
+    (case(X=NUMBERS.astype({"a": pandas.SparseDtype(float)})), "in column 'a', got Sparse"),
+    (
+        case(X=with_column([str(x) for x in range(89)] + ["n/a"])),
+        "numbers in column 'flag', got numbers as words and 'n/a'",
+    ),
+    (
+        case(X=pandas.concat([NUMBERS] * 2).assign(note=[f"note {x}" for x in range(180)])),
+        r"at most 100 words in column 'note', got 180; drop it, or name a token_net, such as make_.*TfidfVectorizer",
+    ),
+    (case(X=[sp.csr_array(array) for array in ARRAYS], bag=None), "X: expected dense arrays, got sparse ones"),
+    (case(X=dict(zip(BAGS, ARRAYS, strict=True)), bag=None), r"got a dict; write list\(X.values\(\)\)"),
+    (
+        case(X=[np.array(ARRAYS[:2])] * NUM, bag=None),
+        r"a matrix \(T_i, d\) for each sequence, got an array of shape \(2, 3, 2\)",
+    ),
+    (case(X=polars.from_pandas(NUMBERS).lazy()), "expected a table .*, got LazyFrame"),
+    (case(X=WORDS, new=NUMBERS), "got a table with missing site"),
+    (case(X=WORDS, new=WORDS.assign(site=1)), "expected words in column 'site', as in the fit, got numbers"),
+    (case(X=WORDS, new=WORDS.astype({"a": str})), "expected numbers in column 'a', as in the fit, got words"),
+    (case(X=WORDS, net=StandardScaler()), "token_net: could not convert string to float"),
+    (case(X=WORDS, net=make_column_transformer((OneHotEncoder(), ["none"]))), "token_net: .*column"),
+    (
+        case(X=WORDS, net=make_column_transformer((StandardScaler(), ["a"]), remainder="passthrough")),
+        "token_net: could not convert string to float",
+    ),
+]
+
+
+@pytest.mark.parametrize("make", CLASSIFIERS)
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_other_tables_are_one_clear_line(number, make):
+    options, message = REFUSED[number]
+    with pytest.raises(ProblemError, match=message) as raised:
+        decisions(make, **options)
+    assert "\n" not in str(raised.value)
+
+
+def test_words_that_the_fit_had_not_are_named():
+    fitted = CLASSIFIERS[0]().fit(WORDS, LABELS, bag="bag")
+    assert list(fitted.feature_names_in_) == ["a", "b", "site"]
+    names = ["site_north", "site_south", "site_west", "a", "b"]
+    assert list(fitted.token_net_.get_feature_names_out()) == names
+    assert fitted.prompt_.shape[-1] == len(names)
+    new = WORDS.assign(site=WORDS["site"].replace("west", "east").mask(HOLES))
+    with pytest.warns(RuntimeWarning, match="X: column 'site' has a missing entry, east, which the fit had not"):
+        found = fitted.decision_function(new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = pickle.loads(pickle.dumps(fitted)).decision_function(WORDS)
+    same = ~(new["site"] != WORDS["site"]).groupby(WORDS["bag"]).any()
+    np.testing.assert_array_equal(found[same], expected[same])
+    # a small file may have no word at all
+    with pytest.warns(RuntimeWarning, match="a missing entry"):
+        assert np.isfinite(fitted.decision_function(WORDS[:3].assign(site=None))).all()
+
+
+def test_a_search_splits_bags_with_words():
+    bags, labels = Sequences.from_table(WORDS.assign(label=WORDS["bag"].map(LABELS)), bag="bag", target="label")
+    assert bags.columns == ("a", "b", "site")
+    assert bags.words == {"site": ("north", "south", "west")}
+    fitted = CLASSIFIERS[0]().fit(WORDS, LABELS, bag="bag")
+    np.testing.assert_array_equal(
+        CLASSIFIERS[0]().fit(bags, labels).decision_function(bags), fitted.decision_function(WORDS)
+    )
+    assert np.isfinite(cross_val_score(CLASSIFIERS[1](), bags, labels, cv=2)).all()
+    search = GridSearchCV(
+        CLASSIFIERS[0](token_net=BY_NAME), {"token_net__standardscaler__with_mean": [True, False]}, cv=2
+    )
+    assert np.isfinite(search.fit(bags, labels).cv_results_["mean_test_score"]).all()
+    with pytest.raises(ProblemError, match="words: expected some of the columns"):
+        Sequences(bags.table, bags.ids, bags.offsets, words=bags.words)
+
+
+def test_a_transformer_gets_a_frame_of_the_library_of_the_table():
+    seen = []
+
+    def look(frame):
+        seen.append((type(frame), list(frame.columns)))
+        return frame[["b", "a"]]
+
+    for X, kind in ((WORDS, pandas.DataFrame), (polars.from_pandas(WORDS), polars.DataFrame)):
+        decisions(CLASSIFIERS[0], X, net=FunctionTransformer(look))
+        assert {*map(str, seen)} == {str((kind, ["a", "b", "site"]))}
+        seen.clear()
+    texts = with_column([f"{'good' if i % 3 else 'bad'} day" for i in range(90)], "note")
+    net = make_column_transformer((TfidfVectorizer(), "note"), remainder="passthrough")
+    assert np.isfinite(decisions(CLASSIFIERS[0], texts, net=net)).all()
+
+
+def test_a_sparse_output_that_does_not_fit_into_the_memory_is_named(monkeypatch):
+    monkeypatch.setattr("attsvm.estimator.token_net.free_memory", lambda: 1000)
+    with pytest.raises(ProblemError, match=r"a sparse one that takes .* as an array"):
+        decisions(CLASSIFIERS[0], NUMBERS, net=FunctionTransformer(lambda frame: sp.csr_array(frame.to_numpy())))
+
+
+def test_a_module_takes_no_words():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ProblemError, match="a transformer for the words in column 'site', got a module"):
+        decisions(CLASSIFIERS[0], WORDS, net=torch.nn.Linear(3, 2))
