@@ -32,7 +32,7 @@ axis.legend()
 # %%
 # With keys and queries the biases vanish: KQ' grows like the square of its factors, b does not.
 run = attsvm.train(problem, attention="factored", steps=5_000)
-W, b = (problem.blocks(weights)[k] for k, weights in enumerate([run.history["weights"]] * 2))
+W, b = problem.blocks(run.history["weights"])
 part = np.linalg.norm(b, axis=-1) / np.linalg.norm(W, axis=(-2, -1))
-for step in (0, 10, 20, 30, 49):
-    print(f"after {run.history['steps'][step]:>5,} steps: |b|/|KQ'| = {part[step]:.0e}")
+for record in (0, 10, 20, 30, -1):
+    print(f"after {run.history['steps'][record]:>5,} steps: |b|/|KQ'| = {part[record]:.0e}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from attsvm.problem import gathered
 
@@ -25,13 +25,10 @@ class BiasRows(NamedTuple):
         return self._replace(index=change(self.index), reference=change(self.reference))
 
     @property
-    def differ(self) -> Bool[np.ndarray, "*batch n Q T"]:
-        return np.asarray(self.index != self.reference)
-
-    @property
     def squares(self) -> Float[np.ndarray, "*batch n Q T"]:
         """‖e_r − e_t‖²."""
-        return self.differ * ((self.index >= 0) * 1.0 + (self.reference >= 0))
+        differ = self.index != self.reference
+        return np.asarray(differ * ((self.index >= 0) * 1.0 + (self.reference >= 0)))
 
     def apply(self, b: Float[np.ndarray, "*batch m"]) -> Float[np.ndarray, "*batch n Q T"]:
         """b_r − b_t."""

@@ -33,14 +33,16 @@ class ProblemData(NamedTuple):
     bias_index: AnyArray | None = None  # (n, Q, T, B): the number of the bias of a token, -1 for none
     offsets: AnyArray | None = None  # (n, Q, T, B): what is added to the logits
 
-    def blocks(self, weights: Array) -> tuple[Array, Array]:
-        """W (d_k, d_q, B) and b (m, B) of weights; b is empty where there is none."""
+    def blocks(self, weights: Array) -> tuple[Array, Array | None]:
+        """W (d_k, d_q, B) and b (m, B) of weights; None without biases."""
+        if self.bias_index is None:
+            return weights, None
         d_k, d_q = self.keys.shape[2], self.queries.shape[2]
-        return (weights, weights[:0, 0]) if self.bias_index is None else (weights[:d_k, :d_q], weights[d_k:, d_q])
+        return weights[:d_k, :d_q], weights[d_k:, d_q]
 
     def with_other_terms(self, logits: Array, b: Array | None = None) -> Array:
         """Logits with the trained biases b and the fixed offsets of the problem."""
-        if b is not None and self.bias_index is not None:
+        if b is not None:
             logits = logits + self._biases(b)
         return logits if self.offsets is None else logits + self.offsets
 
