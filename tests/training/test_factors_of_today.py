@@ -26,8 +26,8 @@ def least_sum_of_rows(problem, selected):
 
 
 def test_a_gain_and_its_matrix_maximise_the_margin_in_the_sum_of_the_rows():
-    problem = random_problem(4, 6, 8, seed=41_001, batch=(3,))
-    run = attsvm.train(problem, attention="gain", steps=50_000, record=[0, 49_999, 50_000])
+    problem = random_problem(4, 6, 8, seed=41_001, batch=(2,))
+    run = attsvm.train(problem, attention="gain", steps=40_000, record=[0, 39_999, 40_000])
     np.testing.assert_allclose(run.weights, run.parameters["g"][..., None] * run.parameters["W"], rtol=1e-12)
     prediction = attsvm.predict_direction(problem, run)
     assert (prediction.norm, prediction.standing) == (ROWS, "measured")
@@ -55,14 +55,13 @@ def test_gains_of_attention_heads_have_the_sum_of_their_norms():
 
 def test_a_run_with_a_gain_is_saved_and_resumed_and_trained_in_single_precision(tmp_path):
     problem = random_problem(3, 4, 5, seed=3, batch=(2,))
-    run = attsvm.train(problem, attention="gain", steps=200)
+    run = attsvm.train(problem, attention="gain", steps=200, record=[0, 20, 200])
     assert_survives_a_file(run, tmp_path)
     run.save(tmp_path / "run.npz")
     resumed = attsvm.train(problem, init=attsvm.Run.load(tmp_path / "run.npz"), steps=200)
     np.testing.assert_array_equal(resumed.weights, attsvm.train(problem, attention="gain", steps=400).weights)
     rough = attsvm.train(problem, attention="gain", steps=20, dtype="float32")
-    exact = attsvm.train(problem, attention="gain", steps=20)
-    np.testing.assert_allclose(rough.weights, exact.weights, atol=1e-4)
+    np.testing.assert_allclose(rough.weights, run.history["weights"][1], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +167,12 @@ def test_rotated_heads_single_precision_fixed_keys_and_files(tmp_path):
     assert (run.parameters["K"].shape, run.weights.shape) == ((2, 5, 4), (2, 20, 5))
     assert attsvm.predict_direction(several, run).norm == SumOfHeads(Rotary(2))
     problem = random_problem(3, 4, 5, seed=1, batch=(2,)).with_rotations([1.0, 0.2])
-    first = attsvm.train(problem, attention="rotary", steps=200)
+    first = attsvm.train(problem, attention="rotary", steps=200, record=[0, 20, 200])
     assert_survives_a_file(first, tmp_path)
     resumed = attsvm.train(problem, init=first, steps=200)
     np.testing.assert_array_equal(resumed.weights, attsvm.train(problem, attention="rotary", steps=400).weights)
     rough = attsvm.train(problem, attention="rotary", steps=20, dtype="float32")
-    np.testing.assert_allclose(rough.weights, attsvm.train(problem, attention="rotary", steps=20).weights, atol=1e-4)
+    np.testing.assert_allclose(rough.weights, first.history["weights"][1], atol=1e-4)
     alone = attsvm.train(problem, attention="rotary", fixed=("K",), steps=5000)
     prediction = attsvm.predict_direction(problem, alone)
     assert prediction.norm == Lp(2.0)
