@@ -282,7 +282,7 @@ def test_entries_on_mini_batches_say_what_the_optimizer_does_with_all_sequences(
 def test_an_entry_is_found_by_its_name(catalogue):
     assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD", "torch.optim.SGD(momentum=0.9)"}
     assert not catalogue.of("GD")
-    assert [one.trained for one in catalogue.only("torch.optim.adamw").entries][0] == "W, no decay"
+    assert next(iter(catalogue.only("torch.optim.adamw").entries)).trained == "W, no decay"
     with pytest.raises(ProblemError, match=r"^optimizer: expected one of the catalogue.* did you mean adan\?$"):
         catalogue.only("adan0m")
     with pytest.raises(ProblemError, match=r"^optimizer: expected its name, such as .*, got Catalogue$"):
