@@ -60,7 +60,7 @@ def rows(entry: Entry, one: Installed) -> Iterator[dict[str, Any]]:
             "first": [means[first], leasts[first]],
             "last": [means[1], leasts[1]],
             "num_steps": [looks[first].step, looks[1].step],
-            "logit_change": [float(changes.min()), float(changes.max())],
+            "logit_change": [abs(float(changes.min())), float(changes.max())],
             **({} if batch is None else {"batch": [batch], "sequences": problem.num_sequences}),
         }
 

@@ -15,9 +15,10 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.errors import ProblemError
-from attsvm.profiles.entries import NOT_RUN, Catalogue
+from attsvm.profiles.entries import NOT_RUN, Catalogue, Entry
 from attsvm.profiles.named import import_optimizer, stepped
 from attsvm.profiles.of_torch import OfTorch
+from attsvm.profiles.verdict import NO_LIMIT, NONE_OF_THESE, written
 from attsvm.theory import Found, table
 from attsvm.theory.standing import limit_at
 
@@ -216,6 +217,7 @@ def test_the_time_limit_ends_an_entry(small, tmp_path):
     small["optimizers"] = [Installed("torch.optim.SGD")]
     entry = next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=1e-9))
     assert (entry.verdict, entry.reason) == ("inconclusive", "the time limit of 1e-09 s ended it.")
+    assert (entry.cause, entry.is_unknown) == ("time limit", True)
     with pytest.raises(ProblemError, match="time_limit: expected a positive number of seconds, got 0"):
         next(measure_catalogue(tmp_path / "out", "command", **small, time_limit=0))
 
@@ -239,6 +241,15 @@ def test_the_data_file_is_a_catalogue(catalogue):
     for one in catalogue.entries:
         assert one.reason
         assert (one.verdict == NOT_RUN) == (one.ratio is None)
+        assert (one.verdict == "inconclusive") == bool(one.cause)
+        assert not one.cause or one.is_unknown == (one.cause not in (NONE_OF_THESE, *NO_LIMIT))
+        if one.cause == NONE_OF_THESE:
+            # the reason names the norms and the largest ratio, which is that of the entry
+            assert one.reason.startswith(f"{NONE_OF_THESE} (l1, l1.5, ")
+            assert f"the largest ratio is {written(one.ratio)[:-1]}" in one.reason
+            assert one.ratio < 0.95
+        if one.setting == "W, mini-batches of 2" and one.cause:
+            assert "With all sequences it is " in one.reason
         assert one.setting != script.AS_SHIPPED or not one.decay
         if one.is_named:
             assert one.norm == one.verdict
@@ -247,9 +258,33 @@ def test_the_data_file_is_a_catalogue(catalogue):
             assert one.ratio - one.second_ratio >= 1.5 * (1 - one.ratio) - 3e-4  # rounded to four digits
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_of_most_optimizers_the_catalogue_knows_the_limit_or_that_it_is_in_none_of_the_norms(catalogue, setting):
+    assert sum(one.is_unknown for one in catalogue.entries if one.setting == setting) <= 90
+
+
+def test_entries_on_mini_batches_say_what_the_optimizer_does_with_all_sequences():
+    setting = "W, mini-batches of 2"
+    named = Entry("one", "W", "linf", "why.", norm="linf", ratio=0.968)
+    unnamed = Entry("one", "W", "inconclusive", "why.", ratio=0.9, cause="not settled")
+    for cause, on_all, said in (
+        (NONE_OF_THESE, named, " With all sequences it is the linf norm (0.968): the batches lead it elsewhere."),
+        ("not settled", named, " With all sequences it is the linf norm (0.968)."),
+        ("not settled", unnamed, " With all sequences it is inconclusive, too (not settled)."),
+        ("not settled", None, ""),
+    ):
+        entry = Entry("one", setting, "inconclusive", "why.", ratio=0.8, cause=cause)
+        assert script.beside_all_sequences(entry, on_all).reason == f"why.{said}"
+    assert script.beside_all_sequences(named, named) is named
+    assert script.beside_all_sequences(unnamed, named) is unnamed
+
+
 def test_an_entry_is_found_by_its_name(catalogue):
     assert {one.optimizer for one in catalogue.of("optim.sgd")} == {"torch.optim.SGD", "torch.optim.SGD(momentum=0.9)"}
     assert not catalogue.of("GD")
+    assert next(iter(catalogue.only("torch.optim.adamw").entries)).trained == "W, no decay"
+    with pytest.raises(ProblemError, match=r"^optimizer: expected one of the catalogue.* did you mean adan\?$"):
+        catalogue.only("adan0m")
     with pytest.raises(ProblemError, match=r"^optimizer: expected its name, such as .*, got Catalogue$"):
         catalogue.of(type(catalogue))
     frame = pytest.importorskip("pandas") and catalogue.to_frame()

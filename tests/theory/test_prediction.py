@@ -121,6 +121,36 @@ def test_what_cannot_be_predicted_is_refused():
         attsvm.predict_direction(random_problem(4, 4, 5, 0), run)
 
 
+def test_an_optimizer_of_optax_has_the_norm_that_was_measured():
+    problem, rate, steps = random_problem(6, 8, 10, 0), 0.05, 5000
+
+    def predicted(optimizer, steps=steps, **options):
+        return attsvm.predict_direction(problem, attsvm.train(problem, optimizer=optimizer, steps=steps, **options))
+
+    sign, normalized = optax.sign_sgd(rate), optimizers.normalized
+    for optimizer in (normalized(sign), sign):
+        found = predicted(optimizer)
+        assert (found.norm.name, found.standing) == ("linf", "measured")
+        assert "after 5,000 steps (python benchmarks/standings_of_optax.py)" in found.source
+    # the range of the row: numbers of steps, changes of a logit, batches
+    assert (predicted(normalized(sign), 2000).standing, predicted(normalized(sign), 6000).standing) == (
+        "conjecture",
+    ) * 2
+    assert "use a learning rate of about 0.036" in predicted(normalized(optax.sign_sgd(0.01))).source
+    assert predicted(normalized(sign), batch_size=2).standing == "none"
+    schedule = predicted(normalized(optax.sign_sgd(lambda k: rate + 0.0 * k)))
+    assert (schedule.norm.name, schedule.standing) == ("linf", "conjecture")
+    # on the gradient itself Adam was measured to end elsewhere
+    raw = predicted(optax.adam(0.01), 1000)
+    assert (raw.norm.name, raw.standing) == ("linf", "none")
+    # with heads, and with another option, nothing is known
+    heads = attsvm.Problem(problem.tokens, problem.labels, problem.queries, [problem.head] * 2, num_heads=2)
+    with pytest.raises(attsvm.ProblemError, match="got None"):
+        attsvm.predict_direction(heads, attsvm.train(heads, optimizer=normalized(sign), steps=20))
+    with pytest.raises(attsvm.ProblemError, match="got None"):
+        predicted(normalized(optax.rmsprop(rate, decay=0.5)), 20)
+
+
 ON_FACTORS = [
     (optimizers.normalized_gradient_descent(0.1), "nuclear", "sum over heads of nuclear", "nuclear"),
     (optimizers.spectral_descent(), "spectral", "max over heads of spectral", "nuclear"),

@@ -238,7 +238,7 @@ def _measured_otherwise(known: Limit, model: TrainedModel) -> str:
     """Say that steps of an optimizer of optax on the gradient itself were measured on the normalized one only."""
     steps = replace(known.steps.family, normalised="step")
     rows = [row for row in table() if row.steps == steps and row.attention == model.attention and not row.batch]
-    if "." not in steps.kind or known.steps == steps or not rows:
+    if "." not in steps.kind or known.steps.normalised == "step" or not rows:
         return ""
     return f"; with optimizers.normalized({steps.kind}(...)): {rows[0].text()}"
 
