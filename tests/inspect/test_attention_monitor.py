@@ -16,6 +16,7 @@ import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.families.call import read_call  # noqa: E402
+from attsvm.inspect.padding import Padding  # noqa: E402
 from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages import read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
@@ -63,7 +64,8 @@ def test_measures_of_a_call_are_those_of_a_loop(kind):
         mask = torch.randn(1, 4, 5, 5, generator=generator).double()
     if kind == "causal":
         mask = torch.ones(5, 5, dtype=torch.bool).tril()
-    found = of_call(AttentionCall(query, key, mask, 0.5)).numpy()
+    call = AttentionCall(query, key, mask, 0.5)
+    found = of_call(call, Padding().places(call, mask, True)).numpy()
     for head in range(4):
         logits, probabilities = [], []
         for i in range(3):

@@ -72,8 +72,14 @@ class Sampler:
         return positions
 
 
-def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler) -> Iterator[Layer]:
-    """The layers one after another, each with all sequences of the batch.
+def capture(
+    model: nn.Module,
+    batch: Any,
+    layers: list[AttentionLayer],
+    sampler: Sampler,
+    all_layers: list[AttentionLayer] | None = None,
+) -> Iterator[Layer]:
+    """The layers one after another, each with all sequences of the batch; ``all_layers``: of the model, if more.
 
     The model runs several times if the tokens of all layers do not fit into :data:`STATES_BYTES`; each pass but the
     first stops after the last layer that it records.
@@ -82,7 +88,8 @@ def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler:
     per_pass = 1
     while at < len(layers):
         recorded = layers[at : at + per_pass]
-        parts = _run(model, batch, recorded, sampler, to_the_end=at == 0)
+        others = [layer for layer in all_layers or layers if layer not in recorded]
+        parts = _run(model, batch, recorded, others, sampler, to_the_end=at == 0)
         at += len(recorded)
         size = sum(part.nbytes for part in parts[recorded[0].name])
         per_pass = max(1, STATES_BYTES // size)
@@ -95,10 +102,15 @@ class _LastLayerDone(Exception):
 
 
 def _run(
-    model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler, to_the_end: bool
+    model: nn.Module,
+    batch: Any,
+    recorded: list[AttentionLayer],
+    others: list[AttentionLayer],
+    sampler: Sampler,
+    to_the_end: bool,
 ) -> dict[str, list[Layer]]:
-    """What enters each layer in a pass of the model, in chunks of sequences."""
-    parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+    """What enters each recorded layer in a pass of the model, in chunks of sequences; ``others``: its other layers."""
+    parts: dict[str, list[Layer]] = {layer.name: [] for layer in recorded}
     left: set[str] = set()  # layers that have not run yet
     stops, first_sequence = not to_the_end, 0
 
@@ -113,15 +125,18 @@ def _run(
         if not left and stops:
             raise _LastLayerDone
 
-    with torch.no_grad(), evaluating(model), reading(layers, read, with_attention=True):
+    with torch.no_grad(), evaluating(model):
         for piece in chunks(batch):
             left = set(parts)
-            with contextlib.suppress(_LastLayerDone):
+            with (
+                reading(recorded, read, others=others, with_attention=True),
+                contextlib.suppress(_LastLayerDone),
+            ):
                 call_model(model, piece)
-            missing = next((layer.name for layer in layers if layer.name in left), None)
+            missing = next((layer.name for layer in recorded if layer.name in left), None)
             if missing is not None:
                 raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
-            first_sequence += len(parts[layers[0].name][-1].allowed)
+            first_sequence += len(parts[recorded[0].name][-1].allowed)
             stops = True  # a module that several layers share is found in the first chunk, where it runs again
     return parts
 
@@ -130,15 +145,13 @@ def _recorded(
     name: str, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
 ) -> Layer:
     """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
-    call, found, is_self = inputs
+    call, found, is_self, places = inputs
     b, heads, Q, T = *call.query.shape[:3], call.key.shape[-2]
     own = call.attention()
     if own.shape != (b, heads, Q, T):
         raise ProblemError(f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(own.shape)}")
     allowed: np.ndarray = allowed_tokens(call.mask, b, Q, T).cpu().numpy()
-    is_query = np.asarray(allowed.any(axis=-1))
-    if is_self:
-        is_query &= allowed.any(axis=-2)  # a padded token is no query
+    is_query = np.asarray(allowed.any(axis=-1)) & places.queries.cpu().numpy()
     positions = sampler.positions(is_query, T, first_sequence)
     at = np.maximum(positions, 0)[..., None]
     linear = found is not None and found.recipe.linear
@@ -158,6 +171,7 @@ def _recorded(
         queries=np.take_along_axis(np.zeros((b, Q, 0)) if found is None else as_array(found.queries), at, axis=1),
         allowed=np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None],
         positions=positions,
+        there=places.tokens.cpu().numpy(),
         projections=projections,
         scale=call.scale,
         rotation=rotation,
@@ -227,7 +241,7 @@ class ModelAndBatch:
     def layers_at(self, indices: list[int]) -> Iterator[Layer]:
         """What enters each of some layers, in ascending order, at the inspected queries."""
         missing = [self.layers[index] for index in indices if index not in self.kept]
-        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler)
+        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler, self.layers)
         for index in indices:
             with _named(self.name):
                 found = self.kept[index] if index in self.kept else next(captured)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
+from attsvm.inspect.padding import Places
 from attsvm.inspect.weights import Projections, effective_rank, triangular_product
 
 MOST_SEQUENCES, MOST_QUERIES = 8, 64
@@ -76,42 +78,34 @@ class PassReader:
     def _measure(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         start = time.perf_counter()
         with torch.no_grad():
-            call = inputs().call
-            self._reading[layer.name] = of_call(call), of_weights(layer.projections(), call.query.shape[1])
+            call, _, _, places = inputs()
+            self._reading[layer.name] = of_call(call, places), of_weights(layer.projections(), call.query.shape[1])
         self.seconds += time.perf_counter() - start
 
 
-def of_call(call: AttentionCall) -> Tensor:
+def of_call(call: AttentionCall, places: Places) -> Tensor:
     """The measures :data:`OF_CALLS` of each head, shape (measures, H).
 
-    The largest logit is the largest one over all sampled queries; the others are means over them. Padding is no query.
+    The largest logit is the largest one over all sampled queries; the others are means over them. ``places``: the
+    queries and tokens that are no padding.
     """
-    sequences, places = (
+    sequences, some = (
         _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
     )
-    logits = call.part(sequences, places).logits().float()
-    logits = logits.masked_fill(~_are_queries(call)[sequences][:, :, places, None], -torch.inf)
+    logits = call.part(sequences, some).logits().float()
+    logits = logits.masked_fill(~places.queries[sequences][:, None, some, None], -torch.inf)
     logs = logits.log_softmax(-1)
     asked = logs.isfinite().any(dim=-1)
     probabilities = logs.exp().nan_to_num()
     entropy = -(probabilities * logs.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
     shares = probabilities * call.token_share(logits)
-    first = shares[..., 0]
+    first = (shares * one_hot(places.tokens[sequences].int().argmax(-1), shares.shape[-1])[:, None, None]).sum(-1)
     count = asked.sum(dim=(0, 2)).clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
         return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
 
     return torch.stack([logits.amax(dim=(0, 2, 3)), mean(shares.amax(dim=-1)), mean(entropy), mean(first)])
-
-
-def _are_queries(call: AttentionCall) -> Tensor:
-    """Which places of a call are queries, shape (b, H, Q). In self-attention a token that no query sees is padding."""
-    b, H, Q = call.query.shape[:3]
-    allowed = call.allowed
-    if allowed is None or call.key.shape[-2] != Q:
-        return torch.ones(b, H, Q, dtype=torch.bool, device=call.query.device)
-    return allowed.any(dim=-2).expand(b, H, Q)
 
 
 def of_weights(projections: Projections | None, num_heads: int) -> np.ndarray:

@@ -17,7 +17,7 @@ Scores = Float[np.ndarray, "n Q T"]
 Mask = Bool[np.ndarray, "n Q T"]
 Selected = Int[np.ndarray, "n Q"]
 
-OF_SEQUENCES = ("tokens", "queries", "allowed", "positions", "rotation", "given", "bias")
+OF_SEQUENCES = ("tokens", "queries", "allowed", "positions", "there", "rotation", "given", "bias")
 """Arrays of a :class:`Layer` whose first axis counts the sequences, or pairs of them."""
 
 
@@ -48,6 +48,7 @@ class Layer:
     queries: Float[np.ndarray, "n Q d_q"]  # in self-attention the tokens at ``positions``
     allowed: Mask  # which tokens each query may attend to; False where there is no query
     positions: Selected  # positions of the queries in their sequence, −1 where there is no query
+    there: Bool[np.ndarray, "n T"]  # the tokens that are no padding
     projections: Projections | None  # None if the weights that make queries and keys are not known
     scale: float  # factor of the logits
     rotation: tuple[np.ndarray, np.ndarray] | None  # cosines and sines (n, T, d_h) of the tokens' rotary positions
