@@ -13,7 +13,7 @@ from torch import nn
 from attsvm._utils.checks import check_integer
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.call import allowed_tokens, as_array, biases_of
+from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.model_calls import (
     call_model,
@@ -24,6 +24,7 @@ from attsvm.inspect.model_calls import (
     token_ids,
     without_special,
 )
+from attsvm.inspect.passes import LARGEST_ERROR
 from attsvm.inspect.weights import Layer, Projections, check_head
 
 STATES_BYTES = 2**29
@@ -34,9 +35,6 @@ MOST_QUERIES, MOST_PAIRS = 4096, 2**18
 
 KEPT_BYTES = 2**27
 """Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
-
-LARGEST_ERROR = 1e-2
-"""Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
 
 
 @dataclass
@@ -120,7 +118,7 @@ def _run(
             raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
         call, earlier = inputs(), parts[layer.name]
         projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer.name, projections, call, sampler, first_sequence))
+        earlier.append(_recorded(layer, projections, call, sampler, first_sequence))
         left.discard(layer.name)
         if not left and stops:
             raise _LastLayerDone
@@ -142,14 +140,16 @@ def _run(
 
 
 def _recorded(
-    name: str, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
+    of: AttentionLayer, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
 ) -> Layer:
     """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
+    name = of.name
     call, found, is_self, places = inputs
     b, heads, Q, T = *call.query.shape[:3], call.key.shape[-2]
-    own = call.attention()
-    if own.shape != (b, heads, Q, T):
-        raise ProblemError(f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(own.shape)}")
+    if call.own is not None and call.own.shape != (b, heads, Q, T):
+        raise ProblemError(
+            f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(call.own.shape)}"
+        )
     allowed: np.ndarray = allowed_tokens(call.mask, b, Q, T).cpu().numpy()
     is_query = np.asarray(allowed.any(axis=-1)) & places.queries.cpu().numpy()
     positions = sampler.positions(is_query, T, first_sequence)
@@ -186,15 +186,35 @@ def _recorded(
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")
     with threads_for(0):  # many small products
         for head in range(heads):
-            theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
-            differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
-            part.rebuilt_error[head] = np.abs(differences).max(initial=0.0)
-    if not part.rebuilt_error.max() <= max(LARGEST_ERROR, 16 * torch.finfo(own.dtype).eps):
+            part.rebuilt_error[head] = _difference(part, call, head)
+    worst = part.rebuilt_error.max()
+    if call.is_compared and not worst <= max(LARGEST_ERROR, 16 * torch.finfo(call.query.dtype).eps):
         raise ProblemError(
-            f"model: {name}: its attention differs from that of its queries, keys and mask by"
-            f" {part.rebuilt_error.max():.1g}; it depends on something that cannot be read"
+            f"model: {name}: its attention differs from that of its queries, keys and mask by {worst:.1g};"
+            f" {of.family.unread}"
         )
     return part
+
+
+def _difference(part: Layer, call: AttentionCall, head: int) -> float:
+    """How far the attention of a head is from the model's own, at the recorded queries; NaN if that is not there.
+
+    Where the model computes none, what it makes of the values V is compared: |(P − P')V| / max |V|, at most the sum of
+    |P − P'| over the tokens.
+    """
+    asks, at = part.positions >= 0, np.maximum(part.positions, 0)[..., None]
+    rows = part.probabilities(head)
+    if call.own is not None:
+        theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
+    elif call.is_compared:
+        values, outputs = call.mixed
+        values = as_array(values[:, head * values.shape[1] // part.num_heads])
+        theirs = np.take_along_axis(as_array(outputs[:, head]), at, axis=1)
+        size = np.abs(values[part.there]).max(initial=0.0)
+        rows, theirs = ((rows @ values) / size, theirs / size) if size else (rows[..., :0], theirs[..., :0])
+    else:
+        return np.nan
+    return float(np.abs(rows - theirs)[asks].max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

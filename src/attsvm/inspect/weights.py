@@ -58,7 +58,7 @@ class Layer:
     softcap: float | None  # c, where the logits s become c tanh(s/c)
     sink: Float[np.ndarray, " H"] | None  # a logit of each head that takes attention and belongs to no token
     is_self: bool  # whether queries and tokens are the same
-    # largest difference between the model's own attention probabilities and those computed from tokens and W
+    # largest difference between the model's own attention and the one computed from tokens and W; NaN if not compared
     rebuilt_error: Float[np.ndarray, " H"]
 
     @classmethod
