@@ -268,7 +268,8 @@ def test_attention_that_a_function_of_a_user_steers_is_not_measured_as_if_it_did
             attsvm.inspect.inspect(model, batch, margins=False)
         assert model.config._attn_implementation == "steered"
         with pytest.warns(
-            RuntimeWarning, match=r"1 of 1 attention layer \(layers.0.self_attn\) did not attend as queries, keys and mask say"
+            RuntimeWarning,
+            match=r"1 of 1 attention layer \(layers.0.self_attn\) did not attend as queries, keys and mask say",
         ):
             assert recorded(0.0) == 0
     how["returns"] = True
@@ -315,6 +316,20 @@ def test_packed_sequences_and_other_masks_of_attention_functions():
         [0, 0, 1, 1, 0],
         [0, 0, 1, 1, 1],
     ]
+    for positions in ([0, 1, 0, 0, 1], [0, 0, 0, 1, 2], [2, 3, 2, 2, 3]):  # documents of one token among them
+        starts = np.cumsum([place == min(positions) for place in positions])
+        options = {"position_ids": torch.tensor([positions])}
+        packed = read_call(module, query, key, None, options, eager=False).mask[0, 0].numpy()
+        assert (packed == (np.tri(5, dtype=bool) & (starts[:, None] == starts))).all()
+    padded = read_call(
+        module,
+        query,
+        key,
+        torch.tensor([[0, 0, 1, 1, 1]]),
+        {"position_ids": torch.tensor([[0, 0, 0, 1, 2]])},
+        eager=False,
+    )
+    assert padded.mask[0, 0, -1].tolist() == [False, False, True, True, True], "padding is no document"
     both_ways = read_call(module, query, key, None, {"is_causal": False, "sliding_window": 2}, eager=False)
     assert (both_ways.mask[0, 0] == (torch.ones(5, 5).tril(1).triu(-1) > 0)).all()
     assert both_ways.scale == 0.5

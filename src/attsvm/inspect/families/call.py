@@ -274,8 +274,8 @@ def _mask_of_options(
     if padding is not None:
         allowed = allowed & padding[:, None, None, -T:].bool()
     places = options.get("position_ids")
-    if b == 1 and places is not None and Q == T == places.shape[-1]:
-        # positions begin anew with each of several packed sequences
-        sequence = (places.diff(dim=-1, prepend=places[..., :1]) < 0).cumsum(-1).reshape(T)
+    if b == 1 and padding is None and places is not None and Q == T == places.numel():
+        # each of several packed sequences begins at the first position, also if it has one token
+        sequence = (places == places.min()).cumsum(-1).reshape(T)
         allowed = allowed & (sequence == sequence[:, None])
     return allowed
