@@ -16,6 +16,7 @@ import attsvm  # noqa: E402
 from attsvm.inspect import AttentionMonitor, Layout  # noqa: E402
 from attsvm.inspect.families import AttentionCall  # noqa: E402
 from attsvm.inspect.families.call import read_call  # noqa: E402
+from attsvm.inspect.padding import Padding  # noqa: E402
 from attsvm.inspect.passes import OF_WEIGHTS, of_call  # noqa: E402
 from attsvm.pages import read_records  # noqa: E402
 from oracles.attention_only import AttentionOnly  # noqa: E402
@@ -63,7 +64,8 @@ def test_measures_of_a_call_are_those_of_a_loop(kind):
         mask = torch.randn(1, 4, 5, 5, generator=generator).double()
     if kind == "causal":
         mask = torch.ones(5, 5, dtype=torch.bool).tril()
-    found = of_call(AttentionCall(query, key, mask, 0.5)).numpy()
+    call = AttentionCall(query, key, mask, 0.5)
+    found = of_call(call, Padding().places(call, mask, True))[0].numpy()
     for head in range(4):
         logits, probabilities = [], []
         for i in range(3):
@@ -231,6 +233,77 @@ def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(mon
         np.testing.assert_array_equal(one.selected, other.selected)
 
 
+def test_attention_that_a_function_of_a_user_steers_is_not_measured_as_if_it_did_not(monkeypatch):
+    """Neither by the inspection, which would switch to the eager implementation, nor by the monitor."""
+    interface = transformers.AttentionInterface
+    monkeypatch.setattr(interface, "_global_mapping", dict(interface._global_mapping))
+    how = {"factor": 100.0, "returns": True}
+
+    def steered(module, query, key, value, mask, scaling, dropout=0.0, **_):
+        logits = (query @ key.mT * scaling).masked_fill(
+            torch.ones(query.shape[-2], key.shape[-2]).triu(1) > 0, -torch.inf
+        )
+        weights = logits.softmax(-1)
+        weights = torch.cat([weights[..., :2], how["factor"] * weights[..., 2:3], weights[..., 3:]], dim=-1)
+        weights = torch.nn.functional.dropout(weights / weights.sum(-1, keepdim=True), dropout, module.training)
+        return (weights @ value).transpose(1, 2).contiguous(), weights if how["returns"] else None
+
+    interface.register("steered", steered)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=8, num_hidden_layers=1, num_attention_heads=4,
+        initializer_range=0.5, attn_implementation="steered", attention_dropout=0.3,
+    )  # fmt: skip
+    model, batch = transformers.LlamaModel(config), {"input_ids": torch.randint(16, (2, 7))}
+
+    def recorded(training_dropout):
+        model.train().layers[0].self_attn.attention_dropout = training_dropout
+        with AttentionMonitor(model, every=1) as monitor:
+            model(**batch)
+            monitor.step()
+        return len(monitor.records)
+
+    for how["returns"] in (True, False):  # its attention, or only what it makes of the values
+        with pytest.raises(attsvm.ProblemError, match=r"layers.0.self_attn: its attention differs .* by \d"):
+            attsvm.inspect.inspect(model, batch, margins=False)
+        assert model.config._attn_implementation == "steered"
+        with pytest.warns(
+            RuntimeWarning,
+            match=r"1 of 1 attention layer \(layers.0.self_attn\) did not attend as queries, keys and mask say",
+        ):
+            assert recorded(0.0) == 0
+    how["returns"] = True
+    with pytest.warns(RuntimeWarning, match="such as an attention function that changes it"):
+        assert recorded(0.3) == 0
+    how["factor"] = 1.0  # a function that computes what it should is read
+    for how["returns"] in (True, False):
+        assert attsvm.inspect.inspect(model, batch, margins=False).rebuilt_error.max() < 1e-5
+        assert recorded(0.0) == recorded(0.3) == 1
+
+
+def test_every_model_inside_a_module_is_inspected_eagerly_and_keeps_its_implementations():
+    """Then its attention is compared, also where the module around it has no configuration."""
+    config = transformers.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2, attn_implementation="sdpa")
+    models = torch.nn.ModuleList([transformers.GPT2Model(config), transformers.GPT2Model(copy.deepcopy(config))])
+    models[1].set_attn_implementation("eager")
+    used = []
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.models = models
+
+        def forward(self, input_ids):
+            used.append([model.config._attn_implementation for model in models])
+            return [model(input_ids) for model in models]
+
+    found = attsvm.inspect.inspect(Two(), {"input_ids": torch.randint(16, (2, 6))}, margins=False)
+    assert used == [["eager", "eager"]] * len(used)
+    assert len(found.heads) == 4
+    assert found.rebuilt_error.max() < 1e-5
+    assert [model.config._attn_implementation for model in models] == ["sdpa", "eager"]
+
+
 def test_packed_sequences_and_other_masks_of_attention_functions():
     query, key = torch.zeros(1, 2, 5, 4), torch.zeros(1, 1, 5, 4)
     module = torch.nn.Module()
@@ -243,6 +316,20 @@ def test_packed_sequences_and_other_masks_of_attention_functions():
         [0, 0, 1, 1, 0],
         [0, 0, 1, 1, 1],
     ]
+    for positions in ([0, 1, 0, 0, 1], [0, 0, 0, 1, 2], [2, 3, 2, 2, 3]):  # documents of one token among them
+        starts = np.cumsum([place == min(positions) for place in positions])
+        options = {"position_ids": torch.tensor([positions])}
+        packed = read_call(module, query, key, None, options, eager=False).mask[0, 0].numpy()
+        assert (packed == (np.tri(5, dtype=bool) & (starts[:, None] == starts))).all()
+    padded = read_call(
+        module,
+        query,
+        key,
+        torch.tensor([[0, 0, 1, 1, 1]]),
+        {"position_ids": torch.tensor([[0, 0, 0, 1, 2]])},
+        eager=False,
+    )
+    assert padded.mask[0, 0, -1].tolist() == [False, False, True, True, True], "padding is no document"
     both_ways = read_call(module, query, key, None, {"is_causal": False, "sliding_window": 2}, eager=False)
     assert (both_ways.mask[0, 0] == (torch.ones(5, 5).tril(1).triu(-1) > 0)).all()
     assert both_ways.scale == 0.5

@@ -25,6 +25,8 @@ def kept(model, batch):
 
 def compare(cache, model, batch, lengths):
     inspection = attsvm.inspect.inspect(cache, gap=0.05)
+    assert "attention not compared with the model's" in repr(inspection)
+    assert np.isnan(inspection.rebuilt_error).all()
     own = attsvm.inspect.inspect(model, batch, gap=0.05)
     for i, length in enumerate(lengths):
         assert (inspection.selected[:, i, :length] == own.selected[:, i, :length]).all()
@@ -66,9 +68,10 @@ def test_a_cache_of_transformer_lens_is_inspected_as_its_model(case):
     for name, count in heads.items():
         assert entries[f"blocks.0.attn.{name}"].shape == (3, 7, count, 6), "sequences, places, heads, coordinates"
     entries = ActivationCache(entries)
-    cache = Cache(entries, lengths=lengths, tokens=batch["input_ids"], scale=None if case == "llama" else 6**-0.5)
-    if case == "gpt2":  # its second layer divides its logits by 2
-        cache.layer_1.scale /= 2
+    # the second layer of GPT-2 divides its logits by 2
+    cache = Cache(
+        entries, lengths=lengths, tokens=batch["input_ids"], scale=None if case == "llama" else {1: 6**-0.5 / 2}
+    )
     inspection, own = compare(cache, model, batch, lengths)
     if case == "llama":  # its problems are about queries and keys, too
         np.testing.assert_allclose(inspection.measure("margin_ratio"), own.measure("margin_ratio"), rtol=1e-4)
@@ -90,6 +93,43 @@ def test_pairs_by_layer_with_a_mask_that_is_no_triangle():
     assert inspection.layer_names == ["layer_0", "layer_1"]
 
 
+WINDOW = (torch.arange(7)[:, None] - torch.arange(7) < 3).bool()
+HOOKS = ("blocks.{}.attn.hook_q", "blocks.{}.attn.hook_k", "blocks.{}.attn.hook_pattern")
+WITH_PATTERN = {  # what a cache does not hold
+    "bert": {"causal": False},
+    "gpt2": {"scale": {1: 6**-0.5 / 2}},
+    "mistral, with a sliding window": {"mask": WINDOW},
+    "gemma 3, with a sliding window": {"mask": {0: WINDOW, 1: WINDOW}},
+    "gemma 2, with a soft cap": {"softcap": 2.0, "scale": 1.0},
+    "gpt-oss, with sinks": {"sink": lambda model: {k: layer.self_attn.sinks for k, layer in enumerate(model.layers)}},
+    "bloom, with ALiBi": {"mask": lambda model: {k: call.mask for k, call in enumerate(kept(model, words()))}},
+}
+
+
+@pytest.mark.parametrize("case", WITH_PATTERN)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_cache_with_the_attention_of_its_model_is_compared_with_it(case, by_name):
+    model, batch = spread_out(CASES[case][0]()), words()
+    model.set_attn_implementation("eager")
+    entries = {}
+    for number, call in enumerate(kept(model, batch)):
+        parts = (call.query.transpose(1, 2), call.key.transpose(1, 2), call.own) if by_name else (*call[:2], call.own)
+        entries |= (
+            {name.format(number): part for name, part in zip(HOOKS, parts, strict=True)} if by_name else {number: parts}
+        )
+    lengths = batch["attention_mask"].sum(1)
+    given = {name: value(model) if callable(value) else value for name, value in WITH_PATTERN[case].items()}
+    found = attsvm.inspect.inspect(Cache(entries, lengths=lengths, **given), margins=False)
+    own = attsvm.inspect.inspect(model, batch, margins=False)
+    assert (found.rebuilt_error < 1e-5).all()
+    for name in ("largest_probability", "effective_tokens", "first_share"):
+        np.testing.assert_allclose(found.measure(name), own.measure(name), rtol=1e-4, err_msg=name)
+    with pytest.raises(
+        attsvm.ProblemError, match=r"layer_\d: its attention differs .*; give what it depends on: causal"
+    ):
+        attsvm.inspect.inspect(Cache(entries, lengths=lengths), margins=False)
+
+
 def test_what_is_no_cache_is_refused():
     pair = (np.zeros((2, 4, 5, 3)), np.zeros((2, 2, 5, 3)))
     for entries, options, words_ in (
@@ -102,6 +142,11 @@ def test_what_is_no_cache_is_refused():
         ({0: (pair[0], np.zeros((2, 3, 5, 3)))}, {}, r"where G divides H, got \(2, 4, 5, 3\) and \(2, 3, 5, 3\)"),
         ({0: pair, 1: tuple(part[:1] for part in pair)}, {}, "the same sequences in every layer"),
         ({0: pair}, {"lengths": [5, 6]}, r"lengths: expected 2 numbers from 1 to 5, got \[5, 6\]"),
+        ({0: (*pair, np.ones((2, 4, 5, 4)))}, {}, r"expected attention of shape \(2, 4, 5, 5\), got \(2, 4, 5, 4\)"),
+        ({0: pair}, {"scale": {1: 2.0}}, r"scale: expected numbers of layers, \[0\], got \[1\]"),
+        ({0: pair}, {"softcap": 0}, "softcap: expected a positive number, got 0"),
+        ({0: pair}, {"sink": [0.0, 1.0]}, "sink: expected 4 finite numbers, one for each head, got"),
+        ({0: pair}, {"mask": np.full((5, 5), np.nan)}, "mask: expected booleans or numbers, got NaN"),
         ({0: pair}, {"mask": np.ones((5, 4), bool)}, r"mask: expected shape \(5, 5\) or \(2, heads, 5, 5\), got"),
         ({0: pair}, {"tokens": [[1, 2]]}, r"tokens: expected shape \(2, 5\), got \(1, 2\)"),
         ({np.int64(0): pair}, {"scale": "a"}, "scale: expected a positive number, got 'a'"),

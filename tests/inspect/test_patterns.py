@@ -48,10 +48,10 @@ def test_shares_are_those_of_a_loop(seed, causal):
     if causal:
         allowed &= np.arange(T) <= own[..., None]
     probabilities = softmax(problem.logits(), allowed)
-    found = attention_measures(probabilities, allowed, None, own, tokens)
+    found = attention_measures(probabilities, allowed, allowed.any(axis=1), None, own, tokens)
     for name, value in by_hand(probabilities, allowed, own, tokens).items():
         assert found[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
-    without = attention_measures(probabilities, allowed, None, own)
+    without = attention_measures(probabilities, allowed, allowed.any(axis=1), None, own)
     assert without["previous_share"] == found["previous_share"]
     assert without["duplicate_share"] is without["induction_share"] is None
 

@@ -136,6 +136,7 @@ def test_duplicates_of_the_selected_token_are_no_other_selection():
         queries=np.zeros((2, 1, 0)),
         allowed=np.ones((2, 1, 3), bool),
         positions=np.zeros((2, 1), int),
+        there=np.ones((2, 3), bool),
         projections=None,
         scale=3.0,
         rotation=None,

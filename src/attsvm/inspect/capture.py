@@ -13,7 +13,7 @@ from torch import nn
 from attsvm._utils.checks import check_integer
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.call import allowed_tokens, as_array, biases_of
+from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.model_calls import (
     call_model,
@@ -24,6 +24,7 @@ from attsvm.inspect.model_calls import (
     token_ids,
     without_special,
 )
+from attsvm.inspect.passes import LARGEST_ERROR
 from attsvm.inspect.weights import Layer, Projections, check_head
 
 STATES_BYTES = 2**29
@@ -34,9 +35,6 @@ MOST_QUERIES, MOST_PAIRS = 4096, 2**18
 
 KEPT_BYTES = 2**27
 """Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
-
-LARGEST_ERROR = 1e-2
-"""Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
 
 
 @dataclass
@@ -72,8 +70,14 @@ class Sampler:
         return positions
 
 
-def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler) -> Iterator[Layer]:
-    """The layers one after another, each with all sequences of the batch.
+def capture(
+    model: nn.Module,
+    batch: Any,
+    layers: list[AttentionLayer],
+    sampler: Sampler,
+    all_layers: list[AttentionLayer] | None = None,
+) -> Iterator[Layer]:
+    """The layers one after another, each with all sequences of the batch; ``all_layers``: of the model, if more.
 
     The model runs several times if the tokens of all layers do not fit into :data:`STATES_BYTES`; each pass but the
     first stops after the last layer that it records.
@@ -82,7 +86,8 @@ def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler:
     per_pass = 1
     while at < len(layers):
         recorded = layers[at : at + per_pass]
-        parts = _run(model, batch, recorded, sampler, to_the_end=at == 0)
+        others = [layer for layer in all_layers or layers if layer not in recorded]
+        parts = _run(model, batch, recorded, others, sampler, to_the_end=at == 0)
         at += len(recorded)
         size = sum(part.nbytes for part in parts[recorded[0].name])
         per_pass = max(1, STATES_BYTES // size)
@@ -95,10 +100,15 @@ class _LastLayerDone(Exception):
 
 
 def _run(
-    model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler, to_the_end: bool
+    model: nn.Module,
+    batch: Any,
+    recorded: list[AttentionLayer],
+    others: list[AttentionLayer],
+    sampler: Sampler,
+    to_the_end: bool,
 ) -> dict[str, list[Layer]]:
-    """What enters each layer in a pass of the model, in chunks of sequences."""
-    parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+    """What enters each recorded layer in a pass of the model, in chunks of sequences; ``others``: its other layers."""
+    parts: dict[str, list[Layer]] = {layer.name: [] for layer in recorded}
     left: set[str] = set()  # layers that have not run yet
     stops, first_sequence = not to_the_end, 0
 
@@ -108,37 +118,40 @@ def _run(
             raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
         call, earlier = inputs(), parts[layer.name]
         projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer.name, projections, call, sampler, first_sequence))
+        earlier.append(_recorded(layer, projections, call, sampler, first_sequence))
         left.discard(layer.name)
         if not left and stops:
             raise _LastLayerDone
 
-    with torch.no_grad(), evaluating(model), reading(layers, read, with_attention=True):
+    with torch.no_grad(), evaluating(model):
         for piece in chunks(batch):
             left = set(parts)
-            with contextlib.suppress(_LastLayerDone):
+            with (
+                reading(recorded, read, others=others, with_attention=True),
+                contextlib.suppress(_LastLayerDone),
+            ):
                 call_model(model, piece)
-            missing = next((layer.name for layer in layers if layer.name in left), None)
+            missing = next((layer.name for layer in recorded if layer.name in left), None)
             if missing is not None:
                 raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
-            first_sequence += len(parts[layers[0].name][-1].allowed)
+            first_sequence += len(parts[recorded[0].name][-1].allowed)
             stops = True  # a module that several layers share is found in the first chunk, where it runs again
     return parts
 
 
 def _recorded(
-    name: str, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
+    of: AttentionLayer, projections: Projections | None, inputs: LayerInputs, sampler: Sampler, first_sequence: int
 ) -> Layer:
     """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
-    call, found, is_self = inputs
+    name = of.name
+    call, found, is_self, places = inputs
     b, heads, Q, T = *call.query.shape[:3], call.key.shape[-2]
-    own = call.attention()
-    if own.shape != (b, heads, Q, T):
-        raise ProblemError(f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(own.shape)}")
+    if call.own is not None and call.own.shape != (b, heads, Q, T):
+        raise ProblemError(
+            f"model: {name}: expected attention of shape {(b, heads, Q, T)}, got {tuple(call.own.shape)}"
+        )
     allowed: np.ndarray = allowed_tokens(call.mask, b, Q, T).cpu().numpy()
-    is_query = np.asarray(allowed.any(axis=-1))
-    if is_self:
-        is_query &= allowed.any(axis=-2)  # a padded token is no query
+    is_query = np.asarray(allowed.any(axis=-1)) & places.queries.cpu().numpy()
     positions = sampler.positions(is_query, T, first_sequence)
     at = np.maximum(positions, 0)[..., None]
     linear = found is not None and found.recipe.linear
@@ -158,6 +171,7 @@ def _recorded(
         queries=np.take_along_axis(np.zeros((b, Q, 0)) if found is None else as_array(found.queries), at, axis=1),
         allowed=np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None],
         positions=positions,
+        there=places.tokens.cpu().numpy(),
         projections=projections,
         scale=call.scale,
         rotation=rotation,
@@ -172,15 +186,35 @@ def _recorded(
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")
     with threads_for(0):  # many small products
         for head in range(heads):
-            theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
-            differences = np.where(part.allowed, part.probabilities(head) - theirs, 0.0)
-            part.rebuilt_error[head] = np.abs(differences).max(initial=0.0)
-    if not part.rebuilt_error.max() <= max(LARGEST_ERROR, 16 * torch.finfo(own.dtype).eps):
+            part.rebuilt_error[head] = _difference(part, call, head)
+    worst = part.rebuilt_error.max()
+    if call.is_compared and not worst <= max(LARGEST_ERROR, 16 * torch.finfo(call.query.dtype).eps):
         raise ProblemError(
-            f"model: {name}: its attention differs from that of its queries, keys and mask by"
-            f" {part.rebuilt_error.max():.1g}; it depends on something that cannot be read"
+            f"model: {name}: its attention differs from that of its queries, keys and mask by {worst:.1g};"
+            f" {of.family.unread}"
         )
     return part
+
+
+def _difference(part: Layer, call: AttentionCall, head: int) -> float:
+    """How far the attention of a head is from the model's own, at the recorded queries; NaN if that is not there.
+
+    Where the model computes none, what it makes of the values V is compared: |(P − P')V| / max |V|, at most the sum of
+    |P − P'| over the tokens.
+    """
+    asks, at = part.positions >= 0, np.maximum(part.positions, 0)[..., None]
+    rows = part.probabilities(head)
+    if call.own is not None:
+        theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
+    elif call.is_compared:
+        values, outputs = call.mixed
+        values = as_array(values[:, head * values.shape[1] // part.num_heads])
+        theirs = np.take_along_axis(as_array(outputs[:, head]), at, axis=1)
+        size = np.abs(values[part.there]).max(initial=0.0)
+        rows, theirs = ((rows @ values) / size, theirs / size) if size else (rows[..., :0], theirs[..., :0])
+    else:
+        return np.nan
+    return float(np.abs(rows - theirs)[asks].max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +261,7 @@ class ModelAndBatch:
     def layers_at(self, indices: list[int]) -> Iterator[Layer]:
         """What enters each of some layers, in ascending order, at the inspected queries."""
         missing = [self.layers[index] for index in indices if index not in self.kept]
-        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler)
+        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler, self.layers)
         for index in indices:
             with _named(self.name):
                 found = self.kept[index] if index in self.kept else next(captured)

@@ -31,7 +31,7 @@ class Head:
     selected: Int[np.ndarray, "n Q"] = field(repr=False)
     numbers: dict[str, float | None]  # None where one is not defined
     margin: MarginInterval | None  # None if it was not requested or not solved
-    rebuilt_error: float
+    rebuilt_error: float  # NaN if there is nothing to compare with
 
     @classmethod
     def of_columns(cls, index: tuple[int, ...], **columns: Any) -> "Head":

@@ -56,7 +56,8 @@ def inspect(
     batch : mapping, tuple or Tensor
         The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
         their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
-        By default ``model.batch``, which a :class:`Cache` has.
+        Padding is what the masks of the model say; that of a decoder is ``decoder_attention_mask``. By default
+        ``model.batch``, which a :class:`Cache` has.
     family : str, Family or subclass of Family, optional
         How the attention of the model is read: a family's name such as "BERT", an import path
         ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
@@ -185,7 +186,7 @@ class _Work:
             family=source.layers[0].family.name,
             layer_names=[layer.name for layer in source.layers],
             num_sequences=len(first.allowed),
-            num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
+            num_tokens=int(np.count_nonzero(first.there)),
             num_queries=int(np.count_nonzero(first.positions >= 0)),
             sampled=source.sampler.sampled,
             rotary=first.is_rotary,
@@ -236,7 +237,7 @@ class _Work:
             with threads_for(0):  # many small products
                 probabilities = layer.probabilities(head)
                 selected = selected_tokens(probabilities, layer.allowed)
-                numbers = attention_measures(probabilities, layer.allowed, special, own, tokens)
+                numbers = attention_measures(probabilities, layer.allowed, layer.there, special, own, tokens)
                 least = robustness(layer, head, selected)
                 numbers |= {"query_robustness": least.query_share, "key_robustness": least.key_share}
                 known = layer.projections

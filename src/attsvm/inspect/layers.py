@@ -2,13 +2,13 @@
 
 import contextlib
 import inspect as signatures
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from attsvm.errors import ProblemError
@@ -16,6 +16,7 @@ from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
 from attsvm.inspect.families.projection_search import ProjectionCandidate, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
+from attsvm.inspect.padding import Padding, Places
 from attsvm.inspect.weights import Projections
 
 CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
@@ -28,6 +29,16 @@ class LayerInputs(NamedTuple):
     call: AttentionCall
     found: ProjectionCandidate | None  # how queries and keys are made from tokens
     is_self: bool  # whether queries and keys are made from the same tokens
+    places: Places  # those that are no padding
+
+
+class Ran(NamedTuple):
+    """One call of the module of an attention layer."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    output: Any
+    seen: AttentionCall | None  # what it passed to an attention function
 
 
 @dataclass
@@ -40,24 +51,44 @@ class AttentionLayer:
     class_token: bool = False  # whether the first token is a class token, which no tokenizer marks as special
     recipe: Recipe | None = None  # how queries and keys are made from tokens, once a call was read and if it is found
 
-    def read(
-        self, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any, seen: AttentionCall | None
-    ) -> LayerInputs:
-        """What a call of the module computed its logits from; ``seen``: what it passed to an attention function."""
-        bound = signatures.signature(self.module.forward).bind(*arguments, **keywords)
-        named = {key: value for key, value in bound.arguments.items() if key not in ("args", "kwargs")}
-        named |= bound.arguments.get("kwargs", {})
-        call = self.family.call(self.module, named, output, seen)
-        tokens, T = self.family.tokens(self.module, named), call.key.shape[-2]
+    def read(self, ran: Ran, padding: Padding) -> LayerInputs:
+        """What a call of the module computed its logits from; ``padding``: of this pass of the model."""
+        named, call, mask, alike = self._arguments(ran)
+        tokens = self.family.tokens(self.module, named)
         norms = [part for part in self.module.modules() if "norm" in type(part).__name__.lower()]
-        rotation = self.family.rotation(self.module, named, T)
+        rotation = self.family.rotation(self.module, named, call.key.shape[-2])
         with torch.no_grad():
             found = find_recipe(call, Sources(self.family.linears(self.module), norms, tokens, rotation))
         self.recipe = None if found is None else found.recipe
-        if found is not None:
-            return LayerInputs(call, found, found.queries is found.keys)
-        alike = len({id(one) for one in tokens if one.shape[:2] == (len(call.key), T)}) < 2
-        return LayerInputs(call, None, call.query.shape[-2] == T and alike)
+        shared = alike if found is None else found.queries is found.keys
+        is_self = shared and call.query.shape[-2] == call.key.shape[-2]
+        return LayerInputs(call, found, is_self, padding.places(call, mask, shared))
+
+    def watch(self, ran: Ran, padding: Padding) -> None:
+        """Learn from a call that is not read which places are padding."""
+        _, call, mask, alike = self._arguments(ran)
+        padding.places(call, mask, alike)
+
+    def _arguments(self, ran: Ran) -> tuple[dict[str, Any], AttentionCall, Tensor | None, bool]:
+        """The arguments of a call by name, the call of attention, its mask, and whether all tokens are the same.
+
+        The mask is that of the module if it calls an attention function of ``transformers``, which may exclude more.
+        """
+        signature = signatures.signature(self.module.forward)
+        bound = signature.bind(*ran.arguments, **ran.keywords)
+        named = {key: value for key, value in bound.arguments.items() if key not in ("args", "kwargs")}
+        named |= bound.arguments.get("kwargs", {})
+        call = self.family.call(self.module, named, ran.output, ran.seen)
+        mask = call.mask
+        if ran.seen is not None and isinstance(self.family, Transformers) and "attention_mask" in signature.parameters:
+            given = named.get("attention_mask")
+            if isinstance(given, Tensor) and given.ndim == 2:  # of the tokens
+                mask = given[:, None, None].bool()
+            elif given is None or (isinstance(given, Tensor) and given.ndim == 4):
+                mask = given
+        b, Q, T = len(call.key), call.query.shape[-2], call.key.shape[-2]
+        tokens = {id(one) for one in self.family.tokens(self.module, named) if one.shape[:2] in ((b, Q), (b, T))}
+        return named, call, mask, len(tokens) < 2
 
     def projections(self) -> Projections | None:
         """The present query and key weights of every head; None if no call was read, or they were not found."""
@@ -69,22 +100,28 @@ def reading(
     layers: list[AttentionLayer],
     read: Callable[[AttentionLayer, Callable[[], LayerInputs]], None],
     *,
+    others: Iterable[AttentionLayer] = (),
     with_attention: bool = False,
 ) -> Iterator[None]:
-    """Read the calls of attention layers while their model runs.
+    """Read the calls of attention layers while their model runs once.
 
-    ``read``: called behind each call of a layer, with what computes its inputs. ``with_attention``: let modules return
-    their attention that do so only on request.
+    ``read``: called behind each call of a layer, with what computes its inputs. ``others``: layers that are not read,
+    and that tell which places are padding. ``with_attention``: let modules return their attention that do so only on
+    request.
     """
-    calls = AttentionCalls()
+    calls, padding = AttentionCalls(), Padding()
 
-    def attach(layer: AttentionLayer) -> list[RemovableHandle]:
+    def attach(layer: AttentionLayer, is_read: bool) -> list[RemovableHandle]:
         def before(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
             calls.calls.clear()
-            return layer.family.prepared(arguments, keywords) if with_attention else None
+            return layer.family.prepared(arguments, keywords) if with_attention and is_read else None
 
         def after(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-            read(layer, partial(layer.read, arguments, keywords, output, calls.take(layer.name)))
+            if is_read:
+                read(layer, partial(layer.read, Ran(arguments, keywords, output, calls.take(layer.name)), padding))
+                return
+            with contextlib.suppress(ProblemError):  # a layer that cannot be read tells nothing
+                layer.watch(Ran(arguments, keywords, output, calls.take(layer.name)), padding)
 
         return [
             layer.module.register_forward_pre_hook(before, with_kwargs=True),
@@ -95,8 +132,9 @@ def reading(
     with contextlib.ExitStack() as stack:
         stack.enter_context(calls)
         stack.enter_context(calls.with_interface())
-        for hook in (hook for layer in layers for hook in attach(layer)):
-            stack.callback(hook.remove)
+        for layer, is_read in (*((one, True) for one in layers), *((one, False) for one in others)):
+            for hook in attach(layer, is_read):
+                stack.callback(hook.remove)
         yield
 
 

@@ -134,22 +134,23 @@ def selected_tokens(probabilities: Scores, allowed: Mask) -> Selected:
 def attention_measures(
     probabilities: Scores,
     allowed: Mask,
+    there: Bool[np.ndarray, "n T"],
     special: Bool[np.ndarray, "n T"] | None,
     own: Selected | None,
     tokens: TokenIds | None = None,
 ) -> dict[str, float | None]:
     """The measures of a head's attention, means over the queries that may attend to several tokens; None for no such.
 
-    ``special``: which tokens are special; None if it is not known. ``own``: position of each query's own token, −1
-    where there is no query. None in cross-attention. ``tokens``: which token of the vocabulary each is; None if it is
-    not known.
+    ``there``: the tokens that are no padding. ``special``: which tokens are special; None if it is not known. ``own``:
+    position of each query's own token, −1 where there is no query. None in cross-attention. ``tokens``: which token of
+    the vocabulary each is; None if it is not known.
     """
     choosing = np.count_nonzero(allowed, axis=-1) > 1
     some = probabilities[choosing]
     shares = some / some.sum(axis=-1, keepdims=True)  # less than 1 in all where a sink takes a part
     logs = np.log(shares, out=np.zeros_like(some), where=some > 0)
     first = np.zeros(allowed.shape[::2], bool)
-    first[np.arange(len(first)), allowed.any(axis=1).argmax(axis=-1)] = True
+    first[np.arange(len(first)), there.argmax(axis=-1)] = True
 
     def share(tokens: np.ndarray) -> float | None:
         return _mean((probabilities * tokens[:, None, :]).sum(axis=-1)[choosing])

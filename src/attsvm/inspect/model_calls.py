@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from attsvm._utils.devices import find_torch_device
+from attsvm._utils.extensions import import_object
 from attsvm._utils.files import reason
 from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
@@ -69,21 +70,44 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
-    """Switch dropout off and an implementation of attention on; both are restored afterwards."""
+    """Switch dropout off and an implementation of attention on; both are restored afterwards.
+
+    It replaces the implementations of ``transformers``. A function that a user has registered remains, because it may
+    change what the model attends to.
+    """
     training = [module for module in model.modules() if module.training]
-    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    set_implementation: Any = getattr(model, "set_attn_implementation", None)
-    settable = implementation not in (None, attention) and set_implementation is not None
+    before = _implementations(model)
     model.eval()
-    if settable:
-        set_implementation(attention)
     try:
+        if any(name != attention and not _is_foreign(name) for _, name in before):
+            inner: set[int] = set()
+            for module in model.modules():
+                if id(module) not in inner and hasattr(module, "set_attn_implementation"):
+                    module.set_attn_implementation(attention)
+                    inner |= {id(part) for part in module.modules()}
+            changed = _implementations(model)
+            for (config, name), (_, new) in zip(before, changed, strict=True):
+                config._attn_implementation = name if _is_foreign(name) else new
         yield
     finally:
-        if settable:
-            set_implementation(implementation)
+        for config, name in before:  # outer ones first, because each sets those inside it
+            config._attn_implementation = name
         for module in training:
             module.training = True
+
+
+def _implementations(model: nn.Module) -> list[tuple[Any, str]]:
+    """The configurations inside a model, outer ones first, and the implementation of attention that each names."""
+    configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
+    named = ((config, getattr(config, "_attn_implementation", None)) for config in configs.values())
+    return [(config, name) for config, name in named if isinstance(name, str)]
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether an implementation of attention is a function that ``transformers`` does not have itself."""
+    function = import_object("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS").get(name)
+    module = getattr(getattr(function, "func", function), "__module__", "transformers")
+    return module.partition(".")[0] != "transformers"
 
 
 @contextlib.contextmanager

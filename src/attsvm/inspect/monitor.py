@@ -27,6 +27,14 @@ Rows = list[tuple[int, str, str, float]]
 """Step, head, measure and value, where it is defined."""
 
 
+MISSING = (
+    "call model.train() before the training, monitor the module whose forward is called, and make a new monitor after"
+    " a layer is replaced"
+)
+UNLIKE = "it depends on something that cannot be read, such as an attention function that changes it"
+"""What to do about layers that are not recorded."""
+
+
 class AttentionMonitor:
     """Records measures of every attention head while a model is trained.
 
@@ -72,7 +80,8 @@ class AttentionMonitor:
     Warns
     -----
     RuntimeWarning
-        Once, if an attention layer did not run in a pass that is recorded, or there was no such pass.
+        Once, if an attention layer did not run in a pass that is recorded, there was no such pass, or the attention of
+        a layer is not that of its queries, keys and mask.
 
     See Also
     --------
@@ -183,7 +192,8 @@ class AttentionMonitor:
     def _record(self, more: Mapping[str, Any]) -> None:
         """Join what was read of each layer, and what is given."""
         read = self._passes.take()
-        self._warn_of([layer.name for layer in self.layers if layer.name not in read])
+        unlike = self._passes.unlike
+        self._warn_of([layer.name for layer in self.layers if layer.name not in (*read, *unlike)], unlike)
         if not read:
             return
         columns: dict[str, np.ndarray] = {}
@@ -220,18 +230,21 @@ class AttentionMonitor:
                 ]
             )
 
-    def _warn_of(self, missing: list[str]) -> None:
-        if missing and not self._warned:
-            self._warned = True
-            more = ", …" if len(missing) > 1 else ""
-            warnings.warn(
-                f"model: {len(missing)} of {counted(len(self.layers), 'attention layer')} ({missing[0]}{more}) ran in "
-                f"no finished forward pass of step {self.steps} in training mode, so their heads are not recorded; "
-                "call model.train() before the training, monitor the module whose forward is called, and make a new "
-                "monitor after a layer is replaced",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+    def _warn_of(self, missing: list[str], unlike: list[str]) -> None:
+        reasons = (
+            (missing, f"ran in no finished forward pass of step {self.steps} in training mode", MISSING),
+            (unlike, "did not attend as queries, keys and mask say", UNLIKE),
+        )
+        for names, what, advice in reasons:
+            if names and not self._warned:
+                self._warned = True
+                more = ", …" if len(names) > 1 else ""
+                warnings.warn(
+                    f"model: {len(names)} of {counted(len(self.layers), 'attention layer')} ({names[0]}{more}) {what}, "
+                    f"so their heads are not recorded; {advice}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
 
 def _csv_log(path: str | Path) -> Callable[[Rows], object] | None:

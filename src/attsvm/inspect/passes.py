@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
+from attsvm.inspect.padding import Places
 from attsvm.inspect.weights import Projections, effective_rank, triangular_product
+
+LARGEST_ERROR = 1e-2
+"""Largest difference between the attention of a model and the rebuilt one; it is larger in half precision."""
 
 MOST_SEQUENCES, MOST_QUERIES = 8, 64
 """Of a call; they are spread evenly."""
@@ -20,8 +25,8 @@ OF_CALLS = ("largest_logit", "largest_probability", "entropy", "first_share")
 OF_WEIGHTS = ("spectral_norm", "frobenius_norm", "effective_rank")
 
 
-Measured = tuple[Tensor, np.ndarray]
-"""The measures of a call, on its device, and those of the weights."""
+Measured = tuple[Tensor, Tensor, np.ndarray]
+"""The measures of a call and whether they are those of the model, on its device, and the measures of the weights."""
 
 
 class PassReader:
@@ -35,6 +40,8 @@ class PassReader:
     def __init__(self, model: nn.Module, layers: list[AttentionLayer], is_due: Callable[[], bool]) -> None:
         self.layers, self.is_due = layers, is_due
         self.seconds = 0.0  # spent in reading
+        # layers of what was taken last whose attention was not that of their queries, keys and mask
+        self.unlike: list[str] = []
         self._reading: dict[str, Measured] = {}  # of the pass that runs
         self._read: dict[str, Measured] = {}  # of one that has finished
         self._stack = contextlib.ExitStack()
@@ -52,7 +59,12 @@ class PassReader:
     def take(self) -> dict[str, np.ndarray]:
         """The measures (:data:`OF_CALLS` and :data:`OF_WEIGHTS`, H) of each layer that was read, by its name."""
         read, self._read = self._read, {}
-        return {name: np.concatenate([call.double().cpu().numpy(), weights]) for name, (call, weights) in read.items()}
+        self.unlike = [name for name, (_, agrees, _) in read.items() if not agrees]
+        return {
+            name: np.concatenate([call.double().cpu().numpy(), weights])
+            for name, (call, _, weights) in read.items()
+            if name not in self.unlike
+        }
 
     def close(self) -> None:
         """Leave the model as it was."""
@@ -76,42 +88,54 @@ class PassReader:
     def _measure(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         start = time.perf_counter()
         with torch.no_grad():
-            call = inputs().call
-            self._reading[layer.name] = of_call(call), of_weights(layer.projections(), call.query.shape[1])
+            call, _, _, places = inputs()
+            self._reading[layer.name] = (*of_call(call, places), of_weights(layer.projections(), call.query.shape[1]))
         self.seconds += time.perf_counter() - start
 
 
-def of_call(call: AttentionCall) -> Tensor:
-    """The measures :data:`OF_CALLS` of each head, shape (measures, H).
+def of_call(call: AttentionCall, places: Places) -> tuple[Tensor, Tensor]:
+    """The measures :data:`OF_CALLS` of each head, shape (measures, H), and whether the model has this attention.
 
-    The largest logit is the largest one over all sampled queries; the others are means over them. Padding is no query.
+    The largest logit is the largest one over all sampled queries; the others are means over them. ``places``: the
+    queries and tokens that are no padding.
     """
-    sequences, places = (
+    sequences, some = (
         _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
     )
-    logits = call.part(sequences, places).logits().float()
-    logits = logits.masked_fill(~_are_queries(call)[sequences][:, :, places, None], -torch.inf)
+    part = call.part(sequences, some)
+    logits = part.logits().float()
+    logits = logits.masked_fill(~places.queries[sequences][:, None, some, None], -torch.inf)
     logs = logits.log_softmax(-1)
     asked = logs.isfinite().any(dim=-1)
     probabilities = logs.exp().nan_to_num()
     entropy = -(probabilities * logs.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
     shares = probabilities * call.token_share(logits)
-    first = shares[..., 0]
+    first = (shares * one_hot(places.tokens[sequences].int().argmax(-1), shares.shape[-1])[:, None, None]).sum(-1)
     count = asked.sum(dim=(0, 2)).clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
         return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
 
-    return torch.stack([logits.amax(dim=(0, 2, 3)), mean(shares.amax(dim=-1)), mean(entropy), mean(first)])
+    measures = [logits.amax(dim=(0, 2, 3)), mean(shares.amax(dim=-1)), mean(entropy), mean(first)]
+    return torch.stack(measures), _agrees(part, shares, asked, logits)
 
 
-def _are_queries(call: AttentionCall) -> Tensor:
-    """Which places of a call are queries, shape (b, H, Q). In self-attention a token that no query sees is padding."""
-    b, H, Q = call.query.shape[:3]
-    allowed = call.allowed
-    if allowed is None or call.key.shape[-2] != Q:
-        return torch.ones(b, H, Q, dtype=torch.bool, device=call.query.device)
-    return allowed.any(dim=-2).expand(b, H, Q)
+def _agrees(part: AttentionCall, shares: Tensor, asked: Tensor, logits: Tensor) -> Tensor:
+    """Whether the attention at some queries is the model's own up to rounding; also if there is nothing to compare."""
+    if part.dropout is None or not part.is_compared:
+        return asked.new_ones(())
+    if part.own is not None:
+        own = part.own.float() * (1 - part.dropout)
+        difference = (own - shares).abs().masked_fill((own == 0) & (part.dropout > 0), 0.0)
+    elif part.mixed is not None and part.dropout == 0:
+        values, outputs = (one.float() for one in part.mixed)
+        mixed = shares @ values.repeat_interleave(shares.shape[1] // values.shape[1], 1)
+        difference = (mixed - outputs).abs() / values.abs().max().clamp(min=1e-30)
+    else:
+        return asked.new_ones(())
+    largest = logits.masked_fill(logits.isinf(), 0.0).abs().max()  # it is rounded, too
+    allowed = LARGEST_ERROR + 16 * torch.finfo(part.query.dtype).eps * (1 + largest)
+    return (difference.masked_fill(~asked[..., None], 0.0) <= allowed).all()
 
 
 def of_weights(projections: Projections | None, num_heads: int) -> np.ndarray:

@@ -58,7 +58,9 @@ class Inspection(Result):
         The attributes of each ``MarginInterval``, NaN where one is None or not solved. None if margins were not
         requested, or none is solved.
     rebuilt_error : ndarray, shape (heads,)
-        Largest difference between the model's own attention and the one computed from tokens and W.
+        Largest difference between the model's own attention and the one computed from tokens and W; where the model
+        computes no attention but what it makes of the values, of that, divided by the largest value. NaN where nothing
+        of the model was there to compare with.
     model, family : str
         Class of the model, and the family as which its first layer was read.
     layer_names : list of str
@@ -573,8 +575,17 @@ class Inspection(Result):
     def _batch_summary(self) -> str:
         return (
             f"{self.model}: {len(self.layer_names)} layers, {self.num_sequences} sequences, {self.num_queries} queries,"
-            f" attention rebuilt to {np.max(self.rebuilt_error):.1e}"
+            f" attention {_agreement(np.atleast_1d(self.rebuilt_error))}"
         )
+
+
+def _agreement(errors: Float[np.ndarray, " heads"]) -> str:
+    """How well the attention of heads is rebuilt, and of how many that is known."""
+    known = errors[np.isfinite(errors)]
+    if not len(known):
+        return "not compared with the model's"
+    some = "" if len(known) == len(errors) else f" in {len(known)} heads, the others not compared"
+    return f"rebuilt to {known.max():.1e}{some}"
 
 
 def _range(values: Float[np.ndarray, " heads"]) -> str:

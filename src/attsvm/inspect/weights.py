@@ -17,7 +17,7 @@ Scores = Float[np.ndarray, "n Q T"]
 Mask = Bool[np.ndarray, "n Q T"]
 Selected = Int[np.ndarray, "n Q"]
 
-OF_SEQUENCES = ("tokens", "queries", "allowed", "positions", "rotation", "given", "bias")
+OF_SEQUENCES = ("tokens", "queries", "allowed", "positions", "there", "rotation", "given", "bias")
 """Arrays of a :class:`Layer` whose first axis counts the sequences, or pairs of them."""
 
 
@@ -48,6 +48,7 @@ class Layer:
     queries: Float[np.ndarray, "n Q d_q"]  # in self-attention the tokens at ``positions``
     allowed: Mask  # which tokens each query may attend to; False where there is no query
     positions: Selected  # positions of the queries in their sequence, −1 where there is no query
+    there: Bool[np.ndarray, "n T"]  # the tokens that are no padding
     projections: Projections | None  # None if the weights that make queries and keys are not known
     scale: float  # factor of the logits
     rotation: tuple[np.ndarray, np.ndarray] | None  # cosines and sines (n, T, d_h) of the tokens' rotary positions
@@ -57,7 +58,7 @@ class Layer:
     softcap: float | None  # c, where the logits s become c tanh(s/c)
     sink: Float[np.ndarray, " H"] | None  # a logit of each head that takes attention and belongs to no token
     is_self: bool  # whether queries and tokens are the same
-    # largest difference between the model's own attention probabilities and those computed from tokens and W
+    # largest difference between the model's own attention and the one computed from tokens and W; NaN if not compared
     rebuilt_error: Float[np.ndarray, " H"]
 
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
-from attsvm.pages.inspection_numbers import head_numbers
+from attsvm.pages.inspection_numbers import head_numbers, largest_error
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, SpecialPart, Table, Text
 from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
 from attsvm.pages.words import listed, percent, short
@@ -237,8 +237,8 @@ def notes(series: "Series") -> list[str]:
     if first.sampled:
         found.append(f"Only {first.num_queries:,} queries are compared, drawn with seed {first.seed}.")
     for name, one in zip(model_names(series), series.inspections, strict=True):
-        error = max(head.rebuilt_error for head in one.heads)
-        if error > REBUILT:
+        error = largest_error(one)
+        if error is not None and error > REBUILT:
             found.append(
                 f"{name}: the attention of the model differs by up to {error:.1e} from the one computed from W."
             )
@@ -315,7 +315,7 @@ def _numbers(series: "Series", **about: Any) -> dict[str, Any]:
                 one,
                 name=name,
                 step=None if series.steps is None else series.steps[k],
-                rebuilt_error=max(head.rebuilt_error for head in one.heads),
+                rebuilt_error=largest_error(one),
                 heads=[head_numbers(head) for head in one.heads],
             )
             for k, (name, one) in enumerate(zip(series.names, series.inspections, strict=True))

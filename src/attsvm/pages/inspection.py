@@ -10,7 +10,7 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
-from attsvm.pages.inspection_numbers import inspection_numbers
+from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
 from attsvm.pages.words import listed, percent, short
@@ -156,11 +156,12 @@ def summary(inspection: "Inspection") -> str:
     layers, heads = len(inspection.layer_names), len(inspection.heads)
     inspected = "1 inspected head" if heads == 1 else f"{heads} heads"
     some = f"{inspection.num_queries:,} {'sampled ' if inspection.sampled else ''}queries"
-    error = max(head.rebuilt_error for head in inspection.heads)
+    error = largest_error(inspection)
+    agrees = "is not compared with the model's" if error is None else f"agrees with the model's to {error:.1e}"
     return (
         f"{inspection.model} ({inspection.family}): {layers} layers, {inspected}; {inspection.num_sequences:,}"
         f" sequences with {inspection.num_tokens:,} tokens in total, {some}. The attention computed from tokens and W"
-        f" agrees with the model's to {error:.1e}."
+        f" {agrees}."
     )
 
 
@@ -200,8 +201,8 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
         found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
     if not inspection.special_known:
         found.append("The special tokens are not known, so the attention to them is not reported.")
-    error = max(head.rebuilt_error for head in inspection.heads)
-    if error > REBUILT:
+    error = largest_error(inspection)
+    if error is not None and error > REBUILT:
         found.append(
             f"The attention of the model differs by up to {error:.1e} from the one computed from tokens and W. The "
             "model may use a lower precision, or treat its queries and keys in another way."

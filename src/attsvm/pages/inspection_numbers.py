@@ -24,7 +24,7 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
         **about,
         model=inspection,
         data=inspection,
-        rebuilt_error=max(head.rebuilt_error for head in inspection.heads),
+        rebuilt_error=largest_error(inspection),
         heads=[head_numbers(head) for head in inspection.heads],
         sets={name: [f"{layer}.{head}" for layer, head in heads] for name, heads in inspection.sets().items()},
         selected={f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
@@ -35,6 +35,12 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
     )
 
 
+def largest_error(inspection: "Inspection") -> float | None:
+    """The largest difference of a head's attention from the model's own; None if it was not compared."""
+    known = [head.rebuilt_error for head in inspection.heads if not np.isnan(head.rebuilt_error)]
+    return max(known, default=None)
+
+
 def head_numbers(head: "Head") -> dict[str, Any]:
     """The measures of a head and its margin interval."""
     numbers: dict[str, Any] = {"layer": head.layer, "head": head.head, **head.numbers}
@@ -42,7 +48,7 @@ def head_numbers(head: "Head") -> dict[str, Any]:
         numbers |= vars(head.margin) | {"margin_ratio": _ends(head.margin)}
     elif "margin_ratio" in numbers:
         numbers["status"] = head.status
-    return HeadFields.fill(numbers, rebuilt_error=head.rebuilt_error)
+    return HeadFields.fill(numbers, rebuilt_error=None if np.isnan(head.rebuilt_error) else head.rebuilt_error)
 
 
 def _ends(interval: "MarginInterval | None") -> list[float] | None:

@@ -85,7 +85,9 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token is None and len(texts) > 1:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
-        encoded = tokenizer(texts, padding=len(texts) > 1, return_special_tokens_mask=True, return_tensors="pt")
+        encoded = tokenizer(
+            texts, padding=len(texts) > 1, padding_side="right", return_special_tokens_mask=True, return_tensors="pt"
+        )
         _check_tokens(name, encoded, model, _longest(model, tokenizer))
         names = [words(row) for row in encoded["input_ids"].tolist()]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}

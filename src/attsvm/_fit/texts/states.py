@@ -91,7 +91,7 @@ class States:
     def _states(self, texts: list[str]) -> list[np.ndarray]:
         import torch
 
-        batch = self._tokenized(texts, special=True, padding=True, return_tensors="pt")
+        batch = self._tokenized(texts, special=True, padding=True, padding_side="right", return_tensors="pt")
         added = batch.pop("special_tokens_mask").bool() | ~batch["attention_mask"].bool()
         batch.pop("offset_mapping")
         with torch.inference_mode():

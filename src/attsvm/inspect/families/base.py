@@ -33,6 +33,9 @@ class Family(ABC):
     name: ClassVar[str]
     """What the family is called, in the registry and on pages."""
 
+    unread: ClassVar[str] = "it depends on something that cannot be read"
+    """What to say where the attention is not that of the queries, keys and mask of a call."""
+
     @abstractmethod
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether a module, given with its name in the model, is an attention layer of this family."""

@@ -36,6 +36,10 @@ class AttentionCall(NamedTuple):
         A logit of each head that takes a part of the attention and belongs to no token, as in gpt-oss.
     own : Tensor, shape (b, H, Q, T), optional
         The attention as the model returned it.
+    mixed : (Tensor, Tensor), optional
+        The values (b, G, T, d_v) and what the attention function made of them, shape (b, H, Q, d_v).
+    dropout : float, optional
+        That of ``own`` and ``mixed``; None if it is not known.
     """
 
     query: Tensor
@@ -45,11 +49,16 @@ class AttentionCall(NamedTuple):
     softcap: float | None = None
     sink: Tensor | None = None
     own: Tensor | None = None
+    mixed: tuple[Tensor, Tensor] | None = None
+    dropout: float | None = None
 
     @property
-    def allowed(self) -> Tensor | None:
-        """Where the mask lets a query attend; None for everywhere."""
-        return None if self.mask is None else allowed_entries(self.mask)
+    def is_compared(self) -> bool:
+        """Whether there is something of the model to compare the attention with."""
+        values, outputs = self.mixed or (None, None)
+        b, H, Q = self.query.shape[:3]
+        mixes = values is not None and outputs is not None and outputs.shape == (b, H, Q, values.shape[-1])
+        return self.own is not None or (mixes and H % values.shape[1] == 0)
 
     def part(self, sequences: Tensor, queries: Tensor) -> "AttentionCall":
         """The call at some sequences and some queries."""
@@ -57,7 +66,11 @@ class AttentionCall(NamedTuple):
         if mask is not None:
             mask = mask.expand(*self.query.shape[:3], self.key.shape[-2])[sequences][:, :, queries]
         query = self.query[sequences][:, :, queries]
-        return self._replace(query=query, key=self.key[sequences], mask=mask, own=None)
+        own = None if self.own is None or self.own.ndim != 4 else self.own[sequences][:, :, queries]
+        mixed = self.mixed
+        if mixed is not None and self.is_compared:
+            mixed = mixed[0][sequences], mixed[1][sequences][:, :, queries]
+        return self._replace(query=query, key=self.key[sequences], mask=mask, own=own, mixed=mixed)
 
     def logits(self) -> Tensor:
         """The logits, shape (b, H, Q, T); −inf where the mask excludes a token."""
@@ -76,13 +89,6 @@ class AttentionCall(NamedTuple):
             return 1.0
         # Σ exp(s_t) / (Σ exp(s_t) + exp(sink))
         return (logits.logsumexp(-1, keepdim=True) - self.sink[:, None, None]).sigmoid()
-
-    def attention(self) -> Tensor:
-        """The attention probabilities, shape (b, H, Q, T); those of the model if it returned them."""
-        if self.own is not None:
-            return self.own
-        logits = self.logits()
-        return logits.softmax(-1) * self.token_share(logits)
 
 
 def allowed_entries(mask: Tensor) -> Tensor:
@@ -155,7 +161,21 @@ class AttentionCalls(TorchFunctionMode):
             query, key, mask = given["query"], given["key"], given.get("attn_mask")
             if given.get("is_causal", False):
                 mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-            self.calls.append(AttentionCall(query, key, mask, given.get("scale") or query.shape[-1] ** -0.5))
+            scale, output = given.get("scale") or query.shape[-1] ** -0.5, func(*args, **kwargs)
+            self.calls.append(
+                AttentionCall(
+                    query,
+                    key,
+                    mask,
+                    scale,
+                    None,
+                    None,
+                    None,
+                    (given["value"], output),
+                    float(given.get("dropout_p", 0)),
+                )
+            )
+            return output
         return func(*args, **kwargs)
 
     def take(self, name: str) -> AttentionCall | None:
@@ -192,7 +212,8 @@ class AttentionCalls(TorchFunctionMode):
                 before = len(self.calls)
                 output = function(module, query, key, value, attention_mask, **options)
                 read = read_call(module, query, key, attention_mask, options, eager=function is default)
-                self.calls[before:] = [read._replace(own=output[1])]
+                mixed, dropout = (value, output[0].transpose(1, 2)), float(options.get("dropout", 0.0))
+                self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
                 return output
 
             return call
@@ -253,8 +274,8 @@ def _mask_of_options(
     if padding is not None:
         allowed = allowed & padding[:, None, None, -T:].bool()
     places = options.get("position_ids")
-    if b == 1 and places is not None and Q == T == places.shape[-1]:
-        # positions begin anew with each of several packed sequences
-        sequence = (places.diff(dim=-1, prepend=places[..., :1]) < 0).cumsum(-1).reshape(T)
+    if b == 1 and padding is None and places is not None and Q == T == places.numel():
+        # each of several packed sequences begins at the first position, also if it has one token
+        sequence = (places == places.min()).cumsum(-1).reshape(T)
         allowed = allowed & (sequence == sequence[:, None])
     return allowed

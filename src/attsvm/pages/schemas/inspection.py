@@ -48,7 +48,8 @@ class HeadFields(Fields):
     # the same for the token that a key is made from; null if W is not known, or queries and keys have norms
     key_robustness: Number | Missing
     effective_rank: Number  # exponential of the entropy of W's singular values divided by their sum
-    # largest difference between a probability of the model's own attention and the one computed from tokens and W
+    # largest difference between the attention of the model and the one computed from tokens and W; null if the model's
+    # own was not there to compare with
     rebuilt_error: Number
     # lower and upper bound of the margin of W divided by the best margin with the same Frobenius norm and
     # selection; null if there is none
@@ -212,7 +213,7 @@ class ComparedModelFields(Fields):
     step: int | None  # training step of the checkpoint; null if the models are no checkpoints of one training
     class_: str = path("model")  # name of the model's class
     family: str  # name of the model's family
-    rebuilt_error: float  # largest rebuilt_error of a head of this model
+    rebuilt_error: Number  # largest rebuilt_error of a head of this model
     heads: list[HeadFields]  # one entry for each inspected head
 
 
