@@ -65,10 +65,17 @@ def test_the_direction_is_that_of_the_att_svm(kind):
     for seed in (62_101, 62_102):
         problem = drawn(kind, seed)
         run = attsvm.train(problem, optimizer=descent, steps=40_000)
-        solution = attsvm.solve_svm(problem, run)
-        assert attsvm.direction_error(run.weights, solution.direction) < 1e-6
+        prediction = attsvm.predict_direction(problem, run)
+        solution = prediction.solution
+        assert attsvm.direction_error(run.weights, prediction.direction) < 1e-6
+        assert prediction.standing == "measured"
+        assert "attention_today_blocks.py" in prediction.source
         assert "b = (" in repr(run)
         assert "b = (" in repr(solution)
+    # outside of what was measured it is a conjecture: steps of another kind, and fewer steps
+    for options in ({"optimizer": "spectral_descent", "steps": 3000}, {"steps": 300}):
+        other = attsvm.predict_direction(problem, attsvm.train(problem, **options))
+        assert other.standing == "conjecture"
 
 
 @pytest.mark.optimized
@@ -87,6 +94,7 @@ def test_biases_vanish_beside_factors():
     )
     assert not problem.blocks(prediction.direction)[1].any()
     assert attsvm.direction_error(run.weights, prediction.direction) < 1e-3
+    assert prediction.standing == "measured"
     assert attsvm.classify(problem, run).kind in ("global", "local")
     # after a few steps they have not vanished, and nothing is predicted
     short = attsvm.predict_direction(problem, attsvm.train(problem, attention="factored", steps=2))

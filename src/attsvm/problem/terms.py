@@ -32,8 +32,8 @@ class MasksOnly(Canonical):
             "train, predict_direction, classify, margin, margin_ratio, scores and finite_part take"
         )
 
-    keys = queries = property(_refuse)  # type: ignore[assignment]
-    __iter__ = _refuse  # type: ignore[assignment]
+    keys = queries = property(_refuse)
+    __iter__ = _refuse
 
 
 class LogitTerms(NamedTuple):

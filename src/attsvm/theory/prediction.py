@@ -174,6 +174,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     K_h, Q_h            GD; spectral, each or fused   Att-SVM of the joint norm
     K of groups, Q_h    GD; spectral, row, sign       Att-SVM of the norm of [W_1 … W_G] of a group
                         descent of each head
+    W and biases b      as for W                      Att-SVM of both blocks under one norm
+    K, Q and b          GD, one norm over all         nuclear Att-SVM of KQ' alone: b vanishes
     any, with penalty   any                           the minimiser of loss plus penalty, a point
     p, W on batches     log GD                        largest expected margin of a batch
     W, p; K, Q; heads   unit steps with weight decay  a stationary point in the ball of radius 1/λ, or of each head

@@ -16,45 +16,48 @@ from attsvm.problem import gathered
 class BiasRows(NamedTuple):
     """Which biases the rows of a problem are differences of: that of the reference minus that of the token."""
 
-    index: Int[np.ndarray, "*batch n Q T"]  # of the token; −1 for none
-    reference: Int[np.ndarray, "*batch n Q 1"]
+    of_token: Int[np.ndarray, "*batch n Q T"]  # −1 for none
+    of_reference: Int[np.ndarray, "*batch n Q 1"]
     number: int  # m
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Rows of other problems or sequences, by a function of arrays over (n, Q, T)."""
-        return self._replace(index=change(self.index), reference=change(self.reference))
+        return self._replace(of_token=change(self.of_token), of_reference=change(self.of_reference))
 
     @property
     def squares(self) -> Float[np.ndarray, "*batch n Q T"]:
         """‖e_r − e_t‖²."""
-        differ = self.index != self.reference
-        return np.asarray(differ * ((self.index >= 0) * 1.0 + (self.reference >= 0)))
+        differ = self.of_token != self.of_reference
+        return np.asarray(differ * ((self.of_token >= 0) * 1.0 + (self.of_reference >= 0)))
 
     def apply(self, b: Float[np.ndarray, "*batch m"]) -> Float[np.ndarray, "*batch n Q T"]:
         """b_r − b_t."""
-        return gathered(b, self.reference) - gathered(b, self.index)
+        return np.asarray(gathered(b, self.of_reference) - gathered(b, self.of_token))
 
     def magnitude(self, b: Float[np.ndarray, "*batch m"]) -> Float[np.ndarray, "*batch n Q T"]:
         """|b_r| + |b_t|, which bounds the rounding errors."""
-        return gathered(abs(b), self.reference) + gathered(abs(b), self.index)
+        return np.asarray(gathered(abs(b), self.of_reference) + gathered(abs(b), self.of_token))
 
     def adjoint(self, multipliers: Float[np.ndarray, "*batch n Q T"]) -> Float[np.ndarray, "*batch m"]:
         """Σ λ (e_r − e_t)."""
         lead = multipliers.shape[:-3]
         sums = np.zeros((int(np.prod(lead)), self.number + 1))  # the last one of tokens without a bias
         rows = np.arange(len(sums))[:, None]
-        for index, parts in ((self.reference, multipliers.sum(axis=-1, keepdims=True)), (self.index, -multipliers)):
+        for index, parts in (
+            (self.of_reference, multipliers.sum(axis=-1, keepdims=True)),
+            (self.of_token, -multipliers),
+        ):
             index = np.broadcast_to(index, lead + index.shape[-3:])
             np.add.at(sums, (rows, index.reshape(len(sums), -1)), parts.reshape(len(sums), -1))
         return sums[:, :-1].reshape(*lead, self.number)
 
     def differences(self, position: Int[np.ndarray, " k"]) -> Float[np.ndarray, "*batch k m"]:
         """e_t − e_r of the rows at these positions of the flattened (n, Q, T)."""
-        lead, (n, Q, T) = self.index.shape[:-3], self.index.shape[-3:]
-        token = self.index.reshape(*lead, n * Q * T).take(position, axis=-1)
-        reference = self.reference.reshape(*lead, n * Q).take(position // T, axis=-1)
+        lead, (n, Q, T) = self.of_token.shape[:-3], self.of_token.shape[-3:]
+        token = self.of_token.reshape(*lead, n * Q * T).take(position, axis=-1)
+        reference = self.of_reference.reshape(*lead, n * Q).take(position // T, axis=-1)
         bias = np.arange(self.number)
-        return 1.0 * (token[..., None] == bias) - (reference[..., None] == bias)
+        return np.asarray(1.0 * (token[..., None] == bias) - (reference[..., None] == bias))
 
 
 class WeightBlocks(NamedTuple):

@@ -389,8 +389,8 @@ def check_lengths(constraints: Constraints) -> None:
     short = constraints.flat(constraints.rows_mask) & (norms < LENGTHS[0])
     if short.any():
         position = np.flatnonzero(short.any(axis=tuple(range(short.ndim - 1))))
-        left, queries = constraints.differences(position), constraints.queries_of(position)
-        factors = [(left, queries)] if constraints.blocks is None else constraints.blocks.each(left, queries)
+        pair = constraints.differences(position), constraints.queries_of(position)
+        factors = [pair] if constraints.blocks is None else constraints.blocks.each(*pair)
         is_zero = ~reduce(np.logical_or, [rows.any(axis=-1) & z.any(axis=-1) for rows, z in factors])
         wrong[..., position] |= short[..., position] & ~is_zero
     if wrong.any():

@@ -43,21 +43,23 @@ class ProblemData(NamedTuple):
     def with_other_terms(self, logits: Array, b: Array | None = None) -> Array:
         """Logits with the trained biases b and the fixed offsets of the problem."""
         if b is not None:
-            logits = logits + self._biases(b)
+            logits = logits + _biases_of(b, self.bias_index)
         return logits if self.offsets is None else logits + self.offsets
 
-    def _biases(self, b: Array) -> Array:
-        index, m = self.bias_index, len(b)
-        if index[..., 0].size * m <= LARGEST_WRITTEN_OUT:
-            # the derivative of a gather is a sum over places one after the other, which is slower
-            one_hot = (index[:, :, :, None] == jnp.arange(m)[:, None]).astype(b.dtype)
-            return contract("nqtm,m->nqt", one_hot, b)
-        padded = jnp.concatenate([b, jnp.zeros_like(b[:1])])  # 0 for a token without a bias
-        index = jnp.where(index < 0, m, index)
-        if index.shape[-1] == 1:
-            return padded[index[..., 0]]
-        rows = index.reshape(-1, index.shape[-1])
-        return jnp.take_along_axis(padded, rows, axis=0).reshape(index.shape)
+
+def _biases_of(b: Array, index: AnyArray) -> Array:
+    """The bias of each token (n, Q, T, B)."""
+    m = len(b)
+    if index[..., 0].size * m <= LARGEST_WRITTEN_OUT:
+        # the derivative of a gather is a sum over places one after the other, which is slower
+        one_hot = (index[:, :, :, None] == jnp.arange(m)[:, None]).astype(b.dtype)
+        return contract("nqtm,m->nqt", one_hot, b)
+    padded = jnp.concatenate([b, jnp.zeros_like(b[:1])])  # 0 for a token without a bias
+    index = jnp.where(index < 0, m, index)
+    if index.shape[-1] == 1:
+        return padded[index[..., 0]]
+    rows = index.reshape(-1, index.shape[-1])
+    return jnp.take_along_axis(padded, rows, axis=0).reshape(index.shape)
 
 
 class ReducedProblem(NamedTuple):
