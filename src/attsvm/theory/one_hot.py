@@ -72,8 +72,8 @@ def one_hot_limit(
         return OneHotLimit(solution, None, None, Judgement(Standing.NONE, source, (*kept, by_penalty)))
     models = _models(problem, run, part)
     kept = [*kept, same_problem(problem, run), by_penalty, models, separable(solution)]
-    loss = _loss_of(run)
-    if models.holds is not True or loss is None:
+    loss = _loss_of(run) if models.holds else None
+    if loss is None:
         source = (
             f"under {run.map} with a penalty the limit is known for W or p of one attention head, a fixed linear head, "
             "labels ±1 and a loss that is known; the Att-SVM is for comparison"
