@@ -24,4 +24,4 @@ for weights, label, look in [(run.weights, "K and Q, trained", "o"), (prediction
     sizes = np.linalg.svd(Rotary(4).blocks(weights), compute_uv=False).sum(axis=-1)
     axis.plot([f"{frequency:g}" for frequency in frequencies], sizes / sizes.sum(), look, label=label)
 axis.set(xlabel="frequency", ylabel="part of the norm", ylim=(0, None))
-axis.legend()
+axis.legend(loc="center left")
