@@ -9,6 +9,7 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import optax
 import pytest
 
 import attsvm
@@ -85,6 +86,22 @@ def test_every_plot_takes_axes_and_draws_on_them_alone(problem, run, batch):
         solution.plot(ax=plt.subplots(1, 2)[1])
     with pytest.raises(ProblemError, match=r"plot: expected one of .*, got 'classification'"):
         attsvm.classify(problem, run.weights).plot()
+
+
+def test_a_comparison_draws_what_it_can_and_names_what_it_cannot(problem, run):
+    unknown = attsvm.train(problem, optimizer=optax.sgd(0.1, momentum=0.5), steps=20)
+    alone = plot.compare(problem, {"a": run})
+    axis = plot.compare(problem, {"mine": unknown, "a": run})
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a"]
+    np.testing.assert_array_equal(axis.lines[0].get_ydata(), alone.lines[0].get_ydata())
+    note = axis.get_title(loc="left").replace("\n", " ")
+    assert note.startswith("not drawn: runs['mine']: norm: expected the norm of the Att-SVM to compare with, got None")
+    assert not alone.get_title(loc="left")
+    assert len(plot.compare(problem, {"mine": unknown, "a": run}, quantity="loss").lines) == 2
+    with pytest.raises(ProblemError, match=r"^runs\['mine'\]: norm: expected"):
+        plot.compare(problem, {"mine": unknown})
+    with pytest.raises(ProblemError, match="quantities: expected"):
+        plot.compare(problem, {"mine": unknown, "a": run}, quantity="error")
 
 
 def test_what_the_user_has_set_wins_over_the_style(problem, run):
