@@ -1,4 +1,4 @@
-"""Texts as the input of saved models: the places of padding, and the names of tokens, do not depend on the tokenizer."""
+"""Texts as the input of saved models: padding, special tokens, and the names of tokens."""
 
 import pytest
 

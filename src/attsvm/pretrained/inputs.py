@@ -5,17 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attsvm._utils.files import read_text, reading, regular_file
+from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained.loading import load_pretrained, quiet_transformers
+from attsvm.pretrained.pictures import read_pictures as pictures_of
 
 if TYPE_CHECKING:
     import torch
 
 SPECIAL = "special_tokens_mask"
 """Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
-
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
 """How the names of tokenizer files begin. Without such a file transformers would create an empty tokenizer."""
@@ -85,7 +84,9 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token is None and len(texts) > 1:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
-        encoded = tokenizer(texts, padding=len(texts) > 1, padding_side="right", return_special_tokens_mask=True, return_tensors="pt")
+        encoded = tokenizer(
+            texts, padding=len(texts) > 1, padding_side="right", return_special_tokens_mask=True, return_tensors="pt"
+        )
         _check_tokens(name, encoded, model, _longest(model, tokenizer))
         names = [words(row) for row in encoded["input_ids"].tolist()]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
@@ -100,27 +101,10 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
 def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
     """The pictures of a folder as the input of a model, by the image processor saved with it.
 
-    Raises ProblemError if there are no pictures, or no image processor.
+    Raises ProblemError if there are none, or the model is not one of pictures whose tokens can be named.
     """
-    from PIL import Image
-
-    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in PICTURES)
-    if not paths:
-        raise ProblemError(f"{folder}: no pictures ({', '.join(sorted(PICTURES))})")
-    pictures = []
-    for path in paths:
-        with reading(path, "not a readable picture"):
-            pictures.append(Image.open(regular_file(path)).convert("RGB"))
-    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
-    with quiet_transformers(), reading(name, "the image processor cannot be used"):
-        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
-    patch = getattr(model.config, "patch_size", None)
-    if not isinstance(patch, int):
-        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
-    rows, columns = (size // patch for size in values.shape[-2:])
-    registers = [f"[REG {k + 1}]" for k in range(getattr(model.config, "num_register_tokens", 0))]
-    tokens = ["[CLS]", *registers, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
-    return Input({"pixel_values": values}, [tokens] * len(paths))
+    values, names = pictures_of(name, folder, model)
+    return Input({"pixel_values": values}, [names] * len(values))
 
 
 def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:
