@@ -1,4 +1,4 @@
-"""Texts as the input of saved models: the places of padding, and the names of tokens, do not depend on the tokenizer."""
+"""Texts as the input of saved models: padding, special tokens, and the names of tokens."""
 
 import pytest
 
@@ -69,3 +69,67 @@ def test_a_sentence_in_a_batch_selects_as_it_does_alone_whichever_side_its_token
         length = alone.selected.shape[2]
         assert (both.positions[i, :length] == range(length)).all()
         assert (both.selected[:, i, :length] == alone.selected[:, 0]).all()
+
+
+def llama(vocabulary=300):
+    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    return transformers.LlamaModel(transformers.LlamaConfig(vocab_size=vocabulary, **sizes))
+
+
+def test_tokens_of_bytes_are_named_by_the_characters_that_they_hold(tmp_path):
+    by_bytes(tmp_path)
+    texts = ["café 東", "a\tb  c\r\nd", "Ġ is a letter", "é€𝄞"]
+    given = tokenized(str(tmp_path), texts, llama())
+    for i, text in enumerate(texts):
+        names = [name for name, there in zip(given.tokens[i], given.batch["attention_mask"][i], strict=True) if there]
+        expected = ["<s>"]
+        for character in text:
+            size, shown = len(character.encode()), {" ": "␣", "\t": "⇥", "\r": "␍", "\n": "⏎"}.get(character, character)
+            expected += [shown] if size == 1 else [f"{shown} {k + 1}/{size}" for k in range(size)]
+        assert names == expected
+    numbers = given.batch["input_ids"][0].tolist()
+    assert given.words(numbers)[:7] == ["<s>", "c", "a", "f", r"\xc3", r"\xa9", "␣"], "by themselves they hold bytes"
+    assert given.words([299]) == ["(unused)"]
+
+
+def test_tokens_of_sentence_piece_and_word_piece_keep_their_letters(tmp_path):
+    words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁the", "▁", "cat", "Ġ"]
+    tokenizer = Tokenizer(
+        models.BPE({w: i for i, w in enumerate(dict.fromkeys(words))}, [], byte_fallback=True, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(tmp_path)
+    assert tokenized(str(tmp_path), ["東 Ġ"], llama()).tokens == [["␣", "東 1/3", "東 2/3", "東 3/3", "␣", "Ġ"]]
+    (tmp_path / "words").mkdir()
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "caf", "##é", "Ġ"]), encoding="utf-8"
+    )
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt"), strip_accents=False).save_pretrained(tmp_path / "words")
+    given = tokenized(str(tmp_path / "words"), ["café what [MASK]"], llama())
+    assert given.tokens == [["[CLS]", "caf", "##é", "[UNK]", "[MASK]", "[SEP]"]]
+    assert given.batch["special_tokens_mask"].tolist() == [[1, 0, 0, 0, 1, 1]], "an unknown word is text"
+
+
+def test_special_tokens_are_found_wherever_they_stand(tmp_path):
+    by_bytes(tmp_path)
+    given = tokenized(str(tmp_path), ["<s><|im_start|>hi<|im_end|>", "hi"], llama())
+    assert given.tokens[0] == ["<s>", "<s>", "<|im_start|>", "h", "i", "<|im_end|>"]
+    assert given.batch["special_tokens_mask"].tolist() == [[1, 1, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0]], "padding is none"
+
+
+def test_texts_without_special_tokens_in_a_template_or_in_pairs(tmp_path):
+    saved = by_bytes(tmp_path)
+    model = llama()
+    assert tokenized(str(tmp_path), ["hi"], model, special_tokens=False).tokens == [["h", "i"]]
+    pair = tokenized(str(tmp_path), ["hi\tyou"], model, pairs=True)
+    assert pair.tokens == [["<s>", "h", "i", "</s>", "y", "o", "u"]]
+    with pytest.raises(attsvm.ProblemError, match="--pairs: expected one tab between two sentences, got 0 in text 2"):
+        tokenized(str(tmp_path), ["hi\tyou", "hi"], model, pairs=True)
+    with pytest.raises(attsvm.ProblemError, match="--chat: expected a tokenizer with a chat template, got that of"):
+        tokenized(str(tmp_path), ["hi"], model, chat=True)
+    saved.chat_template = "<s>{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}<|im_start|>"
+    saved.save_pretrained(tmp_path)
+    chat = tokenized(str(tmp_path), ["hi"], model, chat=True)
+    assert chat.tokens == [["<s>", "<|im_start|>", "h", "i", "<|im_end|>", "<|im_start|>"]]
+    assert chat.batch["special_tokens_mask"].tolist() == [[1, 1, 0, 0, 1, 1]]

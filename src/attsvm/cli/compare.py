@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from attsvm.cli import messages
-from attsvm.cli.inspection_options import Family, Gap, Images, Margins, Queries, TextFile, inspect_arguments
+from attsvm.cli.inspection_options import (
+    Chat,
+    Family,
+    Gap,
+    Images,
+    Margins,
+    Pairs,
+    Queries,
+    SpecialTokens,
+    TextFile,
+    inspect_arguments,
+    text_options,
+)
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import finish, result_folder, write_page
 from attsvm.errors import ProblemError
@@ -38,6 +50,9 @@ def compare(
         list[str], typer.Argument(metavar="MODEL...", help="Two or more models, or a folder with checkpoints.")
     ],
     text: TextFile = None,
+    special_tokens: SpecialTokens = True,
+    chat: Chat = False,
+    pairs: Pairs = False,
     images: Images = None,
     family: Family = None,
     head: Annotated[
@@ -79,10 +94,13 @@ def compare(
         device=device,
     )
 
+    as_text = text_options(text, special_tokens=special_tokens, chat=chat, pairs=pairs)
     with result_folder(out, force, (*models, text, images)) as write:
         from attsvm.inspect import inspect_series
 
-        series, tokens = inspect_series(models, text, images, sentence=sentence, shown=messages.progress, **arguments)
+        series, tokens = inspect_series(
+            models, text, images, sentence=sentence, shown=messages.progress, as_text=as_text, **arguments
+        )
         page = write_page(
             write,
             series,

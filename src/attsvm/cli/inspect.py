@@ -10,14 +10,18 @@ import typer
 from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import messages
 from attsvm.cli.inspection_options import (
+    Chat,
     Family,
     Gap,
     Images,
     Margins,
+    Pairs,
     Queries,
+    SpecialTokens,
     TextFile,
     head_place,
     inspect_arguments,
+    text_options,
 )
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, result_folder
@@ -70,6 +74,9 @@ def more_help(arguments: Sequence[str]) -> str:
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name.")],
     text: TextFile = None,
+    special_tokens: SpecialTokens = True,
+    chat: Chat = False,
+    pairs: Pairs = False,
     images: Images = None,
     family: Family = None,
     head: Annotated[
@@ -130,6 +137,7 @@ def inspect(
         family=family,
         device=device,
     )
+    as_text = text_options(text, special_tokens=special_tokens, chat=chat, pairs=pairs)
     heads = arguments["heads"]
     place = head_place("--view", view) if view is not None else heads[0] if heads else None
     if held_out is not None and (text is None or place is None):
@@ -139,7 +147,9 @@ def inspect(
         from attsvm.inspect import SavedModel
         from attsvm.pages import InspectionPages
 
-        saved = SavedModel.load(model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out)
+        saved = SavedModel.load(
+            model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out, **as_text
+        )
         if not 1 <= sentence <= len(saved.given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(saved.given.tokens)}, got {sentence}")
         with_twin = heads is None if twin is None else twin

@@ -12,6 +12,16 @@ from attsvm.errors import ProblemError
 from attsvm.pretrained import check_models
 
 TextFile = Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Text with one sequence per line.")]
+SpecialTokens = Annotated[
+    bool,
+    typer.Option(
+        "--special-tokens/--no-special-tokens", help="Let the tokenizer add its special tokens, as [CLS], to the text."
+    ),
+]
+Chat = Annotated[
+    bool, typer.Option("--chat", help="Each line is what a user says, in the chat template of the tokenizer.")
+]
+Pairs = Annotated[bool, typer.Option("--pairs", help="Each line is two sentences with a tab between them.")]
 Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="Pictures, for ViT.")]
 Family = Annotated[
     str | None,
@@ -42,6 +52,22 @@ def head_place(option: str, head: str) -> tuple[int, int]:
     except ValueError:
         raise ProblemError(f"{option}: expected a layer and a head, such as 3.5, got {head!r}") from None
     return layer, of_layer
+
+
+def text_options(text: Path | None, *, special_tokens: bool, chat: bool, pairs: bool) -> dict[str, bool]:
+    """How texts are read: those of the options that are not their default.
+
+    Raises ProblemError if there is such an option without text, or two exclude each other.
+    """
+    given = {"special_tokens": special_tokens, "chat": chat, "pairs": pairs}
+    chosen = {name: value for name, value in given.items() if value != (name == "special_tokens")}
+    names = {"special_tokens": "--no-special-tokens", "chat": "--chat", "pairs": "--pairs"}
+    if chosen and text is None:
+        raise ProblemError(f"{names[next(iter(chosen))]}: expected --text, got none")
+    if chat and len(chosen) > 1:
+        other = next(names[name] for name in chosen if name != "chat")
+        raise ProblemError(f"--chat, {other}: expected one of them, got both")
+    return chosen
 
 
 def inspect_arguments(

@@ -80,8 +80,12 @@ class SavedModel:
         *,
         checkpoint_folder: Path | None = None,
         held_out: Path | None = None,
+        **as_text: bool,
     ) -> Self:
         """Load a model from a folder or by its name on the hub, and read its text or pictures.
+
+        ``as_text``: how texts are read: ``special_tokens``, False without those that the tokenizer adds; ``chat``, each
+        text is what a user says; ``pairs``, each is two sentences with a tab between them.
 
         Raises ProblemError if something cannot be read, or does not fit the model.
         """
@@ -89,10 +93,11 @@ class SavedModel:
         series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
         network = load_model(model, pictures=images is not None)
         layers = attention_layers(network, family)  # refuses models without a known one
-        given = read_input(model, network, texts, images)
+        given = read_input(model, network, texts, images, **as_text)
         other = None
         if held_out is not None:
-            other = ModelAndBatch.whole(network, read_input(model, network, read_texts(held_out), None).batch, layers)
+            others = read_input(model, network, read_texts(held_out), None, **as_text)
+            other = ModelAndBatch.whole(network, others.batch, layers)
         return cls(network, given, series, other)
 
     def inspect(

@@ -1,7 +1,7 @@
 """Inspections of two models, or of checkpoints in order, on the same batch, and what changed between them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -100,14 +100,15 @@ def inspect_series(
     *,
     sentence: int | None = None,
     shown: ShowProgress,
+    as_text: Mapping[str, bool] | None = None,
     **options: Any,
 ) -> tuple[Series, list[list[str]]]:
     """Inspect several models, or the checkpoints in a folder, on the same text or pictures.
 
     ``models``: folders, or names on the hub; a single one is a folder with checkpoints. Three or more checkpoints of
     one training are put into the order of their steps. The tokens are those of the first model that has a tokenizer.
-    ``sentence``: the number of a sequence, from 1 on, which must exist. ``shown``: shows the progress. ``options``: of
-    :func:`attsvm.inspect.inspect`.
+    ``sentence``: the number of a sequence, from 1 on, which must exist. ``shown``: shows the progress.
+    ``as_text``: how texts are read, as for :meth:`SavedModel.load`. ``options``: of :func:`attsvm.inspect.inspect`.
 
     Returns the inspections, and the tokens of each sequence. Raises ProblemError if a model cannot be inspected, or the
     tokenizers of two models disagree.
@@ -121,7 +122,8 @@ def inspect_series(
     numbered = list(enumerate(names))
     leader = next((k for k, name in numbered if images is not None or has_tokenizer(name)), 0)
     network = load_model(names[leader], pictures=images is not None)
-    given = read_input(names[leader], network, texts, images)
+    as_text = as_text or {}
+    given = read_input(names[leader], network, texts, images, **as_text)
     if sentence is not None and sentence > len(given.tokens):
         raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
     # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
@@ -129,7 +131,7 @@ def inspect_series(
     for k, name in numbered:
         one = network if k == leader else load_model(name, pictures=images is not None)
         if images is None and k != leader and has_tokenizer(name):
-            _check_same(names[leader], given, name, read_input(name, one, texts, images))
+            _check_same(names[leader], given, name, read_input(name, one, texts, images, **as_text))
         attention_layers(one, family)  # refuses models without a known one
         if k in (0, len(names) - 1):
             ends[k] = one

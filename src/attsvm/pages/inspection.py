@@ -16,7 +16,7 @@ from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, S
 from attsvm.pages.words import listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm.inspect import FoundInspections, Inspection
+    from attsvm.inspect import FoundInspections, HeadView, Inspection
     from attsvm.pages.folder import Write
     from attsvm.pages.inspection_figures import Known
     from attsvm.pages.picker import AttentionMaps
@@ -112,7 +112,7 @@ class InspectionPages:
         if self._maps[0] is not None:
             yield SpecialPart("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
         if inspection.view is not None:
-            yield from detail(found, inspection.view, tokens, sentence, self.words)
+            yield from detail(found, inspection.view, self._seen(inspection.view), sentence, self.words)
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -127,7 +127,13 @@ class InspectionPages:
                 yield Table(rows, columns, name)
         yield from glosses(found.done)
         if found.done.view is not None:
-            yield from terminal_detail(found, found.done.view, self.tokens, self.sentence)
+            yield from terminal_detail(found, found.done.view, self._seen(found.done.view), self.sentence)
+
+    def _seen(self, view: "HeadView") -> list[list[str]]:
+        """The names of the tokens that a head sees; numbers where they are not those of the input."""
+        n, _, T = view.allowed.shape
+        fit = len(self.tokens) == n and all(len(row) == T for row in self.tokens)
+        return self.tokens if fit else [[f"#{k + 1}" for k in range(T)]] * n
 
 
 def _heads(inspection: "Inspection") -> Table:

@@ -5,17 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attsvm._utils.files import read_text, reading, regular_file
+from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained.loading import load_pretrained, quiet_transformers
+from attsvm.pretrained.pictures import read_pictures as pictures_of
+from attsvm.pretrained.token_names import special_numbers, token_names
 
 if TYPE_CHECKING:
     import torch
 
 SPECIAL = "special_tokens_mask"
 """Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
-
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
 """How the names of tokenizer files begin. Without such a file transformers would create an empty tokenizer."""
@@ -58,15 +58,22 @@ def has_decoder(model: Any) -> bool:
     return "decoder_input_ids" in inspect.signature(model.forward).parameters
 
 
-def read_input(name: str, model: Any, texts: list[str], images: Path | None) -> Input:
-    """The pictures of a folder, or without one some texts, as the input of the model of this name."""
-    return tokenized(name, texts, model) if images is None else read_pictures(name, images, model)
+def read_input(name: str, model: Any, texts: list[str], images: Path | None, **options: bool) -> Input:
+    """The pictures of a folder, or without one some texts, as the input of the model of this name.
+
+    ``options``: of :func:`tokenized`.
+    """
+    return tokenized(name, texts, model, **options) if images is None else read_pictures(name, images, model)
 
 
-def tokenized(name: str, texts: list[str], model: Any) -> Input:
+def tokenized(
+    name: str, texts: list[str], model: Any, *, special_tokens: bool = True, chat: bool = False, pairs: bool = False
+) -> Input:
     """Texts as the input of a model, by the tokenizer saved with it.
 
-    ``name``: folder of the model, or its name on the Hugging Face hub.
+    ``name``: folder of the model, or its name on the Hugging Face hub. ``special_tokens``: whether the tokenizer adds
+    its special tokens. ``chat``: each text is what a user says, in the chat template of the tokenizer. ``pairs``: each
+    text is two sentences with a tab between them.
 
     Raises ProblemError if there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
     """
@@ -76,9 +83,9 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
         raise ProblemError(f"{name}: expected a model of texts, got {type(model).__name__} of {model.main_input_name}")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
 
-    def words(numbers: list[int]) -> list[str]:
+    def symbols(numbers: list[int]) -> list[str]:
         # the table of embeddings may have rows beyond the vocabulary
-        return [_readable(token or "(unused)") for token in tokenizer.convert_ids_to_tokens(numbers)]
+        return [token or "(unused)" for token in tokenizer.convert_ids_to_tokens(numbers)]
 
     with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
         if tokenizer.pad_token is None:
@@ -86,43 +93,50 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
         if tokenizer.pad_token is None and len(texts) > 1:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
         encoded = tokenizer(
-            texts, padding=len(texts) > 1, padding_side="right", return_special_tokens_mask=True, return_tensors="pt"
+            *_parts(name, tokenizer, texts, chat, pairs),
+            add_special_tokens=special_tokens and not chat,  # a template has its own
+            padding=len(texts) > 1,
+            padding_side="right",
+            return_special_tokens_mask=True,
+            return_tensors="pt",
         )
         _check_tokens(name, encoded, model, _longest(model, tokenizer))
-        names = [words(row) for row in encoded["input_ids"].tolist()]
+        names = [token_names(tokenizer, symbols(row)) for row in encoded["input_ids"].tolist()]
+        marks = encoded["input_ids"].clone().apply_(special_numbers(tokenizer).__contains__)
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
     if has_decoder(model):  # it reads the same text
         batch |= {f"decoder_{key}": batch[key] for key in ("input_ids", "attention_mask") if key in batch}
-    special = encoded["special_tokens_mask"] * encoded["attention_mask"]
+    special = (encoded["special_tokens_mask"] | marks) * encoded["attention_mask"]
     if special.any():
         batch[SPECIAL] = special
-    return Input(batch, names, words)
+    return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in symbols(numbers)])
+
+
+def _parts(name: str, tokenizer: Any, texts: list[str], chat: bool, pairs: bool) -> list[list[str]]:
+    """Texts as the tokenizer takes them: in its chat template, or the first and the second ones of pairs."""
+    if chat:
+        if tokenizer.chat_template is None:
+            raise ProblemError(f"--chat: expected a tokenizer with a chat template, got that of {name} without one")
+        said = [[{"role": "user", "content": text}] for text in texts]
+        return [[tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in said]]
+    if not pairs:
+        return [texts]
+    for number, text in enumerate(texts, 1):
+        if text.count("\t") != 1:
+            raise ProblemError(
+                f"--pairs: expected one tab between two sentences, got {text.count(chr(9))} in text {number}"
+            )
+    first, second = zip(*(text.split("\t") for text in texts), strict=True)
+    return [list(first), list(second)]
 
 
 def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
     """The pictures of a folder as the input of a model, by the image processor saved with it.
 
-    Raises ProblemError if there are no pictures, or no image processor.
+    Raises ProblemError if there are none, or the model is not one of pictures whose tokens can be named.
     """
-    from PIL import Image
-
-    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in PICTURES)
-    if not paths:
-        raise ProblemError(f"{folder}: no pictures ({', '.join(sorted(PICTURES))})")
-    pictures = []
-    for path in paths:
-        with reading(path, "not a readable picture"):
-            pictures.append(Image.open(regular_file(path)).convert("RGB"))
-    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
-    with quiet_transformers(), reading(name, "the image processor cannot be used"):
-        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
-    patch = getattr(model.config, "patch_size", None)
-    if not isinstance(patch, int):
-        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
-    rows, columns = (size // patch for size in values.shape[-2:])
-    registers = [f"[REG {k + 1}]" for k in range(getattr(model.config, "num_register_tokens", 0))]
-    tokens = ["[CLS]", *registers, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
-    return Input({"pixel_values": values}, [tokens] * len(paths))
+    values, names = pictures_of(name, folder, model)
+    return Input({"pixel_values": values}, [names] * len(values))
 
 
 def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:
@@ -149,8 +163,3 @@ def _longest(model: Any, tokenizer: Any) -> int | None:
             limits.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from behind the padding
     limits.append(tokenizer.model_max_length if tokenizer.model_max_length < UNLIMITED else None)
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _readable(token: str) -> str:
-    """A token without the marks that byte-level and sentence-piece vocabularies use for spaces."""
-    return token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "⏎")
