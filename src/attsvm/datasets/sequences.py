@@ -36,6 +36,9 @@ class Sequences:
         Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
     columns : tuple of str, optional
         Names of the entries of a vector, (d,). Classifiers compare them with those of the fit, as for a table.
+    names : array, shape (n,), optional
+        Names of the sequences, those of the bags of a table. Classifiers refuse a pandas Series of labels whose index
+        has the same names in another order.
 
     Raises
     ------
@@ -65,6 +68,7 @@ class Sequences:
     ids: Int[np.ndarray, " N"]
     offsets: Int[np.ndarray, " n+1"]
     columns: tuple[str, ...] | None = None
+    names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
@@ -74,6 +78,8 @@ class Sequences:
             raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
         if self.columns is not None and len(self.columns) != table.shape[1]:
             raise ProblemError(f"columns: expected {table.shape[1]} names, got {len(self.columns)}")
+        if self.names is not None and len(self.names) != len(offsets) - 1:
+            raise ProblemError(f"names: expected {len(offsets) - 1}, one for each sequence, got {len(self.names)}")
         ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
         self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
 
@@ -189,7 +195,7 @@ class Sequences:
         bags = Bags.of(X, bag)
         labels = None if target is None else bags.labels(target)
         columns = tuple(name for name in bags.frame.columns if name not in (bag, target))
-        sequences = cls(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
+        sequences = cls(numbers(bags.frame, columns), bags.rows, bags.offsets, columns, bags.names)
         return sequences if target is None else (sequences, labels)
 
     def __len__(self) -> int:
@@ -212,7 +218,8 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(self.table, self.ids[places], offsets, self.columns)
+        names = None if self.names is None else self.names[chosen]
+        return Sequences(self.table, self.ids[places], offsets, self.columns, names)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""

@@ -148,6 +148,12 @@ class DetectorClassifier(SequenceClassifier):
         positive = super()._find_positive(classes)
         if positive is None and len(classes) == 2:
             one, other = classes.tolist()
+            if self.positive is not None:
+                raise ProblemError(
+                    f"positive: expected one of the labels {one}, {other}, got {self.positive!r}; if a meta-estimator "
+                    "of scikit-learn has numbered the labels, name the other one, too: "
+                    f"positive=({self.positive!r}, ...)"
+                )
             raise ProblemError(
                 f"positive: expected positive={one!r} or positive={other!r}, the class of the bags that contain what "
                 "the others lack, got None"

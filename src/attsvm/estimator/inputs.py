@@ -73,8 +73,22 @@ class GivenSequences:
         return nw.from_dict({str(self.bag): self.names, **columns}, backend=backend).to_native()
 
     def align(self, argument: str, values: Any) -> Any:
-        """Values for each sequence in the order of the sequences."""
-        return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
+        """Values for each sequence in the order of the sequences.
+
+        Raises ProblemError if their order is not certain.
+        """
+        if self.bags is not None:
+            return self.bags.align(argument, values, str(self.bag))
+        names = self.sequences.names
+        if names is not None and is_pandas_series(values):
+            index = values.index.tolist()
+            # scikit-learn's scorers go by position, so they are not put in order here
+            if index != names.tolist() and sorted(map(str, index)) == sorted(map(str, names)):
+                raise ProblemError(
+                    f"{argument}: expected the order of the bags, got their names in another one; write "
+                    f"{argument}.loc[X.names], or {argument}.to_numpy() if the names are only numbers of rows"
+                )
+        return values
 
 
 def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> GivenSequences:
@@ -95,7 +109,7 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | None = None) -> Give
         names = _feature_names(estimator, list(sequences.columns), reset)
         if names != list(sequences.columns):
             places = [sequences.columns.index(name) for name in names]
-            given = replace(given, sequences=Sequences(sequences.table[:, places], sequences.ids, sequences.offsets))
+            given = replace(given, sequences=replace(sequences, table=sequences.table[:, places], columns=None))
     if not sequences.dim:
         raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
     if not sequences.lengths.all():

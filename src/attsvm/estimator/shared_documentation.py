@@ -27,8 +27,9 @@ early_stopping : bool
     no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
 class_weight : dict, "balanced" or None
     Weights of the classes in the loss.
-positive : label, optional
-    {positive}
+positive : label, or tuple of a label and the other one, optional
+    {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number the
+    positive one has.
 random_state : int, RandomState or None
     For the validation split and the order of the batches.
 warm_start : bool

@@ -140,6 +140,9 @@ def read_task(
 def find_positive(classes: np.ndarray, positive: Any) -> Any:
     """The positive one of two classes; None where neither the argument nor the labels say which, or there are more.
 
+    ``positive``: a label, or a tuple of it and of the other one. Meta-estimators of scikit-learn number the labels 0
+    and 1, in their order; which of them a label is follows from both.
+
     Raises ProblemError if ``positive`` is given and none of two classes.
     """
     found: list[Any] = classes.tolist()
@@ -148,6 +151,10 @@ def find_positive(classes: np.ndarray, positive: Any) -> Any:
         return found[1] if found in ([0, 1], [-1, 1]) else None
     if len(found) > 2:
         raise ProblemError(f"positive: expected None for {len(found)} classes, got {positive!r}")
-    if positive not in found:
-        raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")
-    return positive
+    names = positive if isinstance(positive, tuple) else (positive,)
+    if len(names) in (1, 2) and len({*names}) == len(names) and len({type(name) for name in names}) == 1:
+        if all(name in found for name in names):
+            return names[0]
+        if found == [0, 1]:
+            return sorted(names).index(names[0]) if len(names) == 2 else None
+    raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")
