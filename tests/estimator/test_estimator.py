@@ -205,7 +205,7 @@ def test_pipelines_grid_search_clones_and_pickles_work():
     classifier = short(alpha=0.5).fit(arrays, labels)
     copy = pickle.loads(pickle.dumps(classifier))
     assert (copy.decision_function(arrays) == classifier.decision_function(arrays)).all()
-    assert repr(copy.margin_report()) == repr(classifier.margin_report())
+    assert repr(copy.margin_report(arrays)) == repr(classifier.margin_report(arrays))
     assert (copy.partial_fit(arrays, labels).prompt_ == classifier.partial_fit(arrays, labels).prompt_).all()
     fresh = clone(classifier)
     assert fresh.get_params() == classifier.get_params()
@@ -311,10 +311,10 @@ def test_margin_report_is_certified_and_takes_slack(tmp_path):
     # words that stand twice are one word
     twice = [np.vstack([array, array]) for array in arrays]
     np.testing.assert_allclose(classifier.margin_report(twice).solution.value, report.solution.value, rtol=1e-8)
-    lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report()
+    lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report(arrays)
     assert lp.solution.norm.p == 1.5
     # Adam has no norm of its own
-    assert short(norm="linf").fit(arrays, labels).margin_report().solution.norm.p == np.inf
+    assert short(norm="linf").fit(arrays, labels).margin_report(arrays).solution.norm.p == np.inf
 
 
 def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():

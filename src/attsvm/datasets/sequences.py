@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_not_masked, in_float64
+from attsvm._utils.checks import check_not_masked, in_float64, without_half
 from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
@@ -27,7 +27,8 @@ class Sequences:
     Parameters
     ----------
     table : float array, shape (V, d)
-        The vector of each token number. Float32 and float64 are kept; other types are converted to float64. An array of
+        The vector of each token number. Float32 and float64 are kept, half precision is converted to float32, and other
+        types to float64. An array of
         zarr or Dask, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
         memory-mapped array of NumPy.
     ids : int array, shape (N,)
@@ -137,7 +138,7 @@ class Sequences:
         """
         check_not_masked("tokens", tokens)
         try:
-            tokens = tokens if is_stored(tokens) else np.asarray(tokens)
+            tokens = tokens if is_stored(tokens) else np.asarray(without_half(tokens))
         except ValueError:
             raise ProblemError(
                 "tokens: expected shape (n, T, d), got sequences of different lengths; Sequences.from_arrays takes them"
@@ -274,7 +275,7 @@ def _real(given: Any) -> np.ndarray:
     if isinstance(given, StoredTable):
         return cast(np.ndarray, given)
     check_not_masked("table", given)
-    table: np.ndarray = np.asarray(given)
+    table: np.ndarray = np.asarray(without_half(given))
     if table.dtype.kind not in "biufO":
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
     if table.dtype not in (np.float32, np.float64):
@@ -304,7 +305,7 @@ def _integers(name: str, given: Any) -> np.ndarray:
 
 def _matrix(i: int, given: Any) -> np.ndarray:
     check_not_masked(f"sequences[{i}]", given)
-    array: np.ndarray = np.asarray(given)
+    array: np.ndarray = np.asarray(without_half(given))
     if array.shape == (0,):
         array = array.reshape(0, 0)
     if array.ndim != 2 or array.dtype.kind not in "fiub":

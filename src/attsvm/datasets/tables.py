@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
 
-from attsvm._utils.checks import in_float64
+from attsvm._utils.checks import in_float64, without_half
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
@@ -190,7 +190,7 @@ def is_stored(given: Any) -> bool:
 class StoredTable:
     """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix; only requested rows are read.
 
-    Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
+    Rows are NumPy arrays. Float32 and float64 are kept; float16 is converted to float32, other types to float64.
 
     ``array``: shape (V, d) or (n, T, d).
     """
@@ -205,7 +205,7 @@ class StoredTable:
             )
         self.array = array
         self.shape = int(np.prod(array.shape[:-1])), int(array.shape[-1])
-        self.dtype = kind if kind in (np.float32, np.float64) else np.dtype(np.float64)
+        self.dtype = np.dtype(np.float32 if kind in (np.float16, np.float32) else np.float64)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -221,7 +221,7 @@ class StoredTable:
         else:
             block = self._read(distinct)
         found: np.ndarray = block[inverse]
-        return found if found.dtype == self.dtype else in_float64("tokens", found)
+        return without_half(found) if self.dtype == np.float32 else in_float64("tokens", found)
 
     def _read(self, entries: np.ndarray) -> np.ndarray:
         if not len(entries):

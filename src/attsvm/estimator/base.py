@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
+import joblib
 import numpy as np
 import optax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -61,6 +62,7 @@ class SequenceClassifier(Learned):
     token_net: Any = None
     scale: str | None = None
     device: str | None = None
+    keep_sample: bool = False
 
     @abstractmethod
     def _network(self) -> Network:
@@ -142,8 +144,7 @@ class SequenceClassifier(Learned):
             fitted = train(state, training, validation, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(fitted.state)
+        return self._keep(fitted.state, task.sequences, generator)
 
     def partial_fit(
         self,
@@ -214,8 +215,7 @@ class SequenceClassifier(Learned):
             begun = replace(self._start(task, generator) if first else self._state, num_sequences=total)
             *_, (state, _) = epoch(begun, task, settings, generator)
         self._tally = tally
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(state)
+        return self._keep(state, task.sequences, generator)
 
     def decision_function(self, X: Any) -> Any:
         """Outputs f(X).
@@ -304,6 +304,13 @@ class SequenceClassifier(Learned):
         column = self._column(class_)
         return given.restore(_of_column(scores, column), self._order[column])
 
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        if isinstance(self.optimizer, str):
+            return state
+        # functions of optax are local, and pickle finds functions by name
+        return {**state, "optimizer": joblib.wrap_non_picklable_objects(self.optimizer, keep_wrapper=False)}
+
     def __sklearn_tags__(self) -> Any:
         """Tags of the estimator for scikit-learn."""
         tags = super().__sklearn_tags__()
@@ -340,8 +347,9 @@ class SequenceClassifier(Learned):
         by_column = hasattr(self, "feature_names_in_") if self.scale is None else self.scale == "columns"
         return start(self._network(), task, read_settings(self).optimizer, generator, by_column)
 
-    def _keep(self, state: FitState) -> Self:
+    def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
         self._state = state
+        self._sample = sample_of(sequences, generator) if self.keep_sample else None
         self._publish(state.model)
         self.n_iter_ = state.steps
         return self
@@ -378,6 +386,8 @@ class SequenceClassifier(Learned):
     def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
+        if X is None and self._sample is None:
+            raise ProblemError("X: expected sequences, got None; a fit keeps some only with keep_sample=True")
         self._warn_of_chance()
         sequences = self._sample if X is None else self._mapped(self._read(X))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)

@@ -120,7 +120,7 @@ class DetectorClassifier(SequenceClassifier):
         Raises
         ------
         ProblemError
-            If there is no such detector or class.
+            If there is no such detector or class, or there are no sequences.
 
         See Also
         --------
@@ -131,7 +131,7 @@ class DetectorClassifier(SequenceClassifier):
         >>> import attsvm
         >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
         >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.margin_report(detector=0).num_sequences
+        >>> classifier.margin_report(bags.train, detector=0).num_sequences
         150
         """
         check_is_fitted(self)

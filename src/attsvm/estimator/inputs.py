@@ -8,7 +8,7 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm._utils.checks import check_not_masked, in_float64
+from attsvm._utils.checks import check_not_masked, in_float64, without_half
 from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, numbers, shown
 from attsvm.errors import ProblemError
 
@@ -196,6 +196,7 @@ def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
 
     Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
     """
+    X = without_half(X)
     try:
         if isinstance(X, np.ndarray) and X.dtype.kind in "iu":
             in_float64("X", X)

@@ -44,6 +44,9 @@ scale : {{"columns", "common"}}, optional
 device : str, optional
     Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
     Prediction is on the CPU.
+keep_sample : bool
+    Keep up to 200 training sequences, for ``margin_report``. By default a fitted classifier and its pickle hold none of
+    the training data.
 """
 
 ATTRIBUTES = """\
