@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
-from attsvm._fit.layer import Plan, TrainedLayer, train_layer
+from attsvm._fit.layer import Plan, TrainedLayer, columns_scaled, train_layer
 from attsvm._utils.progress import Callback, in_draws
 from attsvm.datasets import Drawing
 from attsvm.results import Status
@@ -78,7 +78,9 @@ def compare(
             layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, counted)
             if layer.run.status == Status.INTERRUPTED:
                 break
-        found.append(_one(layer, drawing, train_rows, test_rows, seed))
+        # logistic regression scales its features, and the kernel has one width for all columns
+        problem = drawing.problem if plan.scale == "common" else columns_scaled(drawing.problem, train_rows)
+        found.append(_one(layer, drawing._replace(problem=problem), train_rows, test_rows, seed))
         if keep is not None:
             keep(finished())
     return finished()

@@ -33,7 +33,8 @@ class Fit:
     problem : Problem
         All data.
     train, test : Problem
-        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
+        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0. Without an
+        AttentionClassifier their columns are scaled if ``settings["scale"]`` is "columns".
     test_rows : int ndarray, shape (n_test,)
         Which sequences are the test sequences.
     relevant : dict of str to int ndarray, or None

@@ -13,7 +13,9 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "LEARNING_RATES",
     "SLACK",
+    "Coordinates",
     "effective_number",
     "forward",
+    "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -1,4 +1,6 @@
 from .classifier import AttentionClassifier as AttentionClassifier
+from .coordinates import Coordinates as Coordinates
+from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport

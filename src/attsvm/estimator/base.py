@@ -18,6 +18,7 @@ from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
+from attsvm.estimator.coordinates import units_differ
 from attsvm.estimator.fitting import FitState, begin, epoch, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
@@ -38,6 +39,7 @@ class Learned(ClassifierMixin, BaseEstimator, ABC):
 
     classes_: np.ndarray
     positive_: Any
+    scale_: str
 
 
 @dataclass(eq=False, repr=False)
@@ -344,8 +346,21 @@ class SequenceClassifier(Learned):
         return mapped
 
     def _start(self, task: ClassificationTask, generator: np.random.RandomState) -> FitState:
-        by_column = hasattr(self, "feature_names_in_") if self.scale is None else self.scale == "columns"
+        self.scale_ = self.scale or self._usual_scale(task.sequences)
+        by_column = self.scale_ == "columns"
         return start(self._network(), task, read_settings(self).optimizer, generator, by_column)
+
+    def _usual_scale(self, sequences: Sequences) -> str:
+        if hasattr(self, "feature_names_in_"):
+            return "columns"
+        if not units_differ(sequences):
+            return "common"
+        warnings.warn(
+            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own, "
+            "as with scale='columns'; scale='common' divides all of them by one number",
+            stacklevel=2,
+        )
+        return "columns"
 
     def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
         self._state = state

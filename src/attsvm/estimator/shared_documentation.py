@@ -39,8 +39,9 @@ token_net : transformer or PyTorch module, optional
     fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so train it first; its
     parameters are not changed, and a copy of it is kept.
 scale : {{"columns", "common"}}, optional
-    Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
-    tables, whose columns may have different units, and "common" for arrays, which keeps directions.
+    Tokens are centred and divided by the spread of each column, or by one common number, which keeps directions. By
+    default "columns" for tables, whose columns have units of their own, and for arrays, with a warning, if the spreads
+    of their columns differ by more than a factor of 10; otherwise "common". ``scale_`` says which.
 device : str, optional
     Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
     Prediction is on the CPU.
@@ -56,6 +57,8 @@ positive_ : label or None
     The positive one of two classes; None if it is not known, and for more classes.
 n_features_in_ : int
     d.
+scale_ : str
+    "columns" or "common".
 n_iter_ : int
     Steps made.
 kept_step_ : int

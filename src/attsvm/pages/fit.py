@@ -188,6 +188,8 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
         yield f"Interrupted: the comparison with other classifiers {covers}."
     elif result["status"] in _ENDED:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
+    if training["scale"] == "columns":
+        yield "Each column of the tokens is divided by its own spread. `--scale common` divides all by one number."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
     if _counts_queries(result):

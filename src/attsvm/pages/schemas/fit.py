@@ -27,6 +27,7 @@ class FitTrainingFields(Fields):
     learning_rate: Number  # size of the first step
     step_size: str  # rule of the step size: constant, or a formula of learning_rate and step
     loss: Number  # mean logistic loss on the training data, at the end
+    scale: str  # of the tokens: columns (each divided by its own spread) or common (one number for all)
     steps: int  # number of requested steps; of an AttentionClassifier at most so many are made
     test_fraction: Number  # share of each class that was set apart for testing
     steps_done: int  # number of steps made; of an AttentionClassifier those up to the weights that early stopping keeps
