@@ -177,7 +177,8 @@ def test_a_bag_that_repeats_its_tokens_changes_no_fit(kind, monkeypatch):
     arrays, labels, _ = bags()
     long = [np.tile(array, (20_000, 1)) if i == 5 else array for i, array in enumerate(arrays)]
     one, other = (
-        kind(max_steps=50, batch_size=200, random_state=0).fit(Sequences.from_arrays(X), labels) for X in (arrays, long)
+        kind(max_steps=50, batch_size=200, random_state=0).fit(Sequences.from_arrays(X), labels, validation=0.1)
+        for X in (arrays, long)
     )
     np.testing.assert_allclose(other.decision_function(arrays), one.decision_function(arrays), rtol=1e-9, atol=1e-12)
     assert other.history_["validation_loss"] == pytest.approx(one.history_["validation_loss"], rel=1e-9)
@@ -245,7 +246,7 @@ def test_partial_fit_and_warm_start_go_on():
 
 def test_early_stopping_keeps_the_best_and_says_why_it_ended(monkeypatch):
     monkeypatch.setattr("attsvm.estimator.fitting.PATIENCE", 100)
-    arrays, labels, _ = bags()
+    arrays, labels, _ = bags(n=240)
     classifier = AttentionClassifier(random_state=0).fit(arrays, labels)
     history = classifier.history_
     assert classifier.status_ is Status.CONVERGED

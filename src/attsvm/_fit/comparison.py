@@ -15,8 +15,9 @@ from attsvm.results import Status
 
 LAYER = "this layer"
 KERNEL_MEANS = "mean of random Fourier features of the tokens"
+LARGEST_CLASS = "always the largest class"
 RIGHT_TOKEN = "the right token alone"
-"""Names of three classifiers of a comparison; the others are logistic regression on the features that they name."""
+"""Names of four classifiers of a comparison; the others are logistic regression on the features that they name."""
 
 
 class Scores(NamedTuple):
@@ -112,6 +113,8 @@ def _one(
         found[name] = accuracy_on(parts)["test"], None
     train, test = ((problem.tokens[rows], labels[rows]) for rows in (train_rows, test_rows))
     found[KERNEL_MEANS] = kernel_mean_accuracy(*train, *test, seed), None
+    usual = 1 if labels[train_rows].mean() > 0 else -1
+    found[LARGEST_CLASS] = float((labels[test_rows] == usual).mean()), None
     # the classifier that uses the right token comes last
     found[RIGHT_TOKEN] = found.pop(RIGHT_TOKEN)
     return found

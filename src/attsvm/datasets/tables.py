@@ -162,8 +162,10 @@ class Bags:
 def numbers(frame: Any, names: Any) -> np.ndarray:
     """These columns of a narwhals frame as a matrix; NaN where an entry is missing.
 
-    Raises ProblemError if a column does not hold numbers.
+    Raises ProblemError if there are none, or a column does not hold numbers.
     """
+    if not names:
+        raise ProblemError("X: expected at least one column of numbers, got none")
     for name in names:
         kind = frame.schema[name]
         if not (kind.is_numeric() or kind == nw.Boolean):

@@ -6,4 +6,5 @@ from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
+from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES

@@ -23,12 +23,11 @@ from attsvm.estimator.fitting import FitState, begin, epoch, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
+from attsvm.estimator.report import ClassificationReport
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.task import ClassificationTask, Tally, find_positive, read_labels, read_task
+from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numbered, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
-
-HELD_OUT = 0.1
-"""The share of each class that early stopping validates on."""
+from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
 NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
@@ -86,6 +85,8 @@ class SequenceClassifier(Learned):
         sample_weight: Any = None,
         *,
         bag: str | None = None,
+        validation: Any = None,
+        groups: Any = None,
         callback: Callback | None = None,
         progress: bool = False,
     ) -> Self:
@@ -103,6 +104,13 @@ class SequenceClassifier(Learned):
         bag : str, optional
             The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
             for tables use the same column. Feature columns are found by their names.
+        validation : float, array of int or bool, or tuple, optional
+            What early stopping validates on: a share of each class; some of the sequences, by their positions or a
+            mask, or by the names of the bags of a table; or sequences and labels of its own, ``(X_val, y_val)``. By
+            default a tenth of each class, or nothing if a class then has fewer than ten.
+        groups : array, shape (n,), optional
+            Sequences of one group, such as the bags of a patient, are not divided between training and validation. In
+            the forms of ``y``.
         callback : callable, optional
             Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
             call. True stops the training.
@@ -140,10 +148,11 @@ class SequenceClassifier(Learned):
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
-        training, validation = task.split(HELD_OUT, generator) if self.early_stopping else (task, None)
+        kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
+        training, held = self._parts(task, kept, given, validation, groups, generator)
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
-            fitted = train(state, training, validation, settings, generator)
+            fitted = train(state, training, held, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
         return self._keep(fitted.state, task.sequences, generator)
@@ -264,6 +273,30 @@ class SequenceClassifier(Learned):
         decision = self._decision(self._mapped(given))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
+    def report(self, X: Any, y: Any = None) -> ClassificationReport:
+        """How well the classes are predicted: confusion matrix, precision and recall, beside the largest class.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ClassificationReport
+
+        See Also
+        --------
+        attsvm.estimator.ClassificationReport
+        """
+        check_is_fitted(self)
+        given, labels, _ = self._given(X, y, None, self._bag(X), reset=False)
+        numbered(self.classes_, labels)
+        largest = self._order[np.argmax(self._tally.counts)]
+        decision = self._decision(self._mapped(given))
+        scores = decision[:, 0] if decision.shape[1] == 1 else self._network().probability(decision)
+        return ClassificationReport.of(self.classes_, labels, self._named(decision), scores, largest)
+
     def instance_scores(self, X: Any, *, class_: Any = None) -> Any:
         """How much each token by itself speaks for a class.
 
@@ -326,6 +359,42 @@ class SequenceClassifier(Learned):
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
+
+    def _parts(
+        self,
+        task: ClassificationTask,
+        kept: np.ndarray,
+        given: GivenSequences,
+        validation: Any,
+        groups: Any,
+        generator: np.random.RandomState,
+    ) -> tuple[ClassificationTask, ClassificationTask | None]:
+        """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
+        if not self.early_stopping:
+            if validation is not None:
+                raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
+            return task, None
+        if isinstance(validation, tuple):
+            return task, self._own_part(validation)
+        if validation is None or np.ndim(validation) == 0:
+            owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
+            chosen = held_out(task, validation, owners, generator)
+        else:
+            chosen = rows_held_out(validation, given.names, len(given.sequences))[kept]
+            left = np.bincount(task.labels[~chosen], minlength=task.num_classes)
+            if groups is not None or not left.all():
+                raise ProblemError(
+                    "validation: expected some sequences of each class outside of it, and a share or None beside groups"
+                )
+        return (task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)]) if chosen.any() else (task, None)
+
+    def _own_part(self, own: tuple[Any, ...]) -> ClassificationTask:
+        if len(own) != 2:
+            raise ProblemError("validation: expected a tuple of sequences and labels, got another tuple")
+        given, labels, _ = self._given(*own, None, self._bag(own[0]), reset=False)
+        numbers = numbered(self._order, labels)
+        weights = self._tally.factors(self.class_weight)[numbers]
+        return ClassificationTask(self._mapped(given), numbers, weights, len(self.classes_))
 
     def _read(self, X: Any) -> GivenSequences:
         check_is_fitted(self)
@@ -418,8 +487,9 @@ class SequenceClassifier(Learned):
         shares = weights / weights.sum()
         chance = -float(shares @ np.log(shares))
         if min(losses) > NEARLY_CHANCE * chance:
+            place = "hardly below" if min(losses) < chance else "not below"
             warnings.warn(
-                f"the validation loss, {min(losses):.2f}, is hardly below that of the shares of the classes, "
+                f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
                 f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
                 "positive class of detectors is the wrong one",
                 RuntimeWarning,

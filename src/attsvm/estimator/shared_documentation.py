@@ -24,7 +24,8 @@ max_steps : int
 early_stopping : bool
     Hold out a tenth of each class, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
     parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off, or
-    no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
+    a tenth of some class is fewer than ten sequences, whose loss says little, the training objective is monitored
+    instead and the last parameters are kept. ``validation`` of ``fit`` names other sequences to hold out.
 class_weight : dict, "balanced" or None
     Weights of the classes in the loss.
 positive : label, or tuple of a label and the other one, optional

@@ -36,18 +36,6 @@ class ClassificationTask:
         found = decision[:, 0] > 0 if self.num_classes == 2 else decision.argmax(axis=1)
         return float((found == self.labels).mean())
 
-    def split(
-        self, fraction: float, generator: np.random.RandomState
-    ) -> tuple["ClassificationTask", "ClassificationTask | None"]:
-        """Training and validation sequences, a share of each class; at least one of each class is trained on."""
-        held_out = np.zeros(len(self.labels), dtype=bool)
-        for number in range(self.num_classes):
-            own = generator.permutation(np.flatnonzero(self.labels == number))
-            held_out[own[: min(round(fraction * len(own)), len(own) - 1)]] = True
-        if not held_out.any():
-            return self, None
-        return self[np.flatnonzero(~held_out)], self[np.flatnonzero(held_out)]
-
 
 @dataclass(frozen=True)
 class Tally:
@@ -123,11 +111,7 @@ def read_task(
     classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
-    order = np.argsort(classes)
-    numbers = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
-    unknown = classes[numbers] != labels
-    if unknown.any():
-        raise ProblemError(f"y: expected one of the labels {shown(classes)}, got {labels[unknown].tolist()[0]!r}")
+    numbers = numbered(classes, labels)
     weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():
         raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
@@ -135,6 +119,16 @@ def read_task(
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)
     return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally
+
+
+def numbered(classes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The number of the class of each label, (n,); raises ProblemError if a label is none of the classes."""
+    order = np.argsort(classes)
+    numbers: np.ndarray = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
+    unknown = classes[numbers] != labels
+    if unknown.any():
+        raise ProblemError(f"y: expected one of the labels {shown(classes)}, got {labels[unknown].tolist()[0]!r}")
+    return numbers
 
 
 def find_positive(classes: np.ndarray, positive: Any) -> Any:

@@ -145,6 +145,7 @@ def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, w
         classifier.classes_[probability.argmax(axis=1)],
         probability.max(axis=1),
         np.asarray(classifier.attention(sequences)),
+        classifier.report(sequences, texts.labels),
     )
 
 
