@@ -100,7 +100,9 @@ def test_a_positive_label_keeps_its_meaning_where_a_meta_estimator_numbers_the_l
                 VotingClassifier([("a", alone)]).fit(X, y)
 
 
-@pytest.mark.parametrize("positive", [("yes", "yes"), ("yes", "no", "perhaps"), ("yes", 0), ("maybe", "no"), ()])
+@pytest.mark.parametrize(
+    "positive", [("yes", "yes"), ("yes", "no", "perhaps"), ("yes", 0), ("maybe", "no"), (), ["yes"]]
+)
 def test_a_pair_that_is_none_is_refused(positive):
     numbered = [] if positive == ("maybe", "no") else [[0, 1]]
     for y in (["yes", "no"], *numbered):

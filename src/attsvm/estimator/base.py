@@ -470,10 +470,10 @@ class SequenceClassifier(Learned):
     def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
-        if X is None and self._sample is None:
+        sequences = self._sample if X is None else self._mapped(self._read(X))
+        if sequences is None:
             raise ProblemError("X: expected sequences, got None; a fit keeps some only with keep_sample=True")
         self._warn_of_chance()
-        sequences = self._sample if X is None else self._mapped(self._read(X))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).norm, slack)

@@ -146,9 +146,13 @@ def find_positive(classes: np.ndarray, positive: Any) -> Any:
     if len(found) > 2:
         raise ProblemError(f"positive: expected None for {len(found)} classes, got {positive!r}")
     names = positive if isinstance(positive, tuple) else (positive,)
-    if len(names) in (1, 2) and len({*names}) == len(names) and len({type(name) for name in names}) == 1:
+    try:
+        in_order = sorted({*names})
+    except TypeError:  # labels of different types, or no labels
+        in_order = []
+    if len(in_order) == len(names) in (1, 2):
         if all(name in found for name in names):
             return names[0]
         if found == [0, 1]:
-            return sorted(names).index(names[0]) if len(names) == 2 else None
+            return in_order.index(names[0]) if len(names) == 2 else None
     raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")

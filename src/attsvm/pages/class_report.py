@@ -45,7 +45,7 @@ def report_rows(report: dict[str, Any]) -> Rows:
     ]
 
 
-def class_table(report: dict[str, Any], rows: str) -> Table:
+def class_table(report: dict[str, Any], rows: str, title: str = "") -> Table:
     """Precision, recall and the confusion matrix; ``rows``: what its entries count."""
     names, confusion = report["classes"], report["confusion"]
     few = len(names) <= MOST_CLASSES
@@ -54,7 +54,7 @@ def class_table(report: dict[str, Any], rows: str) -> Table:
     for number, (name, row) in enumerate(zip(names, confusion, strict=True)):
         shares = (_share(row[number], total) for total in (sum(one[number] for one in confusion), sum(row)))
         table.append([name, f"{sum(row):,}", *shares, *(map(str, row) if few else [names[row.index(max(row))]])])
-    return Table(table, ["class", rows, "precision", "recall", *predicted], "Classes", "compared")
+    return Table(table, ["class", rows, "precision", "recall", *predicted], title, "compared")
 
 
 def one_class(report: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
         verdict=verdict(fit, result),
         body=partial(_body, fit, result, numbers),
         notes=[*notes(fit, result)],
-        terminal=[*numbers, _classes(result)],
+        terminal=[*numbers, _classes(result, "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the run", "run.npz"),
         others={"run.npz": fit.run.save},
@@ -85,9 +85,11 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
     yield Tables(numbers)
 
 
-def _classes(result: dict[str, Any]) -> Table:
+def _classes(result: dict[str, Any], title: str = "") -> Table:
     part = _shown_part(result)
-    return class_table(result["report"][part], f"{'test' if part == 'test' else 'training'} {_rows(result, part)[1]}")
+    return class_table(
+        result["report"][part], f"{'test' if part == 'test' else 'training'} {_rows(result, part)[1]}", title
+    )
 
 
 def _shown_part(result: dict[str, Any]) -> str:

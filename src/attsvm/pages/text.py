@@ -54,7 +54,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
         verdict=verdict(result),
         body=partial(_body, fit, result, numbers),
         notes=[*notes(result)],
-        terminal=[*numbers, class_table(result["report"], "test texts")],
+        terminal=[*numbers, class_table(result["report"], "test texts", "Classes")],
         made_by=f"Seed {result['seed']}",
     )
 
