@@ -84,7 +84,7 @@ class Fit:
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
     >>> attsvm.fit(problem, steps=200)
-    Fit(finished, 200 steps; test accuracy 0.6, of the mean token 0.8)
+    Fit(finished, 200 steps; test accuracy 0.6, of the mean token 0.8, of one class 0.8)
     """
 
     problem: Problem
