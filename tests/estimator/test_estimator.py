@@ -177,7 +177,8 @@ def test_a_bag_that_repeats_its_tokens_changes_no_fit(kind, monkeypatch):
     arrays, labels, _ = bags()
     long = [np.tile(array, (20_000, 1)) if i == 5 else array for i, array in enumerate(arrays)]
     one, other = (
-        kind(max_steps=50, batch_size=200, random_state=0).fit(Sequences.from_arrays(X), labels) for X in (arrays, long)
+        kind(max_steps=50, batch_size=200, random_state=0).fit(Sequences.from_arrays(X), labels, validation=0.1)
+        for X in (arrays, long)
     )
     np.testing.assert_allclose(other.decision_function(arrays), one.decision_function(arrays), rtol=1e-9, atol=1e-12)
     assert other.history_["validation_loss"] == pytest.approx(one.history_["validation_loss"], rel=1e-9)
@@ -205,7 +206,7 @@ def test_pipelines_grid_search_clones_and_pickles_work():
     classifier = short(alpha=0.5).fit(arrays, labels)
     copy = pickle.loads(pickle.dumps(classifier))
     assert (copy.decision_function(arrays) == classifier.decision_function(arrays)).all()
-    assert repr(copy.margin_report()) == repr(classifier.margin_report())
+    assert repr(copy.margin_report(arrays)) == repr(classifier.margin_report(arrays))
     assert (copy.partial_fit(arrays, labels).prompt_ == classifier.partial_fit(arrays, labels).prompt_).all()
     fresh = clone(classifier)
     assert fresh.get_params() == classifier.get_params()
@@ -245,7 +246,7 @@ def test_partial_fit_and_warm_start_go_on():
 
 def test_early_stopping_keeps_the_best_and_says_why_it_ended(monkeypatch):
     monkeypatch.setattr("attsvm.estimator.fitting.PATIENCE", 100)
-    arrays, labels, _ = bags()
+    arrays, labels, _ = bags(n=240)
     classifier = AttentionClassifier(random_state=0).fit(arrays, labels)
     history = classifier.history_
     assert classifier.status_ is Status.CONVERGED
@@ -311,10 +312,10 @@ def test_margin_report_is_certified_and_takes_slack(tmp_path):
     # words that stand twice are one word
     twice = [np.vstack([array, array]) for array in arrays]
     np.testing.assert_allclose(classifier.margin_report(twice).solution.value, report.solution.value, rtol=1e-8)
-    lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report()
+    lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report(arrays)
     assert lp.solution.norm.p == 1.5
     # Adam has no norm of its own
-    assert short(norm="linf").fit(arrays, labels).margin_report().solution.norm.p == np.inf
+    assert short(norm="linf").fit(arrays, labels).margin_report(arrays).solution.norm.p == np.inf
 
 
 def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():

@@ -8,15 +8,16 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
-from attsvm._fit.layer import Plan, TrainedLayer, train_layer
+from attsvm._fit.layer import Plan, TrainedLayer, columns_scaled, train_layer
 from attsvm._utils.progress import Callback, in_draws
 from attsvm.datasets import Drawing
 from attsvm.results import Status
 
 LAYER = "this layer"
 KERNEL_MEANS = "mean of random Fourier features of the tokens"
+LARGEST_CLASS = "always the largest class"
 RIGHT_TOKEN = "the right token alone"
-"""Names of three classifiers of a comparison; the others are logistic regression on the features that they name."""
+"""Names of four classifiers of a comparison; the others are logistic regression on the features that they name."""
 
 
 class Scores(NamedTuple):
@@ -78,7 +79,9 @@ def compare(
             layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, counted)
             if layer.run.status == Status.INTERRUPTED:
                 break
-        found.append(_one(layer, drawing, train_rows, test_rows, seed))
+        # logistic regression scales its features, and the kernel has one width for all columns
+        problem = drawing.problem if plan.scale == "common" else columns_scaled(drawing.problem, train_rows)
+        found.append(_one(layer, drawing._replace(problem=problem), train_rows, test_rows, seed))
         if keep is not None:
             keep(finished())
     return finished()
@@ -110,6 +113,8 @@ def _one(
         found[name] = accuracy_on(parts)["test"], None
     train, test = ((problem.tokens[rows], labels[rows]) for rows in (train_rows, test_rows))
     found[KERNEL_MEANS] = kernel_mean_accuracy(*train, *test, seed), None
+    usual = 1 if labels[train_rows].mean() > 0 else -1
+    found[LARGEST_CLASS] = float((labels[test_rows] == usual).mean()), None
     # the classifier that uses the right token comes last
     found[RIGHT_TOKEN] = found.pop(RIGHT_TOKEN)
     return found

@@ -44,6 +44,7 @@ def fit(
     seeds: int | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,
+    scale: str | None = None,
     device: str | None = None,
     callback: Callback | None = None,
     progress: bool = False,
@@ -84,6 +85,9 @@ def fit(
         Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size
         η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
         there are keys, are each normalized by their own norm.
+    scale : {"columns", "common"}, optional
+        Whether each column of the tokens is divided by its own spread, so that results do not depend on units. By
+        default if the spreads differ by more than a factor of 10. A problem with a head or keys keeps its tokens.
     device : str, optional
         As for :func:`attsvm.train`.
     callback : callable, optional
@@ -135,7 +139,7 @@ def fit(
     check_labelled(drawing.problem)
     draws = _number_of_draws(given, seeds)
     parts = split(drawing.problem, test_fraction, seed) if drawing.test_rows is None else parts_of(drawing)
-    plan = make_plan(drawing.problem, train_head, steps, learning_rate, device)
+    plan = make_plan(drawing.problem, train_head, steps, learning_rate, scale, device)
     began = time.perf_counter()
     layer = train_layer(drawing.problem, *parts, plan, seed, in_draws(callback, 0, draws))
     seconds = {"training": time.perf_counter() - began}

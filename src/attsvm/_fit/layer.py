@@ -1,6 +1,6 @@
 """How ``attsvm fit`` trains a layer on the training part of a problem."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from jaxtyping import Int
 from attsvm._fit.evaluation import LayerEvaluation, evaluate
 from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences
-from attsvm.estimator import LEARNING_RATES, AttentionClassifier
+from attsvm.errors import ProblemError
+from attsvm.estimator import LEARNING_RATES, AttentionClassifier, Coordinates, units_differ
 from attsvm.optimizers import Limit, Steps, normalized_gradient_descent
 from attsvm.problem import Problem, take_sequences
 from attsvm.training import Run, train
@@ -33,6 +34,7 @@ class Plan:
     head_from: str  # where the initial head comes from
     steps: int
     learning_rate: float
+    scale: str  # of the tokens: each column by its own spread (``columns``), or one number for all (``common``)
     device: str | None = None
 
     def settings(self) -> dict[str, Any]:
@@ -45,6 +47,7 @@ class Plan:
             "learning_rate": self.learning_rate,
             "step_size": "constant" if self.train_head else "learning_rate * (1 + step / 100)",
             "loss": "logistic",
+            "scale": self.scale,
             "steps": self.steps,
         }
 
@@ -54,9 +57,13 @@ def make_plan(
     train_head: bool | None,
     steps: int | None,
     learning_rate: float | None,
+    scale: str | None = None,
     device: str | None = None,
 ) -> Plan:
-    """The plan for a problem; what is None is chosen as documented in :func:`attsvm.fit`."""
+    """The plan for a problem; what is None is chosen as documented in :func:`attsvm.fit`.
+
+    Raises ProblemError if ``scale`` is neither, or columns with coordinates that are given, too, should be scaled.
+    """
     if train_head is None:
         train_head = problem.head is None
     long = not train_head and problem.tokens.size <= MANY_NUMBERS
@@ -69,15 +76,40 @@ def make_plan(
         head_from="zeros" if classifier else first,
         steps=steps or (STEPS_FIXED_HEAD if long else STEPS_TRAINED_HEAD),
         learning_rate=learning_rate or (LEARNING_RATES["adam"] if classifier else 0.1),
+        scale=_scale(problem, scale),
         device=device,
     )
+
+
+def _scale(problem: Problem, scale: str | None) -> str:
+    if scale not in (None, "columns", "common"):
+        raise ProblemError(f"scale: expected 'columns', 'common' or None, got {scale!r}")
+    if problem.head is not None or problem.keys is not None:
+        if scale == "columns":
+            raise ProblemError(
+                "scale: expected 'common' or None for a problem with a head or keys, which are of these tokens, got "
+                "'columns'"
+            )
+        return "common"
+    return scale or ("columns" if units_differ(_sequences(problem)) else "common")
+
+
+def _sequences(problem: Problem) -> Sequences:
+    return Sequences.from_padded(problem.tokens, problem.mask)
+
+
+def columns_scaled(problem: Problem, rows: Int[np.ndarray, " n"]) -> Problem:
+    """The problem with columns that are centred and scaled as those of some of its sequences."""
+    coordinates = Coordinates.of(_sequences(take_sequences(problem, rows)), by_column=True)
+    return replace(problem, tokens=(problem.tokens - coordinates.centre) / coordinates.scale)
 
 
 @dataclass(frozen=True)
 class TrainedLayer:
     """A trained layer on both parts of the data."""
 
-    train: Problem  # train, test: with the final head
+    # train, test: with the final head; scaled tokens, unless a classifier scales them
+    train: Problem
     test: Problem | None
     run: Run
 
@@ -98,6 +130,8 @@ def train_layer(
     callback: Callback | None,
 ) -> TrainedLayer:
     """Train on some sequences of a problem."""
+    if plan.scale == "columns" and not plan.classifier:
+        problem = columns_scaled(problem, train_rows)
     part = take_sequences(problem, train_rows)
     run = (_train_classifier if plan.classifier else _train_layer)(part, plan, seed, callback)
     head = run.parameters["v"]
@@ -129,9 +163,13 @@ def _train_layer(part: Problem, plan: Plan, seed: int, callback: Callback | None
 def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:
     """Train an AttentionClassifier; the run ends with the parameters that early stopping keeps."""
     classifier = AttentionClassifier(
-        learning_rate=plan.learning_rate, max_steps=plan.steps, random_state=seed, device=plan.device
+        learning_rate=plan.learning_rate,
+        max_steps=plan.steps,
+        random_state=seed,
+        scale=plan.scale,
+        device=plan.device,
     )
-    classifier.fit(Sequences.from_padded(part.tokens, part.mask), part.labels, callback=callback)
+    classifier.fit(_sequences(part), part.labels, callback=callback)
     path = classifier.path_
     found = [evaluate(part, model.prompt, model.head[0], model.intercept[0]) for model in path.values()]
     history = {

@@ -1,7 +1,7 @@
 """The result of ``attsvm.fit``."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from attsvm._fit.comparison import ClassifierComparison
 from attsvm._fit.evaluation import LayerEvaluation
 from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets import Source
+from attsvm.estimator import ClassificationReport
 from attsvm.pages import SOFT_BELOW, claim_folder, make_page
-from attsvm.problem import Problem
+from attsvm.problem import Problem, counted_labels
 from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.training import Run
@@ -33,7 +34,8 @@ class Fit:
     problem : Problem
         All data.
     train, test : Problem
-        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
+        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0. Without an
+        AttentionClassifier their columns are scaled if ``settings["scale"]`` is "columns".
     test_rows : int ndarray, shape (n_test,)
         Which sequences are the test sequences.
     relevant : dict of str to int ndarray, or None
@@ -82,7 +84,7 @@ class Fit:
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
     >>> attsvm.fit(problem, steps=200)
-    Fit(finished, 200 steps; test accuracy 0.6, of the mean token 0.8)
+    Fit(finished, 200 steps; test accuracy 0.6, of the mean token 0.8, of one class 0.8)
     """
 
     problem: Problem
@@ -110,8 +112,8 @@ class Fit:
 
     def __repr__(self) -> str:
         part, on = ("training", self.on_train) if self.on_test is None else ("test", self.on_test)
-        baseline = self.baseline.get("test", self.baseline["train"])
-        accuracy = f"{part} accuracy {on.accuracy:.3g}, of the mean token {baseline:.3g}"
+        baseline, largest = self.baseline.get("test", self.baseline["train"]), [*self.reports.values()][-1].majority
+        accuracy = f"{part} accuracy {on.accuracy:.3g}, of the mean token {baseline:.3g}, of one class {largest:.3g}"
         return f"Fit({self.run.status}, {int(self.run.step):,} steps; {accuracy})"
 
     @property
@@ -131,6 +133,20 @@ class Fit:
             return None
         found = {"train": self.on_train, "test": self.on_test}
         return {part: on.attention[:, 0].argmax(axis=-1) == self.relevant[part] for part, on in found.items() if on}
+
+    @property
+    def reports(self) -> dict[str, ClassificationReport]:
+        """Confusion matrix, precision, recall and AUROC of each part, beside the share of the largest class."""
+        usual = np.where(counted_labels(self.train).mean() > 0, 1.0, -1.0)
+        names = np.array([-1, 1] if self.classes is None else self.classes[::-1])
+        found = {}
+        for part, data, on in (("train", self.train, self.on_train), ("test", self.test, self.on_test)):
+            if data is not None and on is not None:
+                labels = counted_labels(data)
+                signs = np.where(on.correct, labels, -labels)
+                report = ClassificationReport.of(np.array([-1.0, 1.0]), labels, signs, labels * on.margins, usual)
+                found[part] = replace(report, classes=names)
+        return found
 
     @property
     def interrupted(self) -> bool:

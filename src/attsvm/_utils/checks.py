@@ -91,17 +91,11 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
 
     Raises ProblemError if it is not one.
     """
-    if hasattr(value, "detach"):
-        value = value.detach()
-        if str(getattr(value, "dtype", None)) == "torch.bfloat16":  # which NumPy does not have
-            value = value.float()
     check_not_masked(name, value, expected)
     try:
-        array = np.asarray(value)
+        array = np.asarray(without_half(value.detach() if hasattr(value, "detach") else value))
     except (ValueError, TypeError, RuntimeError) as error:
         raise ProblemError(f"{name}: expected {expected}, got {type(value).__name__} ({error})") from None
-    if array.dtype.name == "bfloat16":
-        array = array.astype(np.float32)
     if array.dtype.kind not in kinds:
         got = f"entries of type {array.dtype}" if array.ndim else type(value).__name__
         raise ProblemError(f"{name}: expected {expected}, got {got}")
@@ -111,6 +105,14 @@ def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str =
 def as_floats(name: str, value: Any, expected: str = "real numbers") -> np.ndarray:
     """The value as an array of float64; raises ProblemError if it is no array of numbers."""
     return in_float64(name, as_array(name, value, expected))
+
+
+def without_half(value: Any) -> Any:
+    """An array of half precision, float16 or bfloat16, of NumPy, PyTorch or JAX, in float32; anything else as it is."""
+    if str(getattr(value, "dtype", None)).removeprefix("torch.") not in ("float16", "bfloat16"):
+        return value
+    # NumPy does not have bfloat16
+    return value.detach().float().numpy() if hasattr(value, "detach") else np.asarray(value).astype(np.float32)
 
 
 def in_float64(name: str, array: np.ndarray) -> np.ndarray:

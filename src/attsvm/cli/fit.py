@@ -95,6 +95,14 @@ def fit(
             "head and prompt together]"
         ),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="`columns` divides each column of the tokens by its own spread, `common` all by one number.  "
+            "[default: `columns` if the spreads differ by more than a factor of 10]",
+        ),
+    ] = None,
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,
     seeds: Annotated[
@@ -131,6 +139,7 @@ def fit(
                     train_head=train_head,
                     steps=steps,
                     learning_rate=learning_rate,
+                    scale=scale,
                     test_fraction=test_fraction,
                     seed=seed,
                     seeds=seeds,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_not_masked, in_float64
+from attsvm._utils.checks import check_not_masked, in_float64, without_half
 from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
 from attsvm.errors import ProblemError
 
@@ -27,7 +27,8 @@ class Sequences:
     Parameters
     ----------
     table : float array, shape (V, d)
-        The vector of each token number. Float32 and float64 are kept; other types are converted to float64. An array of
+        The vector of each token number. Float32 and float64 are kept, half precision is converted to float32, and other
+        types to float64. An array of
         zarr or Dask, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
         memory-mapped array of NumPy.
     ids : int array, shape (N,)
@@ -39,6 +40,9 @@ class Sequences:
     words : dict of str to tuple of str, optional
         The words of some columns. Their entries in ``table`` are numbers of these words, NaN where one is missing.
         Classifiers encode the words.
+    names : array, shape (n,), optional
+        Names of the sequences, those of the bags of a table. Classifiers refuse a pandas Series of labels whose index
+        has the same names in another order.
 
     Raises
     ------
@@ -69,6 +73,7 @@ class Sequences:
     offsets: Int[np.ndarray, " n+1"]
     columns: tuple[str, ...] | None = None
     words: dict[str, tuple[str, ...]] | None = None
+    names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
@@ -80,6 +85,8 @@ class Sequences:
             raise ProblemError(f"columns: expected {table.shape[1]} names, got {len(self.columns)}")
         if not {*(self.words or ())} <= {*(self.columns or ())}:
             raise ProblemError(f"words: expected some of the columns {self.columns}, got {', '.join(self.words or ())}")
+        if self.names is not None and len(self.names) != len(offsets) - 1:
+            raise ProblemError(f"names: expected {len(offsets) - 1}, one for each sequence, got {len(self.names)}")
         ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
         self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
 
@@ -137,7 +144,7 @@ class Sequences:
         """
         check_not_masked("tokens", tokens)
         try:
-            tokens = tokens if is_stored(tokens) else np.asarray(tokens)
+            tokens = tokens if is_stored(tokens) else np.asarray(without_half(tokens))
         except ValueError:
             raise ProblemError(
                 "tokens: expected shape (n, T, d), got sequences of different lengths; Sequences.from_arrays takes them"
@@ -217,7 +224,8 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(self.table, self.ids[places], offsets, self.columns, self.words)
+        names = None if self.names is None else self.names[chosen]
+        return Sequences(self.table, self.ids[places], offsets, self.columns, self.words, names)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
@@ -249,7 +257,7 @@ def sequences_of(bags: Bags, *others: Any) -> Sequences:
     """The rows of bags as tokens, without some columns."""
     columns = tuple(name for name in bags.frame.columns if name not in map(str, others))
     table, words = numbers(bags.frame, columns)
-    return Sequences(table, bags.rows, bags.offsets, columns, words or None)
+    return Sequences(table, bags.rows, bags.offsets, columns, words or None, bags.names)
 
 
 def map_vectors(
@@ -279,7 +287,7 @@ def _real(given: Any) -> np.ndarray:
     if isinstance(given, StoredTable):
         return cast(np.ndarray, given)
     check_not_masked("table", given)
-    table: np.ndarray = np.asarray(given)
+    table: np.ndarray = np.asarray(without_half(given))
     if table.dtype.kind not in "biufO":
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
     if table.dtype not in (np.float32, np.float64):
@@ -309,7 +317,7 @@ def _integers(name: str, given: Any) -> np.ndarray:
 
 def _matrix(i: int, given: Any) -> np.ndarray:
     check_not_masked(f"sequences[{i}]", given)
-    array: np.ndarray = np.asarray(given)
+    array: np.ndarray = np.asarray(without_half(given))
     if array.shape == (0,):
         array = array.reshape(0, 0)
     if array.ndim != 2 or array.dtype.kind not in "fiub":

@@ -1,6 +1,7 @@
 """The tables that data are read from: data frames with a column of bags, arrays on disk, and Parquet files."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
 from narwhals.exceptions import DuplicateError
 
-from attsvm._utils.checks import in_float64
+from attsvm._utils.checks import in_float64, without_half
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
@@ -91,21 +92,20 @@ class Bags:
         target = str(target)
         if target not in self.frame.columns:
             raise ProblemError(f"target: expected one of the columns {shown(self.frame.columns)}, got {target!r}")
-        of_rows = self.frame[target].to_numpy()[self.rows]
-        labels: np.ndarray = of_rows[self.offsets[:-1]]
-        # a missing entry is equal to none
-        other = np.flatnonzero(of_rows != np.repeat(labels, np.diff(self.offsets)))
-        if len(other):
-            name = self.names[np.searchsorted(self.offsets, other[0], "right") - 1]
+        labels, several = self._in_bags(self.frame[target].to_numpy())
+        if several is not None:
             raise ProblemError(
-                f"target: expected one entry of {target!r} in each bag, got several or none in bag {name}"
+                f"target: expected one entry of {target!r} in each bag, got several or none in bag {several}"
             )
         return labels
 
     def align(self, argument: str, given: Any, bag: str) -> np.ndarray:
         """Values in the order of the bags: from a dict, a pandas Series indexed by bag, or a table of bag and value.
 
-        Raises ProblemError if the form has no names of bags, or a bag has no value or several.
+        Values of the rows are reduced, with a warning, if they are equal in each bag.
+
+        Raises ProblemError if the form has no names of bags, a bag has no value or several, or the index may be that of
+        the rows.
         """
         if is_pandas_series(given):
             keys, values = given.index.to_numpy(), given.to_numpy()
@@ -121,12 +121,60 @@ class Bags:
                 f"{bag!r} and one more column, got {type(given).__name__}"
             )
         place = {key: i for i, key in enumerate(keys.tolist())}
-        if len(place) != len(keys):
-            raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
         missing = [name for name in self.names.tolist() if name not in place]
+        repeated = len(place) != len(keys)
+        of_bags = None if missing or repeated else values[[place[name] for name in self.names.tolist()]]
+        # an index with the name of the column is one of bags, as groupby makes it
+        named = is_table(given) or (is_pandas_series(given) and given.index.name == bag)
+        of_rows = None if named else self._of_rows(place, keys, values)
+        if of_rows is not None:
+            return self._of_bags_or_rows(argument, bag, of_bags, of_rows, len(keys))
+        if repeated:
+            raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
         if missing:
             raise ProblemError(f"{argument}: expected a value for each bag, got none for {shown(missing)}")
-        return np.asarray(values[[place[name] for name in self.names.tolist()]])
+        return np.asarray(of_bags)
+
+    def _of_rows(self, place: dict[Any, int], keys: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+        """The values as those of the rows, (N,), if their index names all rows, or their number is that of the rows."""
+        table = self.frame.to_native()
+        index = (table.index.to_numpy() if is_pandas_dataframe(table) else np.arange(len(self.rows))).tolist()
+        if len(place) == len(keys) and all(key in place for key in index):
+            return np.asarray(values[[place[key] for key in index]])
+        return values if len(values) == len(self.rows) > len(self.names) else None
+
+    def _of_bags_or_rows(
+        self, argument: str, bag: str, of_bags: np.ndarray | None, of_rows: np.ndarray, number: int
+    ) -> np.ndarray:
+        """The values of the bags from what may be values of the rows; ``number``: of values that were given."""
+        rows, several = self._in_bags(of_rows)
+        if of_bags is not None and not number == len(self.rows) > len(self.names):
+            # different values of the rows of a bag are none of the rows
+            if several is None and (of_bags != rows).any():
+                raise ProblemError(
+                    f"{argument}: expected an index of bags, got one that names the bags and the rows, with different "
+                    f"values; if it is that of the bags, write {argument}.rename_axis({bag!r})"
+                )
+            return of_bags
+        if several is not None:
+            raise ProblemError(
+                f"{argument}: expected one value for each bag, got one for each row, with several in bag {several}; "
+                f"reduce them, as {argument}.groupby(X[{bag!r}]).max() does"
+            )
+        warnings.warn(
+            f"{argument}: expected one value for each bag, got one for each row; they are equal in each bag, which "
+            "gets the value of its rows",
+            stacklevel=2,
+        )
+        return rows
+
+    def _in_bags(self, of_rows: np.ndarray) -> tuple[np.ndarray, Any]:
+        """The value of the first row of each bag, (n,), and the name of a bag that has another one, or None."""
+        ordered = of_rows[self.rows]
+        first = ordered[self.offsets[:-1]]
+        # a missing entry is equal to none
+        other = np.flatnonzero(ordered != np.repeat(first, np.diff(self.offsets)))
+        return first, self.names[np.searchsorted(self.offsets, other[0], "right") - 1] if len(other) else None
 
 
 def numbers(frame: Any, names: Sequence[str]) -> tuple[np.ndarray, dict[str, tuple[str, ...]]]:
@@ -134,8 +182,10 @@ def numbers(frame: Any, names: Sequence[str]) -> tuple[np.ndarray, dict[str, tup
 
     Words are numbered; returns the words of each column that has some, too.
 
-    Raises ProblemError if a column holds neither numbers nor words.
+    Raises ProblemError if there are none, or a column holds neither numbers nor words.
     """
+    if not names:
+        raise ProblemError("X: expected at least one column of numbers or words, got none")
     words: dict[str, tuple[str, ...]] = {}
     others: dict[str, list[float]] = {}
     for name in names:
@@ -184,7 +234,7 @@ def is_stored(given: Any) -> bool:
 class StoredTable:
     """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix; only requested rows are read.
 
-    Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
+    Rows are NumPy arrays. Float32 and float64 are kept; float16 is converted to float32, other types to float64.
 
     ``array``: shape (V, d) or (n, T, d).
     """
@@ -199,7 +249,7 @@ class StoredTable:
             )
         self.array = array
         self.shape = int(np.prod(array.shape[:-1])), int(array.shape[-1])
-        self.dtype = kind if kind in (np.float32, np.float64) else np.dtype(np.float64)
+        self.dtype = np.dtype(np.float32 if kind in (np.float16, np.float32) else np.float64)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -215,7 +265,7 @@ class StoredTable:
         else:
             block = self._read(distinct)
         found: np.ndarray = block[inverse]
-        return found if found.dtype == self.dtype else in_float64("tokens", found)
+        return without_half(found) if self.dtype == np.float32 else in_float64("tokens", found)
 
     def _read(self, entries: np.ndarray) -> np.ndarray:
         if not len(entries):

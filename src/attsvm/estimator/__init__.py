@@ -3,8 +3,8 @@
 ``classifier`` is prompt attention with a linear head, ``detector_classifier`` detectors with non-negative weights; what
 they share is in ``base``. Each has a network (``prompt``, ``detectors``; the interface is in ``network``), which
 ``fitting`` trains on ``batches``, in ``coordinates`` of its own. ``inputs`` reads sequences, ``task`` their labels and
-weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``margins`` solves the Att-SVM of a
-selection.
+weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation`` chooses what early
+stopping validates on. ``report`` compares predictions with labels, and ``margins`` solves the Att-SVM of a selection.
 """
 
 from attsvm._utils.doors import open_door
@@ -13,7 +13,9 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "LEARNING_RATES",
     "SLACK",
+    "Coordinates",
     "effective_number",
     "forward",
+    "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

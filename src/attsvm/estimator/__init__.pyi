@@ -1,7 +1,10 @@
 from .classifier import AttentionClassifier as AttentionClassifier
+from .coordinates import Coordinates as Coordinates
+from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
+from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
+import joblib
 import numpy as np
 import optax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -17,16 +18,16 @@ from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
+from attsvm.estimator.coordinates import units_differ
 from attsvm.estimator.fitting import FitState, begin, epoch, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
+from attsvm.estimator.report import ClassificationReport
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.task import ClassificationTask, Tally, find_positive, read_labels, read_task
+from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numbered, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
-
-HELD_OUT = 0.1
-"""The share of each class that early stopping validates on."""
+from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
 NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
@@ -37,6 +38,7 @@ class Learned(ClassifierMixin, BaseEstimator, ABC):
 
     classes_: np.ndarray
     positive_: Any
+    scale_: str
 
 
 @dataclass(eq=False, repr=False)
@@ -61,6 +63,7 @@ class SequenceClassifier(Learned):
     token_net: Any = None
     scale: str | None = None
     device: str | None = None
+    keep_sample: bool = False
 
     @abstractmethod
     def _network(self) -> Network:
@@ -82,6 +85,8 @@ class SequenceClassifier(Learned):
         sample_weight: Any = None,
         *,
         bag: str | int | None = None,
+        validation: Any = None,
+        groups: Any = None,
         callback: Callback | None = None,
         progress: bool = False,
     ) -> Self:
@@ -99,6 +104,13 @@ class SequenceClassifier(Learned):
         bag : str or int, optional
             The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
             for tables use the same column. Feature columns are found by their names.
+        validation : float, array of int or bool, or tuple, optional
+            What early stopping validates on: a share of each class; some of the sequences, by their positions or a
+            mask, or by the names of the bags of a table; or sequences and labels of its own, ``(X_val, y_val)``. By
+            default a tenth of each class, or nothing if a class then has fewer than ten.
+        groups : array, shape (n,), optional
+            Sequences of one group, such as the bags of a patient, are not divided between training and validation. In
+            the forms of ``y``.
         callback : callable, optional
             Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
             call. True stops the training.
@@ -136,14 +148,14 @@ class SequenceClassifier(Learned):
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
-        training, validation = task.split(HELD_OUT, generator) if self.early_stopping else (task, None)
+        kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
+        training, held = self._parts(task, kept, given, validation, groups, generator)
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
-            fitted = train(state, training, validation, settings, generator)
+            fitted = train(state, training, held, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(fitted.state)
+        return self._keep(fitted.state, task.sequences, generator)
 
     def partial_fit(
         self,
@@ -214,8 +226,7 @@ class SequenceClassifier(Learned):
             begun = replace(self._start(task, generator) if first else self._state, num_sequences=total)
             *_, (state, _) = epoch(begun, task, settings, generator)
         self._tally = tally
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(state)
+        return self._keep(state, task.sequences, generator)
 
     def decision_function(self, X: Any) -> Any:
         """Outputs f(X).
@@ -262,6 +273,30 @@ class SequenceClassifier(Learned):
         decision = self._decision(self._mapped(given))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
+    def report(self, X: Any, y: Any = None) -> ClassificationReport:
+        """How well the classes are predicted: confusion matrix, precision and recall, beside the largest class.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ClassificationReport
+
+        See Also
+        --------
+        attsvm.estimator.ClassificationReport
+        """
+        check_is_fitted(self)
+        given, labels, _ = self._given(X, y, None, self._bag(X), reset=False)
+        numbered(self.classes_, labels)
+        largest = self._order[np.argmax(self._tally.counts)]
+        decision = self._decision(self._mapped(given))
+        scores = decision[:, 0] if decision.shape[1] == 1 else self._network().probability(decision)
+        return ClassificationReport.of(self.classes_, labels, self._named(decision), scores, largest)
+
     def instance_scores(self, X: Any, *, class_: Any = None) -> Any:
         """How much each token by itself speaks for a class.
 
@@ -304,6 +339,13 @@ class SequenceClassifier(Learned):
         column = self._column(class_)
         return given.restore(_of_column(scores, column), self._order[column])
 
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        if isinstance(self.optimizer, str):
+            return state
+        # functions of optax are local, and pickle finds functions by name
+        return {**state, "optimizer": joblib.wrap_non_picklable_objects(self.optimizer, keep_wrapper=False)}
+
     def __sklearn_tags__(self) -> Any:
         """Tags of the estimator for scikit-learn."""
         tags = super().__sklearn_tags__()
@@ -317,6 +359,42 @@ class SequenceClassifier(Learned):
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
+
+    def _parts(
+        self,
+        task: ClassificationTask,
+        kept: np.ndarray,
+        given: GivenSequences,
+        validation: Any,
+        groups: Any,
+        generator: np.random.RandomState,
+    ) -> tuple[ClassificationTask, ClassificationTask | None]:
+        """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
+        if not self.early_stopping:
+            if validation is not None:
+                raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
+            return task, None
+        if isinstance(validation, tuple):
+            return task, self._own_part(validation)
+        if validation is None or np.ndim(validation) == 0:
+            owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
+            chosen = held_out(task, validation, owners, generator)
+        else:
+            chosen = rows_held_out(validation, given.names, len(given.sequences))[kept]
+            left = np.bincount(task.labels[~chosen], minlength=task.num_classes)
+            if groups is not None or not left.all():
+                raise ProblemError(
+                    "validation: expected some sequences of each class outside of it, and a share or None beside groups"
+                )
+        return (task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)]) if chosen.any() else (task, None)
+
+    def _own_part(self, own: tuple[Any, ...]) -> ClassificationTask:
+        if len(own) != 2:
+            raise ProblemError("validation: expected a tuple of sequences and labels, got another tuple")
+        given, labels, _ = self._given(*own, None, self._bag(own[0]), reset=False)
+        numbers = numbered(self._order, labels)
+        weights = self._tally.factors(self.class_weight)[numbers]
+        return ClassificationTask(self._mapped(given), numbers, weights, len(self.classes_))
 
     def _read(self, X: Any) -> GivenSequences:
         check_is_fitted(self)
@@ -339,11 +417,25 @@ class SequenceClassifier(Learned):
         return mapped
 
     def _start(self, task: ClassificationTask, generator: np.random.RandomState) -> FitState:
-        by_column = hasattr(self, "feature_names_in_") if self.scale is None else self.scale == "columns"
+        self.scale_ = self.scale or self._usual_scale(task.sequences)
+        by_column = self.scale_ == "columns"
         return start(self._network(), task, read_settings(self).optimizer, generator, by_column)
 
-    def _keep(self, state: FitState) -> Self:
+    def _usual_scale(self, sequences: Sequences) -> str:
+        if hasattr(self, "feature_names_in_"):
+            return "columns"
+        if not units_differ(sequences):
+            return "common"
+        warnings.warn(
+            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own, "
+            "as with scale='columns'; scale='common' divides all of them by one number",
+            stacklevel=2,
+        )
+        return "columns"
+
+    def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
         self._state = state
+        self._sample = sample_of(sequences, generator) if self.keep_sample else None
         self._publish(state.model)
         self.n_iter_ = state.steps
         return self
@@ -380,8 +472,10 @@ class SequenceClassifier(Learned):
     def _margins(self, name: str, at: Any, X: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
-        self._warn_of_chance()
         sequences = self._sample if X is None else self._mapped(self._read(X))
+        if sequences is None:
+            raise ProblemError("X: expected sequences, got None; a fit keeps some only with keep_sample=True")
+        self._warn_of_chance()
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).norm, slack)
@@ -395,8 +489,9 @@ class SequenceClassifier(Learned):
         shares = weights / weights.sum()
         chance = -float(shares @ np.log(shares))
         if min(losses) > NEARLY_CHANCE * chance:
+            place = "hardly below" if min(losses) < chance else "not below"
             warnings.warn(
-                f"the validation loss, {min(losses):.2f}, is hardly below that of the shares of the classes, "
+                f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
                 f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
                 "positive class of detectors is the wrong one",
                 RuntimeWarning,

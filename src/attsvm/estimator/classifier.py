@@ -128,7 +128,7 @@ class AttentionClassifier(SequenceClassifier):
         Parameters
         ----------
         X
-            As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
+            As for :meth:`fit`; by default the training sequences, at most 200, that a fit keeps with ``keep_sample``.
         slack : float, optional
             C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
             infeasible.
@@ -139,6 +139,11 @@ class AttentionClassifier(SequenceClassifier):
         -------
         MarginReport
 
+        Raises
+        ------
+        ProblemError
+            If there are no sequences.
+
         See Also
         --------
         attsvm.estimator.MarginReport
@@ -148,7 +153,7 @@ class AttentionClassifier(SequenceClassifier):
         >>> import attsvm
         >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
         >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.margin_report().separable
+        >>> classifier.margin_report(bags.train).separable
         True
         """
         return self._margins("p", ..., X, slack, max_sequences)

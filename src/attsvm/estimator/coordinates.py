@@ -6,6 +6,12 @@ import numpy as np
 
 from attsvm.datasets import ROWS_AT_ONCE, Sequences
 
+DIFFERENT = 10.0
+"""Columns whose spreads differ by more than this factor have units of their own."""
+
+FEWEST, SAMPLED = 20, 10_000
+"""Fewest entries that a spread is computed from, and most tokens: a factor of ten needs no more."""
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -32,7 +38,8 @@ class Coordinates:
         axis = 0 if by_column else None
         largest = np.max([np.abs(table[block] - centre).max(axis=axis) for block in blocks], axis=0)
         # a constant column differs from its mean by rounding
-        varies = largest > len(sequences.ids) * np.finfo(float).eps * np.abs(centre).max(axis=axis)
+        rounding = len(sequences.ids) * np.finfo(float).eps * np.abs(centre)
+        varies = largest > (rounding if by_column else rounding.max())
         largest = np.where(varies, largest, 1.0)
         squares = (((table[block] - centre) / largest) ** 2 for block in blocks)
         means = (part if by_column else part.mean(axis=1) for part in squares)
@@ -44,3 +51,23 @@ class Coordinates:
         """Sequences in these coordinates, in float64."""
         table = (sequences.table.astype(np.float64) - self.centre) / self.scale
         return Sequences(table, sequences.ids, sequences.offsets)
+
+
+def units_differ(sequences: Sequences) -> bool:
+    """Whether the spreads of the columns differ by more than the factor :data:`DIFFERENT`.
+
+    A column that mostly has one value, such as a rare feature or the corner of a picture, counts with the others.
+    """
+    tokens = sequences.ids[:: -(-len(sequences.ids) // SAMPLED)]
+    rows = sequences.table[tokens].astype(np.float64)
+    usual = np.median(rows, axis=0)
+    away = rows - usual
+    others = (away != 0).sum(axis=0)
+    largest = np.abs(away).max(axis=0)
+    # a constant column differs from its median by rounding
+    varies = largest > len(rows) * np.finfo(float).eps * np.abs(usual)
+    squares = (away / np.where(varies, largest, 1.0)) ** 2
+    is_rare = others < len(rows) / 2
+    mean = squares.sum(axis=0) / np.where(is_rare, np.maximum(others, 1), len(rows))
+    spreads = (largest * np.sqrt(mean))[varies & (others >= max(FEWEST, 0.01 * len(rows)))]
+    return bool(len(spreads) and spreads.max() > DIFFERENT * spreads.min())

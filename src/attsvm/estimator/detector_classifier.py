@@ -120,7 +120,7 @@ class DetectorClassifier(SequenceClassifier):
         Raises
         ------
         ProblemError
-            If there is no such detector or class.
+            If there is no such detector or class, or there are no sequences.
 
         See Also
         --------
@@ -131,7 +131,7 @@ class DetectorClassifier(SequenceClassifier):
         >>> import attsvm
         >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
         >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.margin_report(detector=0).num_sequences
+        >>> classifier.margin_report(bags.train, detector=0).num_sequences
         150
         """
         check_is_fitted(self)
@@ -148,6 +148,12 @@ class DetectorClassifier(SequenceClassifier):
         positive = super()._find_positive(classes)
         if positive is None and len(classes) == 2:
             one, other = classes.tolist()
+            if self.positive is not None:
+                raise ProblemError(
+                    f"positive: expected one of the labels {one}, {other}, got {self.positive!r}; if a meta-estimator "
+                    "of scikit-learn has numbered the labels, name the other one, too: "
+                    f"positive=({self.positive!r}, ...)"
+                )
             raise ProblemError(
                 f"positive: expected positive={one!r} or positive={other!r}, the class of the bags that contain what "
                 "the others lack, got None"

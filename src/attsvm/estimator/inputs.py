@@ -9,7 +9,7 @@ from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_pola
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
-from attsvm._utils.checks import check_not_masked, in_float64
+from attsvm._utils.checks import check_not_masked, in_float64, without_half
 from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, sequences_of, shown
 from attsvm.errors import ProblemError
 
@@ -74,8 +74,22 @@ class GivenSequences:
         return nw.from_dict({str(self.bag): self.names, **columns}, backend=backend).to_native()
 
     def align(self, argument: str, values: Any) -> Any:
-        """Values for each sequence in the order of the sequences."""
-        return values if self.bags is None else self.bags.align(argument, values, str(self.bag))
+        """Values for each sequence in the order of the sequences.
+
+        Raises ProblemError if their order is not certain.
+        """
+        if self.bags is not None:
+            return self.bags.align(argument, values, str(self.bag))
+        names = self.sequences.names
+        if names is not None and is_pandas_series(values):
+            index = values.index.tolist()
+            # scikit-learn's scorers go by position, so they are not put in order here
+            if index != names.tolist() and sorted(map(str, index)) == sorted(map(str, names)):
+                raise ProblemError(
+                    f"{argument}: expected the order of the bags, got their names in another one; write "
+                    f"{argument}.loc[X.names], or {argument}.to_numpy() if the names are only numbers of rows"
+                )
+        return values
 
 
 def read(estimator: Any, X: Any, *, reset: bool, bag: str | int | None = None) -> GivenSequences:
@@ -97,7 +111,7 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | int | None = None) -
         if names != list(sequences.columns):
             places = [sequences.columns.index(name) for name in names]
             table = sequences.table[:, places]
-            sequences = Sequences(table, sequences.ids, sequences.offsets, tuple(names), sequences.words)
+            sequences = replace(sequences, table=table, columns=tuple(names))
         given = replace(given, sequences=_same_kinds(estimator, sequences, reset))
     if not sequences.dim:
         raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
@@ -212,6 +226,7 @@ def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
 
     Raises ProblemError if they hold something else; other errors are for scikit-learn to describe.
     """
+    X = without_half(X)
     try:
         if isinstance(X, np.ndarray) and X.dtype.kind in "iu":
             in_float64("X", X)

@@ -15,7 +15,7 @@ from attsvm.results import Batched, Status, per_trial, unsaved
 from attsvm.svm import Solution, solve_svm
 
 SAMPLE = 200
-"""Training sequences that a fit keeps; each of their tokens is a constraint."""
+"""Most sequences of a report; each of their tokens is a constraint."""
 
 SLACK = 1.0
 """C of the soft margin if no prompt keeps the selection."""
@@ -60,7 +60,7 @@ class MarginReport(Batched):
     >>> import attsvm
     >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-    >>> report = classifier.margin_report()
+    >>> report = classifier.margin_report(bags.train)
     >>> report.num_sequences, report.separable
     (150, True)
     """

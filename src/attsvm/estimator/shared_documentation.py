@@ -24,11 +24,13 @@ max_steps : int
 early_stopping : bool
     Hold out a tenth of each class, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
     parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off, or
-    no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
+    a tenth of some class is fewer than ten sequences, whose loss says little, the training objective is monitored
+    instead and the last parameters are kept. ``validation`` of ``fit`` names other sequences to hold out.
 class_weight : dict, "balanced" or None
     Weights of the classes in the loss.
-positive : label, optional
-    {positive}
+positive : label, or tuple of a label and the other one, optional
+    {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number the
+    positive one has.
 random_state : int, RandomState or None
     For the validation split and the order of the batches.
 warm_start : bool
@@ -39,11 +41,15 @@ token_net : transformer or PyTorch module, optional
     columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is, in
     evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
 scale : {{"columns", "common"}}, optional
-    Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
-    tables, whose columns may have different units, and "common" for arrays, which keeps directions.
+    Tokens are centred and divided by the spread of each column, or by one common number, which keeps directions. By
+    default "columns" for tables, whose columns have units of their own, and for arrays, with a warning, if the spreads
+    of their columns differ by more than a factor of 10; otherwise "common". ``scale_`` says which.
 device : str, optional
     Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
     Prediction is on the CPU.
+keep_sample : bool
+    Keep up to 200 training sequences, for ``margin_report``. By default a fitted classifier and its pickle hold none of
+    the training data.
 """
 
 ATTRIBUTES = """\
@@ -53,6 +59,8 @@ positive_ : label or None
     The positive one of two classes; None if it is not known, and for more classes.
 n_features_in_ : int
     d.
+scale_ : str
+    "columns" or "common".
 n_iter_ : int
     Steps made.
 kept_step_ : int

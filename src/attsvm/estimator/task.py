@@ -36,18 +36,6 @@ class ClassificationTask:
         found = decision[:, 0] > 0 if self.num_classes == 2 else decision.argmax(axis=1)
         return float((found == self.labels).mean())
 
-    def split(
-        self, fraction: float, generator: np.random.RandomState
-    ) -> tuple["ClassificationTask", "ClassificationTask | None"]:
-        """Training and validation sequences, a share of each class; at least one of each class is trained on."""
-        held_out = np.zeros(len(self.labels), dtype=bool)
-        for number in range(self.num_classes):
-            own = generator.permutation(np.flatnonzero(self.labels == number))
-            held_out[own[: min(round(fraction * len(own)), len(own) - 1)]] = True
-        if not held_out.any():
-            return self, None
-        return self[np.flatnonzero(~held_out)], self[np.flatnonzero(held_out)]
-
 
 @dataclass(frozen=True)
 class Tally:
@@ -123,11 +111,7 @@ def read_task(
     classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
-    order = np.argsort(classes)
-    numbers = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
-    unknown = classes[numbers] != labels
-    if unknown.any():
-        raise ProblemError(f"y: expected one of the labels {shown(classes)}, got {labels[unknown].tolist()[0]!r}")
+    numbers = numbered(classes, labels)
     weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():
         raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
@@ -137,8 +121,21 @@ def read_task(
     return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally
 
 
+def numbered(classes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The number of the class of each label, (n,); raises ProblemError if a label is none of the classes."""
+    order = np.argsort(classes)
+    numbers: np.ndarray = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
+    unknown = classes[numbers] != labels
+    if unknown.any():
+        raise ProblemError(f"y: expected one of the labels {shown(classes)}, got {labels[unknown].tolist()[0]!r}")
+    return numbers
+
+
 def find_positive(classes: np.ndarray, positive: Any) -> Any:
     """The positive one of two classes; None where neither the argument nor the labels say which, or there are more.
+
+    ``positive``: a label, or a tuple of it and of the other one. Meta-estimators of scikit-learn number the labels 0
+    and 1, in their order; which of them a label is follows from both.
 
     Raises ProblemError if ``positive`` is given and none of two classes.
     """
@@ -148,6 +145,14 @@ def find_positive(classes: np.ndarray, positive: Any) -> Any:
         return found[1] if found in ([0, 1], [-1, 1]) else None
     if len(found) > 2:
         raise ProblemError(f"positive: expected None for {len(found)} classes, got {positive!r}")
-    if positive not in found:
-        raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")
-    return positive
+    names = positive if isinstance(positive, tuple) else (positive,)
+    try:
+        in_order = sorted({*names})
+    except TypeError:  # labels of different types, or no labels
+        in_order = []
+    if len(in_order) == len(names) in (1, 2):
+        if all(name in found for name in names):
+            return names[0]
+        if found == [0, 1]:
+            return in_order.index(names[0]) if len(names) == 2 else None
+    raise ProblemError(f"positive: expected one of the labels {shown(classes)}, got {positive!r}")

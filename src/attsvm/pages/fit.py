@@ -9,6 +9,7 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
+from attsvm.pages.class_report import class_table, majority, one_class, report_rows
 from attsvm.pages.fit_numbers import fit_numbers, missing_error, weights_symbol
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.words import (
@@ -48,7 +49,7 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
         verdict=verdict(fit, result),
         body=partial(_body, fit, result, numbers),
         notes=[*notes(fit, result)],
-        terminal=numbers,
+        terminal=[*numbers, _classes(result, "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the run", "run.npz"),
         others={"run.npz": fit.run.save},
@@ -57,6 +58,8 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
 
 def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     yield Cards([*_cards(fit, result)])
+    yield Heading("Classes")
+    yield _classes(result)
     compared, theory = result["comparison"], result["theory"]
     if compared:
         yield Heading("Comparison")
@@ -82,6 +85,18 @@ def _body(fit: "Fit", result: dict[str, Any], numbers: list[Table]) -> Iterator[
     yield Tables(numbers)
 
 
+def _classes(result: dict[str, Any], title: str = "") -> Table:
+    part = _shown_part(result)
+    return class_table(
+        result["report"][part], f"{'test' if part == 'test' else 'training'} {_rows(result, part)[1]}", title
+    )
+
+
+def _shown_part(result: dict[str, Any]) -> str:
+    """The part whose numbers lead: the test part, if there is one."""
+    return "train" if result["accuracy"]["test"] is None else "test"
+
+
 def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
     tokens = f"{'up to ' * (fit.train.mask is not None)}{counted(data['tokens'], 'token')}"
     if data["queries"] is None:
@@ -92,8 +107,11 @@ def _sizes(fit: "Fit", data: dict[str, Any]) -> str:
 
 def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
-    part = "train" if result["accuracy"]["test"] is None else "test"
-    baseline = f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}"
+    part = _shown_part(result)
+    baseline = (
+        f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}; largest class: "
+        f"{majority(result['report'][part])}"
+    )
     name = f"{'Test' if part == 'test' else 'Training'} accuracy"
     yield Card.share(name, accuracy_of(result, part), baseline)
     right = _right_share(result, part)
@@ -120,14 +138,14 @@ def _right_share(result: dict[str, Any], part: str) -> str:
 
 def verdict(fit: "Fit", result: dict[str, Any]) -> str:
     """The result in a few sentences."""
-    accuracy = result["accuracy"]
-    part = "train" if accuracy["test"] is None else "test"
+    part = _shown_part(result)
     number_of, rows = _rows(result, part)
     kind = f"{'test' if part == 'test' else 'training'} {rows}"
     of_all = f" {kind}" if result["data"][part] < FEW_ROWS else f" of the {number_of:,} {kind}"
     first = (
         f"The layer classifies {accuracy_of(result, part)}{of_all} correctly; logistic regression "
-        f"on the mean token classifies {accuracy_of(result, 'baseline_' + part)}. "
+        f"on the mean token classifies {accuracy_of(result, 'baseline_' + part)}, and always predicting the largest "
+        f"class {majority(result['report'][part])}. "
     )
     if result["comparison"] is not None:
         name, share = _best_without_attention(result["comparison"])
@@ -188,8 +206,14 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
         yield f"Interrupted: the comparison with other classifiers {covers}."
     elif result["status"] in _ENDED:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
+    if training["scale"] == "columns":
+        yield "Each column of the tokens is divided by its own spread. `--scale common` divides all by one number."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
+    alone = one_class(result["report"][_shown_part(result)])
+    if alone:
+        of_all = _rows(result, _shown_part(result))[1]
+        yield f"The layer predicts {alone} for all {of_all}, so its accuracy is the share of that class."
     if _counts_queries(result):
         yield (
             "Accuracies are shares of queries. Their 95% intervals count each sequence once, because the queries of a "
@@ -234,12 +258,14 @@ def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         rows = [
             ("test accuracy", accuracy_of(result, "test")),
             ("… of the mean token", accuracy_of(result, "baseline_test")),
+            *report_rows(result["report"]["test"]),
         ]
     else:
         rows = []
     rows += [
         ("training accuracy", accuracy_of(result, "train")),
         ("… of the mean token", accuracy_of(result, "baseline_train")),
+        *report_rows(result["report"]["train"])[: 3 if accuracy["test"] is None else 1],
         ("training loss", number(result["training"]["loss"])),
     ]
     yield "Prediction", rows
@@ -333,6 +359,7 @@ def _seeds(comparison: dict[str, Any]) -> str:
 
 CLASSIFIERS = {
     "this layer": "attention (this layer)",
+    "always the largest class": "always the largest class",
     "mean of random Fourier features of the tokens": "logistic regression, random Fourier features",
     # without what a terminal of 80 columns has no room for
     "largest entries over the tokens": "logistic regression, largest entries",

@@ -301,7 +301,8 @@ def _shown(fit: "Fit") -> tuple[Problem, "LayerEvaluation", str]:
 
 
 def _pictures_of(fit: "Fit", part: Problem) -> Pictures | None:
-    return None if fit.source is None else fit.source.pictures(part.tokens)
+    rows = fit.test_rows if part is fit.test else np.setdiff1d(np.arange(fit.problem.num_sequences), fit.test_rows)
+    return None if fit.source is None else fit.source.pictures(fit.problem.tokens[rows])
 
 
 def _label_names(fit: "Fit") -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.measures import in_cone, margin
+from attsvm.pages.class_report import class_report
 from attsvm.pages.schemas.fit import (
     ComparisonFields,
     FitDataFields,
@@ -60,6 +61,7 @@ def fit_numbers(fit: "Fit", *, command: str, threads: int | None, interrupted: b
             "seconds": fit.seconds["training"],
         },
         accuracy=_accuracy(fit),
+        report={"test": None} | {part: class_report(report) for part, report in fit.reports.items()},
         saturation={**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
         selection=SelectionFields.fill(
             run,

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from attsvm.estimator import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
+from attsvm.pages.class_report import class_table, majority, one_class, report_rows
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.text_numbers import text_numbers
@@ -53,7 +54,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
         verdict=verdict(result),
         body=partial(_body, fit, result, numbers),
         notes=[*notes(result)],
-        terminal=numbers,
+        terminal=[*numbers, class_table(result["report"], "test texts", "Classes")],
         made_by=f"Seed {result['seed']}",
     )
 
@@ -63,7 +64,11 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
     mean, tf_idf = (accuracy_of(result, baseline) for baseline in ("mean_token", "tf_idf"))
     yield Cards(
         [
-            Card.share("Test accuracy", accuracy_of(result), f"attention over {result['data']['tokens']}"),
+            Card.share(
+                "Test accuracy",
+                accuracy_of(result),
+                f"attention over {result['data']['tokens']}; largest class: {majority(result['report'])}",
+            ),
             Card.share("Mean token", mean, "logistic regression on the mean of the same vectors"),
             Card.share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
             Card(
@@ -73,6 +78,8 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
             ),
         ]
     )
+    yield Heading("Classes")
+    yield class_table(result["report"], "test texts")
     yield Heading("Words")
     yield Text(_about_words(result))
     columns = ["", "over frequency", "95% interval", "texts", "class share"]
@@ -181,6 +188,7 @@ def verdict(result: dict[str, Any]) -> str:
             f"Attention over {result['data']['tokens']} classifies {shares[0]} of the test texts correctly: {mean} the "
             f"mean of the same vectors, {shares[1]}, and {tf_idf} TF-IDF with logistic regression, {shares[2]}. "
         )
+    first += f"Always predicting the largest class classifies {majority(result['report'])} correctly. "
     if not result["saturation"]["soft"]:
         return first + (
             "The attention is saturated: in the median text the largest probability of a word is "
@@ -201,6 +209,9 @@ def accuracy_of(result: dict[str, Any], baseline: str | None = None) -> str:
 def notes(result: dict[str, Any]) -> Iterator[str]:
     """Return the warnings shown above the results."""
     data = result["data"]
+    alone = one_class(result["report"])
+    if alone:
+        yield f"The classifier predicts “{alone}” for all test texts, so its accuracy is the share of that label."
     for part in ("train", "test"):
         name = "training" if part == "train" else "test"
         cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
@@ -222,6 +233,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("test accuracy", accuracy_of(result)),
             ("… of the mean token", accuracy_of(result, "mean_token")),
             ("… of TF-IDF", accuracy_of(result, "tf_idf")),
+            *report_rows(result["report"]),
             ("training accuracy", percent(accuracy["train"])),
             ("… of the mean token", percent(accuracy["mean_token"]["train"])),
             ("… of TF-IDF", percent(accuracy["tf_idf"]["train"])),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.estimator import LEARNING_RATES, SLACK, AttentionClassifier, MarginReport
+from attsvm.pages.class_report import class_report
 from attsvm.pages.schemas.texts import FitTextResult, MarginReportFields, TextsFields
 from attsvm.pages.words import saturation_numbers, share_interval
 
@@ -38,6 +39,7 @@ def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any)
         ),
         training=_training(fit.classifier),
         accuracy=_accuracy(fit),
+        report=class_report(fit.test.report),
         effective_words={
             "measure": "exponential of the attention's entropy, test texts",
             "mean": effective.mean(),

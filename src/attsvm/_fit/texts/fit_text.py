@@ -133,7 +133,9 @@ def _classifier(
     rate = LEARNING_RATES.get(optimizer) if learning_rate is None else learning_rate
     given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, device=device, **chosen)
+    return AttentionClassifier(
+        optimizer, alpha=ALPHA, random_state=seed, device=device, scale="common", keep_sample=True, **chosen
+    )
 
 
 def _check_labels(texts: Texts, test: Texts) -> None:
@@ -153,6 +155,7 @@ def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, w
         classifier.classes_[probability.argmax(axis=1)],
         probability.max(axis=1),
         np.asarray(classifier.attention(sequences)),
+        classifier.report(sequences, texts.labels),
     )
 
 

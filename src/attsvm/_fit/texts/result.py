@@ -10,7 +10,7 @@ from attsvm._fit.texts.text import Texts
 from attsvm._fit.texts.word_attention import WordAttention
 from attsvm._fit.texts.words import WordVectors
 from attsvm.datasets import Sequences
-from attsvm.estimator import AttentionClassifier, MarginReport, effective_number
+from attsvm.estimator import AttentionClassifier, ClassificationReport, MarginReport, effective_number
 
 Encoder = WordVectors | States
 """An encoder turns texts into sequences of tokens."""
@@ -34,6 +34,7 @@ class TextPart:
     predicted: np.ndarray  # shape (n,)
     probability: Float[np.ndarray, " n"]  # probability of the predicted class
     attention: Float[np.ndarray, " N"]  # attention of each token
+    report: ClassificationReport
 
     @property
     def accuracy(self) -> float:

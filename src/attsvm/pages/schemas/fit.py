@@ -1,5 +1,6 @@
 """The fields of the results of ``attsvm fit``."""
 
+from attsvm.pages.class_report import ClassReportFields
 from attsvm.pages.schemas.model import CommandResult, Fields, Missing, Nested, Number, path
 from attsvm.results import Status
 
@@ -27,6 +28,7 @@ class FitTrainingFields(Fields):
     learning_rate: Number  # size of the first step
     step_size: str  # rule of the step size: constant, or a formula of learning_rate and step
     loss: Number  # mean logistic loss on the training data, at the end
+    scale: str  # of the tokens: columns (each divided by its own spread) or common (one number for all)
     steps: int  # number of requested steps; of an AttentionClassifier at most so many are made
     test_fraction: Number  # share of each class that was set apart for testing
     steps_done: int  # number of steps made; of an AttentionClassifier those up to the weights that early stopping keeps
@@ -51,6 +53,11 @@ class FitAccuracyFields(Fields):
     # 95 % Wilson interval, lower and upper end, of baseline_test; each sequence counts once; null without test
     # data
     baseline_test_interval: list[Number] | None
+
+
+class FitReportFields(Fields):
+    train: ClassReportFields  # of the training data
+    test: ClassReportFields | None  # of the test data; null without test data
 
 
 class FitSaturationFields(Fields):
@@ -180,6 +187,7 @@ class FitResult(CommandResult, schema="attsvm.fit/3"):
     data: FitDataFields  # the data, before and after the split
     training: FitTrainingFields  # how the layer was trained, and how training ended
     accuracy: FitAccuracyFields  # shares of the unmasked queries whose output has the sign of the label
+    report: FitReportFields  # how well each class is predicted, beside the share of the largest one
     saturation: FitSaturationFields  # the largest softmax probability of each training query
     selection: SelectionFields  # the tokens that the training queries select after the last step
     # the layer and other classifiers on the same sequences, for several draws of the source; null if the source

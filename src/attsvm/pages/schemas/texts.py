@@ -1,5 +1,6 @@
 """The fields of the results of ``attsvm fit-text`` and ``attsvm next-token``."""
 
+from attsvm.pages.class_report import ClassReportFields
 from attsvm.pages.schemas.model import CommandResult, Fields, Missing, Number, path
 from attsvm.results import Status
 
@@ -126,6 +127,7 @@ class FitTextResult(CommandResult, schema="attsvm.fit-text/1"):
     data: TextsFields  # the texts
     training: TextTrainingFields  # how the classifier was trained, and how training ended
     accuracy: TextAccuracyFields  # shares of the texts that are classified correctly
+    report: ClassReportFields  # how well each label of the test texts is predicted, beside the share of the largest one
     effective_words: EffectiveWordsFields  # effective number of words that the attention of a test text is spread over
     saturation: TextSaturationFields  # the largest attention of a word in each test text
     words: WordsFields  # attention that words receive over the test texts

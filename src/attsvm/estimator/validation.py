@@ -1,0 +1,76 @@
+"""The sequences that early stopping validates on: a share of each class, given ones, or none."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm._utils.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.estimator.task import ClassificationTask
+
+SHARE = 0.1
+"""The share of each class that is held out by default."""
+
+FEWEST = 10
+"""By default fewest sequences of each class: with two of a class, early stopping chose steps by chance."""
+
+
+def held_out(
+    task: ClassificationTask, share: float | None, groups: np.ndarray | None, generator: np.random.RandomState
+) -> np.ndarray:
+    """Which sequences are held out, (n,); none if some class has too few.
+
+    ``share``: of each class; by default :data:`SHARE`, and none with fewer than :data:`FEWEST` sequences of a class.
+    ``groups``: (n,), whose sequences stay together.
+
+    Raises ProblemError if the share is out of range.
+    """
+    part = SHARE if share is None else check_number("validation", share, "a number in (0, 1)", lambda x: 0 < x < 1)
+    counts = np.bincount(task.labels, minlength=task.num_classes)
+    wanted = np.array([min(round(part * count), count - 1) for count in counts.tolist()])
+    chosen = np.zeros(len(task.labels), dtype=bool)
+    if groups is None:
+        for number, size in enumerate(wanted):
+            chosen[generator.permutation(np.flatnonzero(task.labels == number))[: max(size, 0)]] = True
+    else:
+        names, owners = np.unique(groups, return_inverse=True)
+        for group in generator.permutation(len(names)):
+            own = owners == group
+            before, with_it = (np.bincount(task.labels[rows], minlength=len(counts)) for rows in (chosen, chosen | own))
+            # a class still lacks some, and none gets more than twice its share
+            if ((with_it > before) & (before < wanted)).any() and (with_it <= np.minimum(2 * wanted, counts - 1)).all():
+                chosen |= own
+    found = np.bincount(task.labels[chosen], minlength=len(counts))
+    return chosen if share is not None or (found >= FEWEST).all() else np.zeros_like(chosen)
+
+
+def read_groups(groups: Any, number: int) -> np.ndarray:
+    """The groups of ``number`` sequences; raises ProblemError if there is not one for each of them."""
+    found = np.asarray(groups)
+    if found.shape != (number,) or (found.dtype.kind == "f" and np.isnan(found).any()):
+        raise ProblemError(f"groups: expected one for each of {number} sequences, got shape {found.shape} or NaN")
+    return found.astype(str) if found.dtype == object else found
+
+
+def rows_held_out(validation: Any, names: np.ndarray | None, number: int) -> np.ndarray:
+    """Which of ``number`` sequences are given, (number,): by a mask, by positions, or by the names of bags of a table.
+
+    Raises ProblemError if they are something else, none, or all.
+    """
+    given = np.asarray(validation)
+    chosen = np.zeros(number, dtype=bool)
+    if given.ndim == 1 and names is not None and given.dtype != bool:
+        unknown = [name for name in given.tolist() if name not in set(names.tolist())]
+        if unknown:
+            raise ProblemError(f"validation: expected names of bags of the table, got {unknown[0]!r}")
+        chosen = np.isin(names, given)
+    elif given.shape == (number,) and given.dtype == bool:
+        chosen = given
+    elif given.ndim == 1 and given.dtype.kind in "iu" and len(given) and -number <= given.min() <= given.max() < number:
+        chosen[given] = True
+    if not chosen.any() or chosen.all():
+        raise ProblemError(
+            f"validation: expected a share, some of the {number} sequences by their positions, those of a table by the "
+            f"names of bags, or a tuple of sequences and labels, got {validation!r:.60}"
+        )
+    return chosen
