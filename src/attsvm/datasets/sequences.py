@@ -217,7 +217,7 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(self.table, self.ids[places], offsets, self.columns, self.words)
+        return Sequences(self.table, self.ids[places], offsets, self.columns, words=self.words)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
@@ -249,7 +249,7 @@ def sequences_of(bags: Bags, *others: Any) -> Sequences:
     """The rows of bags as tokens, without some columns."""
     columns = tuple(name for name in bags.frame.columns if name not in map(str, others))
     table, words = numbers(bags.frame, columns)
-    return Sequences(table, bags.rows, bags.offsets, columns, words or None)
+    return Sequences(table, bags.rows, bags.offsets, columns, words=words or None)
 
 
 def map_vectors(

@@ -96,8 +96,7 @@ def read(estimator: Any, X: Any, *, reset: bool, bag: str | int | None = None) -
         names = _feature_names(estimator, list(sequences.columns), reset)
         if names != list(sequences.columns):
             places = [sequences.columns.index(name) for name in names]
-            table = sequences.table[:, places]
-            sequences = Sequences(table, sequences.ids, sequences.offsets, tuple(names), sequences.words)
+            sequences = replace(sequences, table=sequences.table[:, places], columns=tuple(names))
         given = replace(given, sequences=_same_kinds(estimator, sequences, reset))
     if not sequences.dim:
         raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
