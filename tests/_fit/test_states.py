@@ -180,3 +180,7 @@ def test_a_tokenizer_of_hugging_face_splits_texts_into_its_tokens(folder):
     tokenizer = find_tokenizer(str(folder))
     assert tokenizer.words("Good films, the") == ["good", "film", "##s", "[UNK]", "the"]
     assert tokenizer.places("Good films") == [(0, 4), (5, 9), (9, 10)]
+    with pytest.raises(
+        ProblemError, match=r"tokenizer: expected 'words', .* or a tokenizer of Hugging Face \(./none: "
+    ):
+        find_tokenizer("./none")

@@ -1,6 +1,7 @@
 """``attsvm fit-text``, end to end: what it writes, and what it refuses."""
 
 import csv
+import gzip
 import json
 import re
 import subprocess
@@ -133,6 +134,23 @@ def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_pa
     assert result["training"]["p"] == 1.5
 
 
+def test_files_of_other_programs_are_read_as_the_options_say(tmp_path, command):
+    rows = [f'"{text} café\t{label == "pos":.1f}' for text, label in reviews(40, 0)]
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress("\n".join(["text\tlabel", *rows]).encode("latin-1")))
+    options = ["--encoding", "latin-1", "--quoting", "none", "--tokenizer", "builtins:str.split", "--json"]
+    status, out, error = command("fit-text", tmp_path / "a.tsv.gz", "--classes", "1=good", "--steps", 25, *options)
+    assert status == 0, error
+    result = json.loads(out)
+    assert (result["data"]["train"], result["data"]["test"]) == (30, 10)
+    assert result["data"]["classes"] == ["0", "good"]
+    assert result["data"]["tokenizer"] == "builtins:str.split"
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(("ab ba\n" * 40).encode("utf-16")))
+    options = ["--encoding", "utf-16", "--tokenizer", "characters", "--words", 1, "--steps", 5, "--json"]
+    status, out, error = command("next-token", tmp_path / "a.txt.gz", *options)
+    assert status == 0, error
+    assert json.loads(out)["data"]["vocabulary"] == 2
+
+
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     source = write_csv(tmp_path / "a.csv", reviews(20, 0))
     other = write_csv(tmp_path / "other.csv", [*reviews(4, 1), ("so so", "middling")])
@@ -140,6 +158,10 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     for said, *arguments in (
         ("expected a column 'review', got 'text', 'label'", source, "--text", "review"),
         ("expected a column 'stars'", source, "--label", "stars"),
+        ("encoding: expected one that Python knows", source, "--encoding", "utf9"),
+        ("quoting: expected double, backslash, none, got 'all'", source, "--quoting", "all"),
+        ("tokenizer: nowhere:f cannot be imported", source, "--tokenizer", "nowhere:f"),
+        ("tokenizer: expected none with embed", source, "--tokenizer", "characters", "--embed", tmp_path),
         ("no such file", tmp_path / "b.csv"),
         ("max_steps: expected an integer >= 1, got 0", source, "--steps", 0),
         ("p: expected none for the optimizer adam, got 1.5", source, "--optimizer", "adam", "--p", 1.5),

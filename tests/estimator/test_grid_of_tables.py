@@ -93,8 +93,11 @@ REFUSED = {
         LABELS,
         "X: .* NaN in row 3 of .*, column a",
     ),
-    "words in a column": (FRAME.assign(d="north"), LABELS, "X: expected numbers in column 'd'"),
-    "days in a column": (FRAME.assign(d=pandas.Timestamp(2025, 1, 1)), LABELS, "X: expected numbers in column 'd'"),
+    "days in a column": (
+        FRAME.assign(d=pandas.Timestamp(2025, 1, 1)),
+        LABELS,
+        "X: expected numbers or words in column 'd'",
+    ),
     "no such column": (FRAME.rename(columns={"bag": "Bag"}), LABELS, "bag: expected one of the columns"),
     "no features": (FRAME[["bag"]], LABELS, "X: expected at least one column of numbers"),
     "no rows": (FRAME[:0], LABELS, "X: expected at least one row"),

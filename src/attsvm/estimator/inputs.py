@@ -204,21 +204,16 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
 
 
 def _same_kinds(estimator: Any, sequences: Sequences, reset: bool) -> Sequences:
-    """Check that the columns that have words are those of the fit; a column without entries may have either."""
-    words = dict(sequences.words or {})
+    """Check that the columns that have words are those of the fit; a column without entries may be either."""
+    words = sequences.words or {}
     if reset:
-        estimator._word_columns = frozenset(words)
-        return sequences
-    for place, name in enumerate(sequences.columns or ()):
-        if (name in words) == (name in getattr(estimator, "_word_columns", ())):
-            continue
-        if not np.isnan(sequences.table[:, place]).all():
-            kinds = ("numbers", "words") if name in words else ("words", "numbers")
-            raise ProblemError(f"X: expected {kinds[0]} in column {name!r}, as in the fit, got {kinds[1]}")
-        words = (
-            {other: known for other, known in words.items() if other != name} if name in words else {**words, name: ()}
-        )
-    return replace(sequences, words=words or None)
+        estimator._word_columns = tuple(words)
+    fitted = getattr(estimator, "_word_columns", ())
+    for name in {*words} ^ {*fitted}:
+        if not np.isnan(sequences.table[:, (sequences.columns or ()).index(name)]).all():
+            expected, got = ("numbers", "words") if name in words else ("words", "numbers")
+            raise ProblemError(f"X: expected {expected} in column {name!r}, as in the fit, got {got}")
+    return replace(sequences, words={name: words.get(name, ()) for name in fitted} or None)
 
 
 def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from itertools import compress
 from typing import Any
 
 import narwhals as nw
@@ -122,8 +123,8 @@ def _framed(sequences: Sequences, vectors: np.ndarray, table: Any) -> Any:
     """
     libraries = ("pandas", "polars")
     own = [is_pandas_dataframe(table), is_polars_dataframe(table)]
-    backend = next((name for name, given in zip(libraries, own, strict=True) if given), None)
-    backend = backend or next((name for name in libraries if find_spec(name)), None)
+    # that of the table, otherwise the first one that is installed
+    backend: Any = next(compress(libraries, own), next(filter(find_spec, libraries), None))
     if sequences.columns is None or (backend is None and not sequences.words):
         return vectors
     if backend is None:

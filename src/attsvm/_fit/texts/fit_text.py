@@ -17,7 +17,7 @@ from attsvm._fit.baselines import tuned_accuracy
 from attsvm._fit.texts.result import Encoder, TextFit, TextPart
 from attsvm._fit.texts.states import load_states
 from attsvm._fit.texts.text import Texts, split_texts
-from attsvm._fit.texts.tokenizers import find_tokenizer, number_unspaced, split_words
+from attsvm._fit.texts.tokenizers import find_tokenizer, split_words, warn_of_unspaced
 from attsvm._fit.texts.word_attention import word_attention
 from attsvm._fit.texts.words import MAX_LENGTH, learn_word_vectors
 from attsvm._utils.checks import check_number, check_seed
@@ -87,7 +87,7 @@ def fit_text(
     train_words, test_words = split_words(texts.texts, splitter), split_words(test.texts, splitter)
     encoder: Encoder
     if embed is None:
-        number_unspaced(train_words, splitter)
+        warn_of_unspaced(train_words, splitter)
         encoder = learn_word_vectors(
             train_words, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed, tokenizer=splitter
         )

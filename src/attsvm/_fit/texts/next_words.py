@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, texts_hash
-from attsvm._fit.texts.tokenizers import find_tokenizer, number_unspaced, split_words
+from attsvm._fit.texts.tokenizers import find_tokenizer, split_words, warn_of_unspaced
 from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
@@ -158,7 +158,7 @@ def _parts(texts: list[str], options: NextWordOptions, generator: np.random.Gene
     if len(texts) < 2:
         raise ProblemError(f"texts: expected at least two, to set some apart, got {len(texts)}")
     split = split_words(texts, options.tokenizer)
-    number_unspaced(split, options.tokenizer)
+    warn_of_unspaced(split, options.tokenizer)
     order = generator.permutation(len(split))
     count = min(max(round(options.test_fraction * len(split)), 1), len(split) - 1)
     held_out, training = ([split[i] for i in sorted(part)] for part in (order[:count], order[count:]))

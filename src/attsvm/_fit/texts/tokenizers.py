@@ -20,7 +20,7 @@ _TAG_NAMES = (
     "strong|style|sub|sup|table|tbody|td|tfoot|th|thead|title|tr|tt|u|ul|video"
 )
 # a tag of HTML, whose attributes have values: <ann@x.org>, <name> and "a <b and c> d" are words
-_TAG = rf"""</?(?i:{_TAG_NAMES})(?:\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'>]+))*\s*/?>"""
+_TAG = rf"""</?(?i:{_TAG_NAMES})(?:\s++[\w:-]++\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>]++))*+\s*+/?>"""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Line_Break=Complex_Context}"
 _LETTER = rf"[\w\p{{No}}--[{_UNSPACED}]]"  # \w has the marks of scripts, and the joiners of Persian and Hindi
@@ -75,7 +75,7 @@ CHARACTERS = Tokenizer(
 def _of_function(name: str, function: Callable[[str], Iterable[str]]) -> Tokenizer:
     def split(text: str) -> list[str]:
         given: Any = function(text)
-        found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+        found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
         if not all(isinstance(word, str) for word in found):
             got = reprlib.repr(given)
             raise ProblemError(f"tokenizer: expected a list of words from {name}, got {got} for {reprlib.repr(text)}")
@@ -149,16 +149,13 @@ def split_words(texts: Iterable[str], tokenizer: Tokenizer = WORDS) -> list[list
     return [[same.setdefault(word, word) for word in tokenizer.words(text)] for text in texts]
 
 
-def number_unspaced(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> int:
-    """How many texts are mostly in scripts without spaces, of which each character is a word; warn of them."""
-    if tokenizer is not WORDS:
-        return 0
-    found = sum(2 * sum(bool(_OF_UNSPACED.match(word)) for word in set(text)) > len(set(text)) for text in documents)
-    if found:
+def warn_of_unspaced(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> None:
+    """Warn of texts that are mostly in scripts without spaces, of which each character is a word."""
+    unspaced = {word for word in set().union(*documents) if _OF_UNSPACED.match(word)} if tokenizer is WORDS else set()
+    if found := sum(2 * len(unspaced.intersection(text)) > len(set(text)) for text in documents) if unspaced else 0:
         warnings.warn(
             f"{found:,} of {len(documents):,} texts are mostly in scripts without spaces between words: each character "
             "is a word; other tokenizers are 'spaces', if there are some, and a function package.module:name",
             RuntimeWarning,
             stacklevel=3,
         )
-    return found
