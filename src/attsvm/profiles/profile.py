@@ -22,8 +22,8 @@ from attsvm.profiles.verdict import VerdictOutcome, chosen, ends_early, outcome,
 from attsvm.results import Status
 from attsvm.training import parse_attention
 
-NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5")
-NORMS = (*NORMS, "l2,1", "linf,2", "l2,1-columns", "linf,2-columns")
+_OF_ENTRIES = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf")
+NORMS = (*_OF_ENTRIES, "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2", "l2,1-columns", "linf,2-columns")
 """The norms that a profile compares by default, beside that of the optimizer."""
 
 FIRST_PROBLEMS = 8
@@ -122,7 +122,7 @@ def margin_profile(
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
-    given = [*NORMS, *one.norms(layer.name)] if norms is None else norms
+    given: Iterable[str | float | Norm] = [*NORMS, *one.norms(layer.name)] if norms is None else norms
     parsed = _distinct(problem, [parse_norm(norm) for norm in given])
     if len(parsed) < 2:
         raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
