@@ -126,4 +126,4 @@ def test_labels_of_sequences_of_a_table_in_another_order_are_refused(table):
     # a part, as a search makes it
     model.fit(bags[5:], in_order.iloc[5:])
     with pytest.raises(ProblemError, match=r"^names: expected 20, one for each sequence, got 2$"):
-        Sequences(bags.table, bags.ids, bags.offsets, None, np.array([1, 2]))
+        Sequences(bags.table, bags.ids, bags.offsets, names=np.array([1, 2]))
