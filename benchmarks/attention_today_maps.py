@@ -243,7 +243,7 @@ def speed() -> None:
                     taken = (time.perf_counter() - began) / steps * 1e6
                     least[name] = min(least[name], taken) if turn else np.inf
             over = [f"{least[name] / least['softmax']:.2f}" for name in names[1:]]
-            lines.append([f"{n} {T} {d}", trials, scale, f"{least['softmax']:.1f}", *over])
+            lines.append([f"{n} {T} {d}", str(trials), str(scale), f"{least['softmax']:.1f}", *over])
             print(lines[-1], flush=True)
     print(markdown(["n, T, d", "trials", "entries of W", "softmax, µs a step", *names[1:]], lines))
 

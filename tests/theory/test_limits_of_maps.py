@@ -220,6 +220,13 @@ def test_the_sigmoid_goes_to_the_svm_of_tokens(seed):
     assert attsvm.predict_direction(other, run).standing == "none"
 
 
+def test_a_default_run_under_the_sigmoid_is_measured():
+    problem = random_problem(4, 5, 8, seed=71_310)
+    prediction = attsvm.predict_direction(problem, attsvm.train(problem, map="sigmoid"))
+    assert prediction.standing == "measured"
+    assert "attention_today_maps.py sigmoid" in prediction.source
+
+
 def growing(step):
     return 0.1 * (1 + step / 2000)
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import contract, settle, total
-from attsvm.training.maps.base import AttentionMap
+from attsvm.training.maps.base import AttentionMap, log_scale_of
 from attsvm.training.maps.registry import MAPS
-from attsvm.training.softmax import Pooled, logit_gradient
+from attsvm.training.softmax import gap_products
 
 Array = jax.Array
 
@@ -28,13 +28,17 @@ MOST_PAIRS = 16
 
 
 class PooledByEntmax(NamedTuple):
-    """Pooled tokens, and for the backward pass the softmax whose gradient is that of the entmax, up to factors."""
+    """Pooled tokens, and the derivatives w_t = a_t^(2 − α) = u_t^(p − 1) for the backward pass."""
 
     output: Array
     winner: Array
     probability: Array
-    like_softmax: Pooled
-    derivatives: Array  # shape (n, Q, B), Σ_t w_t
+    winning_token: Array  # shape (n, Q, d, B), x_*
+    is_winner: Array  # shape (n, Q, T, B)
+    weight: Array  # shape (n, Q, T, B), w_t / w_*; 0 for the winner
+    share: Array  # shape (n, Q, 1, B), w_* / Σ w
+    derivative: Array  # shape (n, Q, 1, B), w_*
+    number: Array | None  # shape (n, Q, 1, B), m; None if no two keys are equal
 
 
 class _Bases(NamedTuple):
@@ -78,26 +82,30 @@ class Entmax(AttentionMap):
         probability = of_winner**self.power * (1.0 if number is None else number)
         index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, logits.shape[2], 1), 2)
         winning_token = contract("nqt,ntd->nqd", (index == winner).astype(logits.dtype), tokens)
-        # w_t = a_t^(2 − α) = u_t^(p − 1), relative to that of the winner: the e_t of a softmax. For p = 1 it is 1 or 0
-        if self.power == 1:
-            weight, shortfall = jnp.where(others > 0, 1.0, 0.0), jnp.where(others > 0, 0.0, -jnp.inf)
-        else:
-            weight = settle(others * settle(1.0 / of_winner))
-            shortfall = settle(jnp.log(weight))
-        relative = (1.0 if number is None else number) + total(weight, axis=2)
+        derivative = settle(of_winner ** (self.power - 1))
+        weight = jnp.where(others > 0, 1.0, 0.0) if self.power == 1 else others * settle(1.0 / of_winner)
+        weight = settle(weight)
+        share = settle(1.0 / ((1.0 if number is None else number) + total(weight, axis=2)))
         output = contract("nqt,ntd->nqd", attention, tokens)
-        like_softmax = Pooled(
-            output, winner, is_winner, shortfall, weight, settle(1.0 / relative), probability, winning_token, number
-        )
-        derivatives = settle(of_winner ** (self.power - 1) * relative)[:, :, 0]
-        return PooledByEntmax(output, winner, probability, like_softmax, derivatives)
+        return PooledByEntmax(output, winner, probability, winning_token, is_winner, weight, share, derivative, number)
 
     def logit_gradient(
         self, pooled: PooledByEntmax, tokens: Array, output_gradient: Array, log_slope: Array, query_weight: Array
     ) -> tuple[Array, Array]:
-        # ∂L/∂s_t = w_t (g_t − Σ w g/Σ w), where the softmax has a_t = w_t/Σ w as its factor
-        weight = query_weight * pooled.derivatives
-        return logit_gradient(pooled.like_softmax, tokens, output_gradient, log_slope, weight)
+        # ∂L/∂s_t = w_t (g_t − Σ w g/Σ w), with g relative to that of the winner: D_t = g_* − g_t. A query is at most
+        # |ℓ'| w_t for its largest w_t with D_t ≠ 0, and the largest of these of a trial is taken out
+        D = gap_products(pooled.winning_token, tokens, output_gradient)
+        if pooled.number is not None:  # from the first of equal tokens to their mean
+            D = settle(D - total(jnp.where(pooled.is_winner, D, 0.0), axis=2) / pooled.number)
+        products = settle(pooled.weight * D)
+        moves = (D != 0.0) & (query_weight[:, :, None] > 0.0)
+        largest = settle(jnp.max(jnp.where(moves, pooled.weight, 0.0), axis=2))
+        log_scale = log_scale_of(jnp.log(largest * pooled.derivative[:, :, 0]) + log_slope)
+        # of a query that does not move the exponential may overflow
+        factor = jnp.where(largest > 0, query_weight * jnp.exp(log_slope - log_scale), 0.0)[:, :, None]
+        r = settle(total(products, axis=2) * pooled.share)
+        changes = jnp.where(pooled.is_winner, r, pooled.weight * r - products)
+        return settle(changes * settle(factor * pooled.derivative)), log_scale
 
     def _bases(self, logits: Array, allowed: Array | None, copies: Array | None) -> _Bases:
         logits = logits if allowed is None else settle(jnp.where(allowed, logits, -jnp.inf))
