@@ -9,7 +9,12 @@ import torch  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
 import attsvm.inspect  # noqa: E402
-from attsvm.pretrained.inputs import tokenized  # noqa: E402
+from attsvm.pretrained import read_input  # noqa: E402
+
+
+def tokenized(name, texts, model, **options):
+    return read_input(name, model, texts, None, **options)
+
 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 SIZES = {"vocab_size": 300, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}
@@ -133,19 +138,3 @@ def test_texts_without_special_tokens_in_a_template_or_in_pairs(tmp_path):
     chat = tokenized(str(tmp_path), ["hi"], model, chat=True)
     assert chat.tokens == [["<s>", "<|im_start|>", "h", "i", "<|im_end|>", "<|im_start|>"]]
     assert chat.batch["special_tokens_mask"].tolist() == [[1, 1, 0, 0, 1, 1]]
-
-
-def test_layers_of_several_kinds_have_their_names_on_pages():
-    """Layer 3 of this encoder-decoder is cross-attention of the first block of the decoder."""
-    from attsvm.pages.inspection import layer_rows, notes
-
-    sizes = {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4}
-    model = transformers.T5Model(transformers.T5Config(vocab_size=50, **sizes)).eval()
-    ids = torch.randint(50, (2, 5))
-    found = attsvm.inspect.inspect(model, {"input_ids": ids, "decoder_input_ids": ids}, margins=False)
-    assert layer_rows(found)[1][3][0] == "3 decoder.block.0.layer.1.EncDecAttention"
-    said = "2 and 4 decoder.block.*.layer.*.SelfAttention; 3 and 5 decoder.block.*.layer.*.EncDecAttention."
-    assert any(said in note for note in notes(found))
-    one = attsvm.inspect.inspect(llama(), {"input_ids": ids}, margins=False)
-    assert layer_rows(one)[1][0][0] == "0"
-    assert not any("kinds" in note for note in notes(one))
