@@ -10,7 +10,12 @@ Image = pytest.importorskip("PIL.Image")
 import torch  # noqa: E402
 
 from attsvm.errors import ProblemError  # noqa: E402
-from attsvm.pretrained.inputs import read_pictures  # noqa: E402
+from attsvm.pretrained import read_input  # noqa: E402
+
+
+def read_pictures(name, folder, model):
+    return read_input(name, model, [], folder)
+
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
 WIDE = {"height": 16, "width": 32}

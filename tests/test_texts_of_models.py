@@ -9,7 +9,12 @@ import torch  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
 import attsvm.inspect  # noqa: E402
-from attsvm.pretrained.inputs import tokenized  # noqa: E402
+from attsvm.pretrained import read_input  # noqa: E402
+
+
+def tokenized(name, texts, model, **options):
+    return read_input(name, model, texts, None, **options)
+
 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 SIZES = {"vocab_size": 300, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}

@@ -440,6 +440,15 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
     assert "Only 4 queries are inspected" in " ".join(out.split())
 
 
+def test_special_tokens_are_left_out_on_request(run):
+    shown = []
+    for options in ([], ["--no-special-tokens"]):
+        status, out, err = run("bert", "--text", "text.txt", "--no-margins", "--no-twin", "--json", *options)
+        assert status == 0, err
+        shown.append(json.loads(out))
+    assert shown[0]["data"]["tokens"] - shown[1]["data"]["tokens"] == 2 * 3, "[CLS] and [SEP] of three sequences"
+
+
 def test_a_family_by_name_or_import_path(run, home):
     (home / "families.py").write_text(
         "from attsvm.inspect.families.transformers import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
@@ -457,6 +466,19 @@ REFUSED = {
     "no text": (["bert"], "--text, --images: expected one of them, got none"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
+    "no chat template": (
+        ["bert", "--text", "text.txt", "--chat"],
+        "--chat: expected a tokenizer with a chat template, got that of bert without one",
+    ),
+    "no pairs": (
+        ["bert", "--text", "text.txt", "--pairs"],
+        "--pairs: expected one tab between two sentences, got 0 in text 1",
+    ),
+    "a chat of pairs": (
+        ["bert", "--text", "text.txt", "--chat", "--pairs"],
+        "--chat, --pairs: expected one of them, got both",
+    ),
+    "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text, got none"),
     "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
     "no model": (

@@ -206,9 +206,9 @@ def _difference(part: Layer, call: AttentionCall, head: int) -> float:
     rows = part.probabilities(head)
     if call.own is not None:
         theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
-    elif call.is_compared:
-        values, outputs = call.mixed
-        values = as_array(values[:, head * values.shape[1] // part.num_heads])
+    elif call.mixed is not None and call.is_compared:
+        given, outputs = call.mixed
+        values = as_array(given[:, head * given.shape[1] // part.num_heads])
         theirs = np.take_along_axis(as_array(outputs[:, head]), at, axis=1)
         size = np.abs(values[part.there]).max(initial=0.0)
         rows, theirs = ((rows @ values) / size, theirs / size) if size else (rows[..., :0], theirs[..., :0])

@@ -82,8 +82,9 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
         if any(name != attention and not _is_foreign(name) for _, name in before):
             inner: set[int] = set()
             for module in model.modules():
-                if id(module) not in inner and hasattr(module, "set_attn_implementation"):
-                    module.set_attn_implementation(attention)
+                set_implementation: Any = getattr(module, "set_attn_implementation", None)
+                if id(module) not in inner and set_implementation is not None:
+                    set_implementation(attention)
                     inner |= {id(part) for part in module.modules()}
             changed = _implementations(model)
             for (config, name), (_, new) in zip(before, changed, strict=True):

@@ -14,7 +14,7 @@ from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers, largest_error
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, SpecialPart, Table, Text
 from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
-from attsvm.pages.words import listed, percent, short
+from attsvm.pages.words import kinds_of_layers, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import HeadChange, Layer, Series
@@ -232,8 +232,8 @@ def _grew(change: "HeadChange") -> bool:
 
 def notes(series: "Series") -> list[str]:
     """Return the warnings shown above the results."""
-    found = []
     first = series.inspections[0]
+    found = kinds_of_layers(first.layer_names)
     if first.sampled:
         found.append(f"Only {first.num_queries:,} queries are compared, drawn with seed {first.seed}.")
     for name, one in zip(model_names(series), series.inspections, strict=True):

@@ -13,7 +13,7 @@ from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
-from attsvm.pages.words import listed, percent, short
+from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import FoundInspections, HeadView, Inspection
@@ -192,7 +192,7 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
 
 def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
     """Return the warnings shown above the results, and the named sets of heads."""
-    found = [sets_words(inspection)]
+    found = [sets_words(inspection), *kinds_of_layers(inspection.layer_names)]
     if inspection.rotary:
         found.append(
             "Queries and keys are more than linear in the tokens, as with rotary positions: each head has its own keys"
@@ -295,9 +295,9 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
     left_out = {"own_share", "previous_share", "duplicate_share", "induction_share"}
     left_out |= {"query_robustness", "key_robustness"}
     shown = [one for one in defined if one.name not in left_out]  # six columns fit into eighty characters
-    rows = []
+    rows, labels = [], layer_labels(inspection.layer_names)
     for layer in sorted({head.layer for head in inspection.heads}):
-        row = [str(layer)]
+        row = [labels[layer]]
         for one in shown:
             values = inspection.measure(one.name)[layer]
             values = values[~np.isnan(values)]

@@ -8,7 +8,7 @@ from attsvm.pages.schemas.inspection import CausalTestFields, HeadFields, Inspec
 from attsvm.results import Status
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Explanation, FoundInspections, Head, HeadView, TestedReason
+    from attsvm.inspect import Explanation, FoundInspections, Head, HeadView, Inspection, TestedReason
     from attsvm.svm import MarginInterval
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from attsvm._utils.threads import threads_for
 from attsvm.pages.plain import jsonable
+from attsvm.pages.words import layer_labels
 
 if TYPE_CHECKING:
     from attsvm.inspect import Head, Inspection
@@ -80,6 +81,7 @@ def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     found: dict[str, Any] = {
         "levels": LEVELS,
+        "layers": layer_labels(inspection.layer_names),
         "sequences": [
             {"number": i + 1, "tokens": [tokens[i][t] for t in of]} for i, of in zip(shown, kept, strict=True)
         ],

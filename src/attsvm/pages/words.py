@@ -1,6 +1,7 @@
 """Numbers, shares and their intervals as text: the same spelling on every page and on the terminal."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,27 @@ Rows = list[tuple[str, str]]
 
 FEW_ROWS = 20
 """With fewer test rows than this a page states counts and no percentage."""
+
+
+def layer_labels(names: list[str]) -> list[str]:
+    """The number of each layer, with its name where a model has several kinds, as encoder, decoder and towers."""
+    several = len(layer_kinds(names)) > 1
+    return [f"{k} {name}" if several else str(k) for k, name in enumerate(names)]
+
+
+def layer_kinds(names: list[str]) -> dict[str, list[int]]:
+    """The numbers of the layers of each kind: those whose names differ in numbers alone, which are ``*``."""
+    kinds: dict[str, list[int]] = {}
+    for k, name in enumerate(names):
+        kinds.setdefault(re.sub(r"\d+", "*", name), []).append(k)
+    return kinds
+
+
+def kinds_of_layers(names: list[str]) -> list[str]:
+    """A note about the layers of a model that has several kinds; none of another."""
+    kinds = layer_kinds(names)
+    of_kinds = "; ".join(f"{listed([*map(str, numbers)])} {kind}" for kind, numbers in kinds.items())
+    return [f"The layers are of several kinds: {of_kinds}."] if len(kinds) > 1 else []
 
 
 def percent(share: float) -> str:

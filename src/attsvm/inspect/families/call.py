@@ -55,10 +55,10 @@ class AttentionCall(NamedTuple):
     @property
     def is_compared(self) -> bool:
         """Whether there is something of the model to compare the attention with."""
-        values, outputs = self.mixed or (None, None)
-        b, H, Q = self.query.shape[:3]
-        mixes = values is not None and outputs is not None and outputs.shape == (b, H, Q, values.shape[-1])
-        return self.own is not None or (mixes and H % values.shape[1] == 0)
+        if self.own is not None or self.mixed is None:
+            return self.own is not None
+        values, outputs = self.mixed
+        return outputs.shape == (*self.query.shape[:3], values.shape[-1]) and outputs.shape[1] % values.shape[1] == 0
 
     def part(self, sequences: Tensor, queries: Tensor) -> "AttentionCall":
         """The call at some sequences and some queries."""
@@ -67,9 +67,9 @@ class AttentionCall(NamedTuple):
             mask = mask.expand(*self.query.shape[:3], self.key.shape[-2])[sequences][:, :, queries]
         query = self.query[sequences][:, :, queries]
         own = None if self.own is None or self.own.ndim != 4 else self.own[sequences][:, :, queries]
-        mixed = self.mixed
-        if mixed is not None and self.is_compared:
-            mixed = mixed[0][sequences], mixed[1][sequences][:, :, queries]
+        mixed = None
+        if self.mixed is not None and own is None and self.dropout == 0 and self.is_compared:
+            mixed = self.mixed[0][sequences], self.mixed[1][sequences][:, :, queries]
         return self._replace(query=query, key=self.key[sequences], mask=mask, own=own, mixed=mixed)
 
     def logits(self) -> Tensor:

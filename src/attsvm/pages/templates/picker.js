@@ -15,7 +15,7 @@ for (const section of document.querySelectorAll(".picker")) {
   data.measures.forEach((title, k) => option(sortBox, k, title));
   data.sequences.forEach(({ number, tokens }, k) => option(sequenceBox, k, `${number}: ${tokens.slice(0, 8).join(" ")}`));
   option(layerBox, "", "all");
-  for (const layer of new Set(data.heads.map((one) => one.layer))) option(layerBox, layer, layer);
+  for (const layer of new Set(data.heads.map((one) => one.layer))) option(layerBox, layer, data.layers[layer]);
   const listed = () => {
     const k = sortBox.value, kept = headBox.value || data.first.join(".");
     const some = data.heads.filter((one) => layerBox.value === "" || one.layer === +layerBox.value);
