@@ -97,10 +97,10 @@ def _sparsemax(kind: str, sizes: Sizes, steps: int) -> Arrays:
     for i in range(sizes["problems"]):
         own = problem[i]
         [over] = (one.number for one in predict_direction(own, at_best[i]).hypotheses if one.name == "small_penalty")
-        penalty = OF_LARGEST / float(over)
+        penalty = OF_LARGEST / np.asarray(over, dtype=float).item()
         run = train(own, map=kind, penalty=penalty, optimizer=_falling(steps), steps=steps, record=RECORDS)
         holds = _hold(own, run, "separable", "single_keys", "locally_optimal", "one_hot", "small_penalty")
-        found.append(_distances(own, run) | {"counts": holds})
+        found.append(_distances(own, run) | {"counts": np.asarray(holds)})
     alone = train(problem, map=kind, optimizer=gradient_descent(1.0), steps=WITHOUT_PENALTY, record=RECORDS)
     others = _distances(problem, alone)
     return {
@@ -230,8 +230,7 @@ class AttentionToday(Figure):
         return joined(each(piece, sizes[SHAPES], _measured, own))
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        passed: dict[str, Any] = {}
-        words = []
+        passed, words = dict[str, Any](), list[str]()
         for kind in sizes[SHAPES]:
             ends, others = _ends(found, kind)
             near = ends <= sizes["at_most"][KINDS[kind].limit]
@@ -261,16 +260,17 @@ class AttentionToday(Figure):
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure, axes = panels(6.8, 4, sharex=True)
-        for number, (axis, name) in enumerate(zip(axes, PANELS, strict=True)):
-            set_axes(axis, y=name, log="xy")
+        shown = sorted({KINDS[kind].panel for kind in sizes[SHAPES]})
+        figure, axes = panels(0.2 + 1.65 * len(shown), len(shown), sharex=True, squeeze=False)
+        for number, axis in zip(shown, axes[:, 0], strict=True):
+            set_axes(axis, y=PANELS[number], log="xy")
             kinds = [kind for kind in sizes[SHAPES] if KINDS[kind].panel == number]
             for kind, (colour, dashes) in zip(kinds, LINES, strict=False):
                 _draw(axis, kind, found, colour, dashes)
                 axis.axhline(sizes["at_most"][KINDS[kind].limit], color=colour, linewidth=0.8, linestyle=":")
             style.legend_above(axis, 2)
-        axes[-1].set_xlabel("steps")
-        figure.align_ylabels(axes)
+        axes[-1, 0].set_xlabel("steps")
+        figure.align_ylabels(axes[:, 0])
         return figure
 
 
