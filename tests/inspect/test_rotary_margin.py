@@ -74,3 +74,32 @@ def test_coordinates_without_rotation_have_the_nuclear_norm():
 def test_other_layouts_are_refused_by_name(case):
     with pytest.raises(ProblemError, match="rotary_margin: expected a layer with rotary positions"):
         inspected(case).rotary_margin(1, 0)
+
+
+def test_a_sink_is_one_more_token_of_logit_zero():
+    inspection = inspected("gpt-oss, with sinks")
+    layer, head = inspection.source.captured(1), 0
+    pairs = layer.rotation[0].shape[-1] // 2
+    cosine, sine = (part[0, 1, :pairs].astype(float) for part in layer.rotation)
+    W, _ = stacked(layer, head, pairs)
+    W *= np.square(np.hypot(cosine, sine)).mean()  # YaRN lengthens keys and queries
+    T = layer.tokens.shape[1]
+    problem = attsvm.Problem(
+        with_constant(layer.tokens),
+        queries=with_constant(layer.queries),
+        mask=layer.allowed,
+        query_mask=layer.positions >= 0,
+    )
+    with_sink = problem.with_rotations(
+        np.arctan2(sine, cosine), np.arange(T), np.maximum(layer.positions, 0)
+    ).with_sink()
+    logits = attsvm.measures.token_logits(with_sink, W)[:, 0]
+    allowed = with_sink.mask
+    selected = np.where(allowed, logits, -np.inf).argmax(axis=-1)
+    assert 0 < (selected == T).sum() < len(selected)  # the sink, and tokens
+    found = inspection.rotary_margin(1, head)
+    stretch = np.square(np.hypot(cosine, sine)).mean()
+    assert found.margin == pytest.approx(
+        stretch * attsvm.margin(with_sink, W, selected[:, None], Rotary(pairs)), rel=1e-4
+    )
+    assert 0 < found.least_ratio <= attsvm.margin_ratio(with_sink, W, selected[:, None], Rotary(pairs)) * (1 + 1e-6)

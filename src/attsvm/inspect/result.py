@@ -384,7 +384,8 @@ class Inspection(Result):
 
         The margin ratio of an inspection compares with W = I/√d_h on the keys and queries of the head. Here the
         weights that make keys and queries count: with one pair of columns for each frequency, half the sum of their
-        squares is at least the sum of the complex nuclear norms of their products, :class:`attsvm.norms.Rotary`.
+        squares is at least the sum of the complex nuclear norms of their products, :class:`attsvm.norms.Rotary`. The
+        sink of a head is one more token, of logit 0.
 
         Parameters
         ----------

@@ -18,7 +18,9 @@ class RotaryMargin(NamedTuple):
 
     The norm is Σ_j ‖A_j + iB_j‖_* over the frequencies, as of :class:`attsvm.norms.Rotary`, and of coordinates that are
     not rotated the nuclear norm. It is the least ½(‖K‖² + ‖Q‖²) of key and query weights with these products, biases
-    included. The margin is the least difference of logits between the selected token and another, over the norm.
+    included. The margin is the least difference of logits between the selected token and another, over the norm. A sink
+    is one more token, of logit 0 whatever its trained logit is, because that vanishes beside trained K and Q; it is
+    selected where all logits are negative.
     """
 
     norm: float
@@ -48,14 +50,20 @@ def rotary_margin(layer: Layer, head: int, selected: Selected) -> RotaryMargin:
     rest = np.linalg.svd(triangular_product(key[:, 2 * J :], query[:, 2 * J :]), compute_uv=False)
     norm = float(parts.scale * (pairs.sum() + rest.sum()))
 
+    problem, logits, allowed = layer.head(head), layer.logits(head), layer.allowed
+    if layer.sink is not None:
+        problem = problem._replace(keys=np.pad(problem.keys, ((0, 0), (0, 1), (0, 0))))
+        largest = np.where(allowed, logits, -np.inf).max(axis=-1)
+        selected = np.where((selected >= 0) & (largest < 0), logits.shape[-1], selected)
+        logits = np.pad(logits, ((0, 0), (0, 0), (0, 1)))
+        allowed = np.pad(allowed, ((0, 0), (0, 0), (0, 1)), constant_values=True)
     at = np.maximum(selected, 0)[..., None]
-    logits = layer.logits(head)
-    others = layer.allowed & (selected >= 0)[..., None] & (np.arange(logits.shape[-1]) != at)
+    others = allowed & (selected >= 0)[..., None] & (np.arange(logits.shape[-1]) != at)
     if not others.any() or norm == 0:
         return RotaryMargin(norm, None, None)
     gaps = np.take_along_axis(logits, at, axis=-1) - logits
     margin = float(gaps[others].min()) / norm
-    _, multipliers = margin_interval(layer.head(head), layer.allowed, selected, GAP)
+    _, multipliers = margin_interval(problem, allowed, selected, GAP)
     if multipliers is None or margin < 0:
         return RotaryMargin(norm, margin, None)
     # b'λ ≤ N*(A*(λ)) times the value, for any λ ≥ 0 on the rows of this selection
@@ -77,11 +85,15 @@ def _dual_norm(layer: Layer, signs: Float[np.ndarray, "n Q T"], *, has_rest: boo
         return float(np.linalg.norm(block, 2))
 
     assert layer.rotation is not None
-    tokens, queries = with_constant(layer.tokens), with_constant(layer.queries)
+    queries = with_constant(layer.queries)
+    # a sink is a last token that is zero, in its constant coordinate, too
+    sink = ((0, 0), (0, signs.shape[-1] - layer.tokens.shape[1]), (0, 0))
+    tokens = np.pad(with_constant(layer.tokens), sink)
     cosine, sine = (part.astype(np.float64) for part in layer.rotation)
     J = cosine.shape[-1] // 2
     phases = cosine[..., :J] + 1j * sine[..., :J]
     of_queries = np.take_along_axis(phases, np.maximum(layer.positions, 0)[..., None], axis=1)
+    phases = np.pad(phases, sink)
     sizes = [largest(phases[..., j], of_queries[..., j]) for j in range(J)]
     if has_rest:
         sizes.append(largest(np.ones(phases.shape[:-1], complex), np.ones(of_queries.shape[:-1], complex)))
