@@ -83,7 +83,8 @@ class Entmax(AttentionMap):
         index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, logits.shape[2], 1), 2)
         winning_token = contract("nqt,ntd->nqd", (index == winner).astype(logits.dtype), tokens)
         derivative = settle(of_winner ** (self.power - 1))
-        weight = jnp.where(others > 0, 1.0, 0.0) if self.power == 1 else others * settle(1.0 / of_winner)
+        # in the type of the logits: JAX makes doubles of two numbers of Python
+        weight = (others > 0).astype(others.dtype) if self.power == 1 else others * settle(1.0 / of_winner)
         weight = settle(weight)
         share = settle(1.0 / ((1.0 if number is None else number) + total(weight, axis=2)))
         output = contract("nqt,ntd->nqd", attention, tokens)
