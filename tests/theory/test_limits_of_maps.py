@@ -260,6 +260,46 @@ def test_sigmoid_of_every_layout_is_that_of_its_tokens():
         assert np.abs(one.direction.ravel() - expected.ravel()).max() < 1e-7
 
 
+def test_sigmoid_with_biases_offsets_and_a_sink_is_that_of_the_other_tokens():
+    plain = random_problem(4, 4, 8, seed=71_330)
+    offsets = np.broadcast_to([-0.5, 0.2, 0.0, 0.7, 0.3], (4, 5))
+    blocks = plain.with_position_bias("absolute").with_sink(trained=True)
+    problem = attsvm.Problem(**{**blocks.arrays(), "offsets": offsets})
+    run = attsvm.train(problem, map="sigmoid", optimizer=o.normalized_gradient_descent(growing), steps=40_000)
+    prediction = attsvm.predict_direction(problem, run)
+    W, b = problem.blocks(run)
+    assert b[-1] == 0  # a token of value 0 has no gradient
+    rows = np.concatenate(
+        [
+            np.einsum("ntk,nq->ntkq", plain.tokens, plain.queries).reshape(16, -1),
+            np.tile(np.eye(4), (4, 1)),
+        ],
+        axis=1,
+    )
+    signs = np.sign(rows @ np.concatenate([W.ravel(), b[:-1]]))
+    expected = svm_by_cvxpy(rows[:, None], signs)[0]
+    direction, of_bias = problem.blocks(prediction)
+    assert np.abs(np.concatenate([direction.ravel(), of_bias[:-1]]) - expected).max() < 1e-7
+    assert attsvm.direction_error(run, prediction) < 1e-6
+    assert (prediction.selected[:, :4].ravel() == (signs > 0)).all()
+    assert not prediction.selected[:, 4].any()
+    assert attsvm.classify(problem, run).kind in ("global", "local")  # the sink does not hold it back
+    assert prediction.standing == "conjecture"
+
+
+def test_with_offsets_no_point_is_made_up_for_a_one_hot_map():
+    # the weights stay finite, so that they need another margin than 1 of the linear part
+    plain = random_problem(3, 4, 6, seed=71_340)
+    problem = attsvm.Problem(**{**plain.arrays(), "offsets": np.broadcast_to([0.0, 0.3, 0.0, 0.0], (3, 4))})
+    W = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).direction
+    for name in ("sparsemax", "entmax1.5"):
+        run = attsvm.train(problem, map=name, penalty=1e-3, init=W, optimizer=o.gradient_descent(0.01), steps=100)
+        prediction = attsvm.predict_direction(problem, run)
+        assert prediction.standing == "none"
+        assert prediction.point is None
+        assert "without offsets" in prediction.source
+
+
 def test_what_is_not_defined_for_a_map_is_refused_by_name():
     problem = random_problem(3, 4, 5, seed=0)
     run = attsvm.train(problem, map="sigmoid", steps=5)
@@ -276,6 +316,8 @@ def test_what_is_not_defined_for_a_map_is_refused_by_name():
         attsvm.theory.observed_rates(problem, run)
     with pytest.raises(ProblemError, match="weights_or_probabilities: expected a run of softmax attention"):
         attsvm.finite_part(problem, run, [[True, True, False, False]] * 3)
+    with pytest.raises(ProblemError, match="init: expected a run of softmax attention, got one of the sigmoid map"):
+        attsvm.theory.global_convergence_conditions(problem, run)
     with pytest.raises(ProblemError, match="weights: expected a run of softmax attention"):
         attsvm.plot.attention(problem, run)
     with pytest.raises(ProblemError, match=r"run: expected a map whose limit is known, .*sigmoid.*, got training"):

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import optax
 
+from attsvm._utils.checks import check_softmax
 from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import attention_of, check_weights
@@ -237,6 +238,7 @@ def given_start(
     """
     given = None if optimizer is None else parse_optimizer(optimizer)
     if isinstance(init, Run):
+        check_softmax(init, "init")
         weights = _first_weights(problem, init, loss)
         return weights, optimizer_of(init) if given is None else given
     core = problem.weights_shape

@@ -75,8 +75,8 @@ def one_hot_limit(
     loss = _loss_of(run) if models.holds else None
     if loss is None:
         source = (
-            f"under {run.map} with a penalty the limit is known for W or p of one attention head, a fixed linear head, "
-            "labels ±1 and a loss that is known; the Att-SVM is for comparison"
+            f"under {run.map} with a penalty the limit is known for W or p of one attention head without offsets, a "
+            "fixed linear head, labels ±1 and a loss that is known; the Att-SVM is for comparison"
         )
         return OneHotLimit(solution, None, None, Judgement(Standing.NONE, source, tuple(kept)))
     lead, svm = len(run.batch_shape), of.one_hot_margin * solution.direction
@@ -127,7 +127,10 @@ def largest_penalty(problem: Problem, run: Run, solution: Solution, loss: Output
 def _models(problem: Problem, run: Run, part: TrainedPart) -> Hypothesis:
     linear = run.head == "linear" and problem.head is not None and problem.num_classes is None and not part.trains_head
     known = linear and problem.num_heads is None and run.attention in ("combined", "prompt") and not run.fixed
-    return Hypothesis("known_model", "W or p of one attention head is trained, with a fixed linear head", known)
+    # the weights stay finite, so that offsets change the margins that they need
+    known = known and problem.offsets is None
+    statement = "W or p of one attention head without offsets is trained, with a fixed linear head"
+    return Hypothesis("known_model", statement, known)
 
 
 def _loss_of(run: Run) -> OutputLoss | None:

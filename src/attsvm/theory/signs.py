@@ -2,7 +2,8 @@
 
 Gradient descent on Σ_i ℓ(Σ_t σ(s_it) γ_it) weighs token t of query i by |ℓ'| γ_it σ'(s_it), and σ'(s) ≈ e^−|s|. So the
 weights tend to those of least norm with x_it'W z_i ≥ 1 for the kept tokens and ≤ −1 for the others: the Att-SVM of
-sequences of two tokens, x_it and 0.
+sequences of two tokens, x_it and 0. A bias of token t is one of x_it, and 0 has none. Tokens of value 0, such as a sink,
+have no influence on the output, and are left out.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ class TokenSVM(NamedTuple):
     """The SVM of the tokens of a run."""
 
     problem: Problem  # one sequence (x_it, 0) for each token, and each query of its sequence
-    selected: Int[np.ndarray, "*tokens"]  # which of the two the run selects; −1 for masked tokens
+    selected: Int[np.ndarray, "*tokens"]  # which of the two the run selects; −1 for tokens that do not count
     solution: Solution
     kept: Bool[np.ndarray, "*queries T"]  # the tokens of positive logit
     support: Bool[np.ndarray, "*queries T"]  # the support tokens
@@ -49,7 +50,7 @@ def solve_tokens(part: TrainedPart, run: Run, used: Norm, rank: int | None = Non
             f"run: expected one attention head under the {run.map} map, whose SVM of tokens is known for one, got "
             f"{problem.num_heads}"
         )
-    allowed = problem.canonical.allowed
+    allowed = _counted(problem)
     weights = part.history[-1]
     # a logit of 0 has no sign: no weights separate its token, and the SVM says so
     kept = allowed & (token_logits(problem, weights) > 0)
@@ -72,23 +73,37 @@ def solve_tokens(part: TrainedPart, run: Run, used: Norm, rank: int | None = Non
 
 
 def token_pairs(problem: Problem) -> Problem:
-    """One sequence (x_it, 0) for each token, with the queries of its sequence."""
-    keys, queries, allowed, _ = problem.canonical
+    """One sequence (x_it, 0) for each token, with the queries of its sequence; offsets move no direction."""
+    keys, queries, biases, _ = problem.terms
+    allowed = _counted(problem)
     if not problem.has_queries:
-        # a masked token is replaced by another one of its sequence: equal constraints change no Att-SVM
+        # a token that does not count is replaced by another one of its sequence: equal constraints change no Att-SVM
         keys = np.take_along_axis(keys, _stand_ins(problem)[..., 0, :, None], axis=-2)
     number = problem.num_tokens
     points = keys.reshape(*keys.shape[:-3], -1, 1, keys.shape[-1])
     tokens = np.concatenate([points, np.zeros_like(points)], axis=-2)
     if not problem.has_queries:
         return Problem(tokens)
-    mask = np.moveaxis(allowed, -1, -2).reshape(*allowed.shape[:-3], -1, allowed.shape[-2])
-    return Problem(tokens, queries=np.repeat(queries, number, axis=-3), query_mask=mask)
+
+    def of_pairs(x: np.ndarray) -> np.ndarray:
+        return np.moveaxis(x, -1, -2).reshape(*x.shape[:-3], -1, x.shape[-2])
+
+    index = None
+    if biases is not None:
+        own = of_pairs(biases)
+        index = np.stack([own, np.full_like(own, -1)], axis=-1)
+    queries = np.repeat(queries, number, axis=-3)
+    return Problem(tokens, queries=queries, query_mask=of_pairs(allowed), bias_index=index)
+
+
+def _counted(problem: Problem) -> Bool[np.ndarray, "*batch n Q T"]:
+    """The tokens that a query may attend to and whose value is not 0."""
+    return np.asarray(problem.canonical.allowed & problem.tokens.any(axis=-1)[..., None, :])
 
 
 def _stand_ins(problem: Problem) -> Int[np.ndarray, "*batch n Q T"]:
-    """Each token that a query may attend to; for a masked one the first that it may."""
-    allowed = problem.canonical.allowed
+    """Each token that counts; for another one the first that does."""
+    allowed = _counted(problem)
     return np.where(allowed, np.arange(allowed.shape[-1]), allowed.argmax(axis=-1)[..., None])
 
 
@@ -121,10 +136,11 @@ def kinds_of_signs(problem: Problem, run: Run, norm: str | float | Norm | None) 
     """The kind of the signs, the tokens that violate local optimality, the selection and what is not saturated."""
     part = trained_part(problem, run)
     tokens = solve_tokens(part, run, norm_for(run, norm))
-    logits = np.where(problem.canonical.allowed, np.abs(token_logits(problem, run.weights)), np.inf)
+    logits = np.where(_counted(problem), np.abs(token_logits(problem, run.weights)), np.inf)
     # σ(−|s|) is the attention of a dropped token, and what a kept one lacks
     missing = np.exp(-np.logaddexp(0.0, logits)).max(axis=(-3, -2, -1))
-    other = _against_score(scores(problem), tokens.kept)
+    counted = _counted(problem) if problem.has_query_axis else _counted(problem)[..., 0, :]
+    other = _against_score(scores(problem), tokens.kept) & counted
     decided = missing <= SATURATED
     own = tuple(range(len(run.batch_shape), other.ndim))
     is_global = ~other.any(axis=own)
