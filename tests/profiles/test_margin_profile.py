@@ -520,6 +520,16 @@ def test_norms_that_are_one_norm_of_a_prompt_count_once_and_optimizers_of_number
     assert (profile.status, profile.optimizer) == ("finished", descent.__qualname__)
 
 
+def test_problems_with_biases_have_a_profile():
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=1).with_position_bias("absolute").with_sink(trained=True)
+    profile = attsvm.margin_profile("normalized_gradient_descent", problem, norms=["frobenius", "linf"], steps=400)
+    assert profile.norms == ("frobenius", "linf")
+    assert (profile.ratios <= 1 + 1e-9).all()
+    assert profile.ratios[..., 0].max() > 0.9
+    with pytest.raises(attsvm.ProblemError, match="problems: expected none with bias_index for factored attention"):
+        attsvm.margin_profile("normalized_gradient_descent", problem, attention="factored", steps=400)
+
+
 def test_the_gradient_refuses_parameters_of_another_shape(task):
     gradient_at = LossGradient(task.problem)
     for parameters in ({"W": np.zeros((4, 10, 10))}, {"K": np.zeros((3, 10, 10))}):

@@ -12,7 +12,7 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem, stack_problems
+from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem, join_blocks, stack_problems
 from attsvm.profiles.entries import without_decay
 from attsvm.profiles.named import stepped
 from attsvm.profiles.readings import PACES, SCHEDULES, ProblemPart, Reading
@@ -122,6 +122,11 @@ def margin_profile(
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
+    if problem.num_biases and layer.name == "factored":
+        raise ProblemError(
+            "problems: expected none with bias_index for factored attention, whose biases vanish beside KQ', so that no "
+            "norm of both is compared; without them the profile is that of KQ'"
+        )
     given: Iterable[str | float | Norm] = [*NORMS, *one.norms(layer.name)] if norms is None else norms
     parsed = _distinct(problem, [parse_norm(norm) for norm in given])
     if len(parsed) < 2:
@@ -258,7 +263,10 @@ def _batch(problems: Problem) -> Problem:
 
 
 def _start(problem: Problem, shapes: dict[str, tuple[int, ...]]) -> Arrays:
-    """Draw entries from N(0, 1/d)."""
+    """Draw entries from N(0, 1/d), of W and of biases if there are any."""
     generator = np.random.default_rng(0)
     sizes = {name: (*problem.batch_shape, *shape) for name, shape in shapes.items()}
-    return {name: generator.standard_normal(size) / np.sqrt(size[1]) for name, size in sizes.items()}
+    start = {name: generator.standard_normal(size) / np.sqrt(size[1]) for name, size in sizes.items()}
+    if problem.num_biases and "W" in start:
+        start["W"] = join_blocks(*problem.terms.split(start["W"]))
+    return start

@@ -2,8 +2,8 @@
 
 Gradient descent on Σ_i ℓ(Σ_t σ(s_it) γ_it) weighs token t of query i by |ℓ'| γ_it σ'(s_it), and σ'(s) ≈ e^−|s|. So the
 weights tend to those of least norm with x_it'W z_i ≥ 1 for the kept tokens and ≤ −1 for the others: the Att-SVM of
-sequences of two tokens, x_it and 0. A bias of token t is one of x_it, and 0 has none. Tokens of value 0, such as a sink,
-have no influence on the output, and are left out.
+sequences of two tokens, x_it and 0. A bias of token t is one of x_it, and 0 has none. Tokens of value 0, such as a
+sink, do not change the output, and are left out.
 """
 
 from typing import Any, NamedTuple
