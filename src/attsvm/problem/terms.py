@@ -28,8 +28,8 @@ class MasksOnly(Canonical):
 
     def _refuse(self) -> NoReturn:
         raise ProblemError(
-            "problem: expected logits of keys and queries alone, without bias_index and offsets; among others solve_svm, "
-            "train, predict_direction, classify, margin_ratio, finite_part and margin_profile take them"
+            "problem: expected logits of keys and queries alone, without bias_index and offsets; among others "
+            "solve_svm, train, predict_direction, classify, margin_ratio, finite_part and margin_profile take them"
         )
 
     keys = queries = property(_refuse)

@@ -124,8 +124,8 @@ def margin_profile(
     layer = parse_attention(attention, problem, None)
     if problem.num_biases and layer.name == "factored":
         raise ProblemError(
-            "problems: expected none with bias_index for factored attention, whose biases vanish beside KQ', so that no "
-            "norm of both is compared; without them the profile is that of KQ'"
+            "problems: expected none with bias_index for factored attention, whose biases vanish beside KQ'; without "
+            "them the profile is that of KQ'"
         )
     given: Iterable[str | float | Norm] = [*NORMS, *one.norms(layer.name)] if norms is None else norms
     parsed = _distinct(problem, [parse_norm(norm) for norm in given])
