@@ -63,7 +63,7 @@ def test_the_table_of_statuses_is_that_of_the_docstring():
 
 def test_examples_equal_the_files_that_are_tested():
     examples = EXAMPLE.findall(EXTENDING.read_text(encoding="utf-8"))
-    assert len(examples) == 7
+    assert len(examples) == 8
     for path, code in examples:
         if not (ROOT / path).exists():
             continue
@@ -75,7 +75,7 @@ def test_the_table_of_extension_points_names_what_exists():
     rows = re.findall(
         r"^\| [^|]+ \| `([\w.]+)`[^|]* \| `([\w.]+)` \| `([\w.]+)` \|$", EXTENDING.read_text("utf-8"), re.M
     )
-    assert len(rows) == 7
+    assert len(rows) == 8
     for base, group, registry in rows:
         if base.startswith("attsvm.torch"):
             pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")

@@ -53,7 +53,7 @@ def solve_tokens(part: TrainedPart, run: Run, used: Norm, rank: int | None = Non
     allowed = _counted(problem)
     weights = part.history[-1]
     # a logit of 0 has no sign: no weights separate its token, and the SVM says so
-    kept = allowed & (token_logits(problem, weights) > 0)
+    kept = np.asarray(allowed & (token_logits(problem, weights) > 0))
     pairs = token_pairs(problem)
     signs = np.where(kept, 0, 1)
     if problem.has_queries:
