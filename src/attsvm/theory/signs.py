@@ -53,7 +53,7 @@ def solve_tokens(part: TrainedPart, run: Run, used: Norm, rank: int | None = Non
     allowed = _counted(problem)
     weights = part.history[-1]
     # a logit of 0 has no sign: no weights separate its token, and the SVM says so
-    kept = np.asarray(allowed & (token_logits(problem, weights) > 0))
+    kept = allowed & (token_logits(problem, weights) > 0)
     pairs = token_pairs(problem)
     signs = np.where(kept, 0, 1)
     if problem.has_queries:
@@ -98,7 +98,8 @@ def token_pairs(problem: Problem) -> Problem:
 
 def _counted(problem: Problem) -> Bool[np.ndarray, "*batch n Q T"]:
     """The tokens that a query may attend to and whose value is not 0."""
-    return np.asarray(problem.canonical.allowed & problem.tokens.any(axis=-1)[..., None, :])
+    has_value = np.asarray(problem.tokens.any(axis=-1))
+    return np.asarray(problem.canonical.allowed & has_value[..., None, :])
 
 
 def _stand_ins(problem: Problem) -> Int[np.ndarray, "*batch n Q T"]:
