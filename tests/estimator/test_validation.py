@@ -57,7 +57,7 @@ def test_groups_are_not_divided_and_classes_get_about_their_share(size):
 def test_every_form_of_validation_holds_out_the_same_bags(kind):
     pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
     arrays, labels = bags()
-    model = kind(max_steps=50, random_state=0, scale="common")
+    model = kind(max_steps=30, random_state=0, scale="common")
     held = np.arange(60) % 5 == 0
     train = [array for array, own in zip(arrays, held, strict=True) if not own]
     own = [array for array, own in zip(arrays, held, strict=True) if own]
@@ -172,7 +172,9 @@ def test_a_rare_class_is_ranked_as_well_with_weights_and_early_stopping_as_witho
     keep = np.sort(np.concatenate([np.flatnonzero(data.train_labels == k)[:count] for k, count in ((1, 25), (0, 375))]))
     scores = []
     for early_stopping in (True, False):
-        model = AttentionClassifier(class_weight="balanced", early_stopping=early_stopping, random_state=0)
+        model = AttentionClassifier(
+            class_weight="balanced", early_stopping=early_stopping, max_steps=1000, random_state=0
+        )
         model.fit(data.train[keep], data.train_labels[keep])
         scores.append(roc_auc_score(data.test_labels, model.decision_function(data.test)))
     # the order of the batches differs
