@@ -48,6 +48,10 @@ def test_a_csv_file_whose_quotes_may_swallow_rows_is_told(tmp_path):
     with pytest.raises(ProblemError, match=r"line 2 cannot be read .*; --quoting none or backslash reads quotes"):
         read_texts(tmp_path / "b.csv")
     assert read_texts(tmp_path / "b.csv", quoting="backslash").texts == ('say "good"', "b")
+    (tmp_path / "c.tsv").write_text('text\tlabel\n"open\t1\nb\t2\n')
+    assert read_texts(tmp_path / "c.tsv").texts == ('"open', "b")
+    with pytest.raises(ProblemError, match=r"cannot be read .*; --quoting none or backslash reads quotes"):
+        read_texts(tmp_path / "c.tsv", quoting="double")
     with pytest.raises(ProblemError, match="quoting: expected double, backslash, none, got 'all'"):
         read_texts(tmp_path / "b.csv", quoting="all")
 

@@ -14,7 +14,7 @@ from attsvm.pages import make_page
 UNITS = [np.ones(5), np.array([1, 1, 1, 1, 100.0]), np.array([1e-3, 1e-3, 1, 1, 1]), np.array([1e-9, 1e9, 1, 30, 1])]
 
 
-def bags(units, n=600, T=8):
+def bags(units, n=400, T=5):
     """One token of each positive bag is shifted in two columns; the others have no information."""
     generator = np.random.default_rng(0)
     labels = np.where(generator.random(n) < 0.44, 1, -1)
@@ -23,8 +23,18 @@ def bags(units, n=600, T=8):
     return tokens * units + 10 * units[::-1], labels
 
 
+def towards_an_att_svm(units):
+    tokens, labels = bags(units, n=600, T=8)
+    return fit(tokens, labels=labels, train_head=False, steps=30, scale="columns")
+
+
+@pytest.fixture(scope="module")
+def of_one_unit():
+    return towards_an_att_svm(UNITS[0])
+
+
 @pytest.mark.parametrize("units", UNITS)
-def test_the_main_job_finds_the_token_whatever_the_units(units):
+def test_the_main_job_finds_the_token_whatever_the_units(units, of_one_unit):
     tokens, labels = bags(units)
     done = fit(tokens, labels=labels)
     assert done.on_test.accuracy >= 0.95
@@ -33,11 +43,9 @@ def test_the_main_job_finds_the_token_whatever_the_units(units):
     notes = " ".join(make_page(done, command="attsvm fit").notes)
     assert ("divided by its own spread" in notes) == (done.settings["scale"] == "columns")
     # the default training towards an Att-SVM does not depend on the units, either
-    scaled, one = (
-        fit(bags(u)[0], labels=labels, train_head=False, steps=30, scale="columns") for u in (units, UNITS[0])
-    )
-    np.testing.assert_allclose(scaled.run.weights, one.run.weights, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(scaled.train.head, one.train.head, rtol=1e-4, atol=1e-6)
+    scaled = towards_an_att_svm(units)
+    np.testing.assert_allclose(scaled.run.weights, of_one_unit.run.weights, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scaled.train.head, of_one_unit.train.head, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [AttentionClassifier, DetectorClassifier])
@@ -46,9 +54,9 @@ def test_a_classifier_on_arrays_finds_it_and_says_that_it_scales(kind):
     with pytest.warns(
         UserWarning, match="^X: the spreads of the columns differ .*; scale='common' divides all of them"
     ):
-        model = kind(random_state=0).fit(tokens[:450], labels[:450])
+        model = kind(random_state=0, max_steps=1000).fit(tokens[:300], labels[:300])
     assert model.scale_ == "columns"
-    assert model.score(tokens[450:], labels[450:]) >= 0.95
+    assert model.score(tokens[300:], labels[300:]) >= 0.95
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert kind(max_steps=1, scale="common").fit(tokens, labels).scale_ == "common"

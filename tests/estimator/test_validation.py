@@ -57,7 +57,7 @@ def test_groups_are_not_divided_and_classes_get_about_their_share(size):
 def test_every_form_of_validation_holds_out_the_same_bags(kind):
     pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
     arrays, labels = bags()
-    model = kind(max_steps=50, random_state=0, scale="common")
+    model = kind(max_steps=30, random_state=0, scale="common")
     held = np.arange(60) % 5 == 0
     train = [array for array, own in zip(arrays, held, strict=True) if not own]
     own = [array for array, own in zip(arrays, held, strict=True) if own]
@@ -71,8 +71,10 @@ def test_every_form_of_validation_holds_out_the_same_bags(kind):
     frame = pandas.DataFrame(np.concatenate(arrays), columns=list("abc"))
     frame = frame.assign(bag=np.repeat(names, list(map(len, arrays))))
     y = pandas.Series(labels, index=names)
-    of_table = model.fit(frame, y, bag="bag", validation=names[held])
-    np.testing.assert_allclose(of_table.history_["validation_loss"], expected["validation_loss"], rtol=1e-9)
+    of_table = model.fit(frame, y, bag="bag", validation=names[held]).history_
+    np.testing.assert_allclose(of_table["validation_loss"], expected["validation_loss"], rtol=1e-9)
+    mask = pandas.Series(held, index=names)[::-1]
+    assert model.fit(frame, y, bag="bag", validation=mask).history_ == of_table
     is_held = frame["bag"].isin(names[held])
     of_tables = model.fit(frame[~is_held], y[~held], bag="bag", validation=(frame[is_held], y[held])).history_
     np.testing.assert_allclose(of_tables["validation_loss"], expected["validation_loss"], rtol=1e-9)
@@ -98,7 +100,18 @@ def test_every_form_of_validation_holds_out_the_same_bags(kind):
         ({"validation": ([np.ones((1, 2))], [1])}, "^X has 2 features, but "),
         ({"validation": np.arange(0, 60, 2)}, "^validation: expected some sequences of each class outside of it, "),
         ({"validation": [0, 1], "groups": np.arange(60)}, "^validation: .* and a share or None beside groups$"),
-        ({"groups": np.arange(59)}, r"^groups: expected one for each of 60 sequences, got shape \(59,\) or NaN$"),
+        ({"groups": np.arange(59)}, r"^groups: expected one for each of 60 sequences, got shape \(59,\)$"),
+        ({"groups": ["a", None] * 30}, "^groups: expected one for each of 60 sequences, got None for 30 of them$"),
+        ({"groups": np.arange(60.0) % 7 * np.nan}, "^groups: .*, got nan for 60 of them$"),
+        (
+            {"validation": [np.ones((2, 3)), np.ones(2)]},
+            "^validation: expected a share, some of the 60 sequences by [^\\n]*$",
+        ),
+        ({"validation": 0.001}, "^validation: expected a share for which some sequences can be held out, got 0.001$"),
+        (
+            {"validation": 0.2, "groups": np.zeros(60)},
+            "^validation: expected a share for which some groups can be held out, got 0.2$",
+        ),
     ],
 )
 def test_what_cannot_be_validated_on_is_refused(given, message):
@@ -159,7 +172,9 @@ def test_a_rare_class_is_ranked_as_well_with_weights_and_early_stopping_as_witho
     keep = np.sort(np.concatenate([np.flatnonzero(data.train_labels == k)[:count] for k, count in ((1, 25), (0, 375))]))
     scores = []
     for early_stopping in (True, False):
-        model = AttentionClassifier(class_weight="balanced", early_stopping=early_stopping, random_state=0)
+        model = AttentionClassifier(
+            class_weight="balanced", early_stopping=early_stopping, max_steps=1000, random_state=0
+        )
         model.fit(data.train[keep], data.train_labels[keep])
         scores.append(roc_auc_score(data.test_labels, model.decision_function(data.test)))
     # the order of the batches differs

@@ -1,7 +1,6 @@
 """The tables that data are read from: data frames with a column of bags, arrays on disk, and Parquet files."""
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
 from narwhals.exceptions import DuplicateError
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.checks import in_float64, without_half
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
@@ -161,10 +161,9 @@ class Bags:
                 f"{argument}: expected one value for each bag, got one for each row, with several in bag {several}; "
                 f"reduce them, as {argument}.groupby(X[{bag!r}]).max() does"
             )
-        warnings.warn(
+        warn_caller(
             f"{argument}: expected one value for each bag, got one for each row; they are equal in each bag, which "
-            "gets the value of its rows",
-            stacklevel=2,
+            "gets the value of its rows"
         )
         return rows
 

@@ -1,6 +1,5 @@
 """The base class of the classifiers of sequences: reading, training, prediction."""
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
@@ -8,11 +7,13 @@ from typing import Any, Self
 import joblib
 import numpy as np
 import optax
+from narwhals.dependencies import is_pandas_series
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback, reports
@@ -376,10 +377,17 @@ class SequenceClassifier(Learned):
             return task, None
         if isinstance(validation, tuple):
             return task, self._own_part(validation)
-        if validation is None or np.ndim(validation) == 0:
+        if validation is None or np.isscalar(validation):
             owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
             chosen = held_out(task, validation, owners, generator)
+            if validation is not None and not chosen.any():
+                what = "sequences" if owners is None else "groups"
+                raise ProblemError(
+                    f"validation: expected a share for which some {what} can be held out, got {validation}"
+                )
         else:
+            if is_pandas_series(validation) and validation.dtype == bool:  # a mask, found by the names of bags
+                validation = given.align("validation", validation)
             chosen = rows_held_out(validation, given.names, len(given.sequences))[kept]
             left = np.bincount(task.labels[~chosen], minlength=task.num_classes)
             if groups is not None or not left.all():
@@ -426,10 +434,9 @@ class SequenceClassifier(Learned):
             return "columns"
         if not units_differ(sequences):
             return "common"
-        warnings.warn(
+        warn_caller(
             "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own, "
-            "as with scale='columns'; scale='common' divides all of them by one number",
-            stacklevel=2,
+            "as with scale='columns'; scale='common' divides all of them by one number"
         )
         return "columns"
 
@@ -490,12 +497,11 @@ class SequenceClassifier(Learned):
         chance = -float(shares @ np.log(shares))
         if min(losses) > NEARLY_CHANCE * chance:
             place = "hardly below" if min(losses) < chance else "not below"
-            warnings.warn(
+            warn_caller(
                 f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
                 f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
                 "positive class of detectors is the wrong one",
                 RuntimeWarning,
-                stacklevel=4,
             )
 
     def _named(self, decision: np.ndarray) -> np.ndarray:

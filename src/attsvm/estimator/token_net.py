@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import compress
@@ -17,6 +16,7 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.preprocessing import OneHotEncoder
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.files import reason
 from attsvm._utils.memory import free_memory, in_bytes
 from attsvm.datasets import Sequences, map_vectors, shown
@@ -34,11 +34,7 @@ class WordColumns(OneHotEncoder):
         for name, known in zip(self.feature_names_in_, self.categories_, strict=True):
             other = _named_words(frame[name].unique().to_list()) - _named_words(known)
             if other:
-                warnings.warn(
-                    f"X: column {name!r} has {shown(sorted(other))}, which the fit had not",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                warn_caller(f"X: column {name!r} has {shown(sorted(other))}, which the fit had not", RuntimeWarning)
         return super().transform(X)
 
 

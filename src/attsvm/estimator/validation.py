@@ -47,8 +47,11 @@ def held_out(
 def read_groups(groups: Any, number: int) -> np.ndarray:
     """The groups of ``number`` sequences; raises ProblemError if there is not one for each of them."""
     found = np.asarray(groups)
-    if found.shape != (number,) or (found.dtype.kind == "f" and np.isnan(found).any()):
-        raise ProblemError(f"groups: expected one for each of {number} sequences, got shape {found.shape} or NaN")
+    # None, NaN, NaT, and NA of pandas, which is not even comparable
+    missing = [group for group in found.ravel() if group is None or type(group).__name__ == "NAType" or group != group]
+    if found.shape != (number,) or missing:
+        got = f"{missing[0]} for {len(missing)} of them" if missing else f"shape {found.shape}"
+        raise ProblemError(f"groups: expected one for each of {number} sequences, got {got}")
     return found.astype(str) if found.dtype == object else found
 
 
@@ -57,7 +60,10 @@ def rows_held_out(validation: Any, names: np.ndarray | None, number: int) -> np.
 
     Raises ProblemError if they are something else, none, or all.
     """
-    given = np.asarray(validation)
+    try:
+        given = np.asarray(validation)
+    except ValueError:  # entries of several shapes
+        given = np.empty(0)
     chosen = np.zeros(number, dtype=bool)
     if given.ndim == 1 and names is not None and given.dtype != bool:
         unknown = [name for name in given.tolist() if name not in set(names.tolist())]
@@ -71,6 +77,6 @@ def rows_held_out(validation: Any, names: np.ndarray | None, number: int) -> np.
     if not chosen.any() or chosen.all():
         raise ProblemError(
             f"validation: expected a share, some of the {number} sequences by their positions, those of a table by the "
-            f"names of bags, or a tuple of sequences and labels, got {validation!r:.60}"
+            f"names of bags, or a tuple of sequences and labels, got {' '.join(repr(validation).split()):.60}"
         )
     return chosen

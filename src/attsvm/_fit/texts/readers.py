@@ -95,7 +95,8 @@ def _separated(delimiter: str) -> Callable[[Path, str, str, TextFormat], Iterato
         csv.field_size_limit(2**31 - 1)
         content = form.read(path)
         quoting = form.quoting or _quoting(path, content, delimiter)
-        hint = "" if form.quoting else "; --quoting none or backslash reads quotes in other ways"
+        others = [name for name in ("none", "backslash", "double") if name != quoting]
+        hint = f"; --quoting {' or '.join(others)} reads quotes in other ways"
         reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, **QUOTING[quoting])
         try:
             header = next(reader, [])
