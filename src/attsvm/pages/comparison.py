@@ -119,7 +119,7 @@ def _head(
         f"Head {head}: {percent(change.changed)} of the selections changed", 3, f"head-{head}", f"Head {head}"
     )
     yield Text(f"Sequence {at + 1}, in which {count} {'query' if count == 1 else 'queries'} changed.", "")
-    if before is None or after is None or before.tokens.shape[1] != len(names):
+    if before is None or after is None or before.tokens.shape[:2] != (len(tokens), len(names)):
         return  # as in cross-attention: these are not the tokens of the text
     here = change.queries[:, 0] == at
     rows = change.queries[here, 1]
