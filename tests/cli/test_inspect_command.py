@@ -422,6 +422,14 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert encoder["duplicate_share"] > 0
     assert decoder["duplicate_share"] > 0
     assert cross["duplicate_share"] is None
+    options = ("--text", "text.txt", "--no-twin", "--no-margins", "--view", "2.1", "--out", "t5_page")
+    status, _, err = run("t5", *options)
+    assert status == 0, err
+    page = (home / "t5_page" / "index.html").read_text()
+    layer = "decoder.block.0.layer.1.EncDecAttention"
+    assert f"Head 2.1 {layer}" in page, "a heading"
+    assert re.search(rf"2\.1</t[hd]>\s*<td[^>]*>{layer}</td>", page), "a row of the table of heads"
+    assert f"2 {layer.replace('.0.', '.*.').replace('.1.', '.*.')}." in page, "the text below a figure"
 
 
 def test_pictures_sampled_queries_and_a_head_of_vit(run):

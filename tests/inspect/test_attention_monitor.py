@@ -1,7 +1,9 @@
 """The attention monitor, against attention by hand; in a loop, in two trainers, and its files."""
 
+import contextlib
 import copy
 import csv
+import gc
 import re
 
 import numpy as np
@@ -479,6 +481,158 @@ def test_several_monitors_leave_the_attention_functions_as_they_were(monkeypatch
     assert [len(monitor.records) for monitor in monitors] == [2, 2, 2]
 
 
+def test_compiled_models_are_recorded_where_they_run_uncompiled():
+    """In recorded passes alone, whether they were compiled before or not, and with several monitors."""
+    compiled, model, tokens = [], small_model(), torch.randint(16, (2, 6))
+
+    def backend(graph, _):
+        return lambda *arguments: compiled.append(1) or graph.forward(*arguments)
+
+    def ran(call, monitors, steps):
+        before, runs = len(compiled), []
+        for _ in range(steps):
+            call(tokens).sum().backward()
+            for monitor in monitors:
+                monitor.step()
+            runs.append(len(compiled) > before)
+            before = len(compiled)
+        return runs
+
+    AttentionMonitor(small_model())  # nobody closes it
+    gc.collect()
+    plain = AttentionMonitor(model, every=2)
+    ran(model, [plain], 3)
+    plain.close()
+    for call in (torch.compile(model, backend=backend), torch.compile(model, backend=backend)):
+        with AttentionMonitor(model, every=2) as one, AttentionMonitor(model, every=3) as other:
+            assert ran(call, [one, other], 6) == [False, True, False, False, False, True]
+        assert [step for step, _ in one.records] == [0, 2, 4]
+        assert [step for step, _ in other.records] == [0, 3]
+        assert one.records[0][1]["entropy"].tolist() == plain.records[0][1]["entropy"].tolist()
+        assert ran(call, [], 1) == [True]
+        model.eval()
+        found = attsvm.inspect.inspect(call, {"input_ids": tokens}, margins=False)
+        assert found.rebuilt_error.max() < 1e-6
+        model.train()
+        torch._dynamo.reset()
+
+
+class Unreadable(torch.Tensor):
+    """A weight of its own kind, which has no rows, as weights of 8 bits."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        if function is torch.Tensor.__getitem__:
+            raise NotImplementedError("no rows")
+        found = super().__torch_function__(function, types, arguments, keywords or {})
+        return found.as_subclass(torch.Tensor) if function is torch.nn.functional.linear else found
+
+
+@pytest.mark.parametrize("what", ["weights", "infinite", "attention", "options"])
+def test_no_error_in_reading_ends_a_step(what, monkeypatch):
+    """Nor does the inspection call it an error of the batch."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=4, use_cache=False,
+    )  # fmt: skip
+    model, batch = transformers.LlamaModel(config).train(), {"input_ids": torch.randint(16, (2, 7))}
+    attention, expected = model.layers[1].self_attn, model(**batch)[0]
+    if what == "weights":
+        weight = attention.q_proj.weight.detach().as_subclass(Unreadable)
+        attention.q_proj.weight = torch.nn.Parameter(weight, requires_grad=False)
+        why = "made queries and keys by weights that cannot be read, so norms of W are NaN; no rows"
+    elif what == "infinite":
+        monkeypatch.setattr("attsvm.inspect.passes.triangular_product", lambda *_: np.full((4, 4, 4), np.nan))
+        why = "made queries and keys by weights that cannot be read, so norms of W are NaN; SVD did not converge"
+    elif what == "attention":
+        monkeypatch.setattr(attention, "forward", wrapped(attention.forward))
+        why = "cannot be read, so their heads are not recorded; "
+    else:
+        forward = attention.forward
+        monkeypatch.setattr(attention, "forward", lambda *a, **k: forward(*a, **k, indices=torch.zeros(1)))
+        why = "cannot be read, so their heads are not recorded; LlamaAttention calls its attention with indices"
+    with AttentionMonitor(model, every=1) as monitor:
+        assert torch.equal(model(**batch)[0], expected)
+        with pytest.warns(RuntimeWarning, match=why):
+            monitor.step()
+        model(**batch)
+        monitor.step()
+    known = what in ("weights", "infinite")
+    assert [len(record["entropy"]) for _, record in monitor.records] == [8 if known else 4] * 2
+    assert np.isfinite(monitor.records[0][1]["entropy"]).all()
+    norms = np.isfinite(monitor.records[0][1]["spectral_norm"])
+    assert norms.tolist() == {"weights": [True] * 4 + [False] * 4, "infinite": [False] * 8}.get(what, [True] * 4)
+    if what == "weights":
+        found = attsvm.inspect.inspect(model, batch, margins=False)
+        assert found.rebuilt_error.max() < 1e-5
+        assert found.available(1).weights == "not known"
+        with pytest.raises(attsvm.ProblemError, match=r"layers.1.self_attn are not known \(no rows\)"):
+            found.reading_directions(1, 0)
+    elif what != "infinite":
+        with pytest.raises(attsvm.ProblemError, match=r"^model: "):
+            attsvm.inspect.inspect(model, batch, margins=False)
+
+
+def wrapped(forward):
+    def call(*arguments, **keywords):  # calls its attention twice
+        forward(*arguments, **keywords)
+        return forward(*arguments, **keywords)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["GPT2", "Llama"])
+def test_keys_of_a_cache_before_the_tokens_are_read(name):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=16, hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=4,
+        initializer_range=0.5, attn_implementation="eager", bos_token_id=0, eos_token_id=0,
+        **({"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0} if name == "GPT2" else {}),
+    )  # fmt: skip
+    model, tokens = getattr(transformers, f"{name}Model")(config), torch.randint(16, (2, 7))
+
+    def batch():
+        with torch.no_grad():
+            return {"input_ids": tokens[:, 4:], "past_key_values": model(tokens[:, :4], use_cache=True).past_key_values}
+
+    with torch.no_grad():
+        own = model(**batch(), output_attentions=True).attentions
+    found = attsvm.inspect.inspect(model, batch(), margins=False)
+    assert found.rebuilt_error.max() < 1e-5
+    np.testing.assert_array_equal(found.selected, torch.cat([of.argmax(-1).transpose(0, 1) for of in own]).numpy())
+    prepared = batch()
+    with AttentionMonitor(model.train(), every=1) as monitor:
+        model(**prepared)
+        monitor.step()
+    means = torch.cat([of.amax(-1).mean((0, 2)) for of in own])
+    np.testing.assert_allclose(monitor.records[0][1]["largest_probability"], means, rtol=1e-5)
+
+
+def test_layers_with_different_numbers_of_sequences_are_inspected_and_recorded():
+    """The windows of Swin: a layer of eight windows, and one of two."""
+    torch.manual_seed(0)
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=2, drop_path_rate=0.0,
+        initializer_range=0.3, attn_implementation="eager",
+    )  # fmt: skip
+    model, batch = transformers.SwinModel(config).eval(), {"pixel_values": torch.randn(2, 3, 16, 16)}
+    with torch.no_grad():
+        own = model(**batch, output_attentions=True).attentions
+    found = attsvm.inspect.inspect(model, batch, gap=0.1)
+    assert found.rebuilt_error.max() < 1e-5
+    assert set(found.status.tolist()) == {"optimal"}
+    assert found.selected.shape == (6, 8, 4)
+    for head, selected in enumerate(found.selected):
+        of = own[found.layer[head]][:, found.head[head]].argmax(-1).numpy()
+        np.testing.assert_array_equal(selected[: len(of)], of)
+        assert (selected[len(of) :] == -1).all(), "there are no queries"
+    with AttentionMonitor(model.train(), every=1) as monitor:
+        model(**batch)
+        monitor.step()
+    means = torch.cat([of.amax(-1).mean((0, 2)) for of in own])
+    np.testing.assert_allclose(monitor.records[0][1]["largest_probability"], means, rtol=1e-5)
+
+
 def test_attention_that_never_runs_is_warned_of_once(recwarn):
     model, tokens = small_model(), torch.zeros(1, 6, dtype=torch.long)
     around = torch.nn.ModuleDict({"model": model})
@@ -578,9 +732,10 @@ def test_what_cannot_be_monitored_is_refused_by_name(tmp_path):
             return (query @ key.mT).softmax(-1) @ value
 
     by_hand = torch.nn.Sequential(ByHand())
-    said = "ByHand does not call scaled_dot_product_attention or an attention function of transformers"
-    with (
-        AttentionMonitor(by_hand, family=Layout("0")),
-        pytest.raises(attsvm.ProblemError, match=said),
-    ):
-        by_hand(torch.zeros(1, 3, 4))
+    said = r"cannot be read, .*; ByHand does not call scaled_dot_product_attention or an attention function of transf"
+    with AttentionMonitor(by_hand, every=1, family=Layout("0")) as monitor:
+        for warns in (pytest.warns(RuntimeWarning, match=said), contextlib.nullcontext()):
+            assert by_hand(torch.zeros(1, 3, 4)).shape == (1, 3, 4)
+            with warns:
+                monitor.step()
+    assert monitor.records == []

@@ -11,11 +11,13 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.files import reason
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.model_calls import (
+    Uncompiled,
     call_model,
     chunks,
     evaluating,
@@ -116,14 +118,16 @@ def _run(
         """Record a call, and stop the pass once all layers have run, in whatever order."""
         if layer.name not in left:
             raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
-        call, earlier = inputs(), parts[layer.name]
-        projections = earlier[0].projections if earlier else layer.projections()
-        earlier.append(_recorded(layer, projections, call, sampler, first_sequence))
+        with _no_error_of_the_batch(layer.name):
+            call, earlier = inputs(), parts[layer.name]
+            projections = earlier[0].projections if earlier else layer.projections()
+            call = call if projections is not None else call._replace(found=None)
+            earlier.append(_recorded(layer, projections, call, sampler, first_sequence))
         left.discard(layer.name)
         if not left and stops:
             raise _LastLayerDone
 
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), evaluating(model), Uncompiled():
         for piece in chunks(batch):
             left = set(parts)
             with (
@@ -137,6 +141,17 @@ def _run(
             first_sequence += len(parts[recorded[0].name][-1].allowed)
             stops = True  # a module that several layers share is found in the first chunk, where it runs again
     return parts
+
+
+@contextlib.contextmanager
+def _no_error_of_the_batch(name: str) -> Iterator[None]:
+    """Let an error in reading a layer name the layer, because the model has accepted the batch."""
+    try:
+        yield
+    except (ProblemError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ProblemError(f"model: {name}: its attention cannot be read ({reason(error)})") from error
 
 
 def _recorded(
@@ -181,6 +196,7 @@ def _recorded(
         sink=None if call.sink is None else as_array(call.sink),
         is_self=is_self,
         rebuilt_error=np.zeros(heads),
+        unknown=of.unknown,
     )
     if not all(np.isfinite(array).all() for array in (part.tokens, part.queries, *(given or ()))):
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")

@@ -51,7 +51,7 @@ class Head:
 
 def head_columns(heads: list[Head]) -> dict[str, Any]:
     """The arrays of an :class:`Inspection` that hold these heads, by the names :data:`COLUMNS`."""
-    width = max(head.selected.shape[-1] for head in heads)
+    shape = np.max([head.selected.shape for head in heads], axis=0)  # layers may see parts of a batch, as windows
     margins = [head.margin for head in heads]
     some = next((margin for margin in margins if margin is not None), None)
     names = [] if some is None else [name for name in asdict(some) if name != "status"]
@@ -61,7 +61,7 @@ def head_columns(heads: list[Head]) -> dict[str, Any]:
         np.array([head.head for head in heads]),
         np.stack(
             [
-                np.pad(head.selected, ((0, 0), (0, width - head.selected.shape[-1])), constant_values=-1)
+                np.pad(head.selected, [(0, more) for more in shape - head.selected.shape], constant_values=-1)
                 for head in heads
             ]
         ),

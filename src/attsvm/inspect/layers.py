@@ -4,13 +4,13 @@ import contextlib
 import inspect as signatures
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
@@ -50,6 +50,7 @@ class AttentionLayer:
     family: Family
     class_token: bool = False  # whether the first token is a class token, which no tokenizer marks as special
     recipe: Recipe | None = None  # how queries and keys are made from tokens, once a call was read and if it is found
+    unknown: str = ""  # why the weights cannot be read
 
     def read(self, ran: Ran, padding: Padding) -> LayerInputs:
         """What a call of the module computed its logits from; ``padding``: of this pass of the model."""
@@ -57,8 +58,14 @@ class AttentionLayer:
         tokens = self.family.tokens(self.module, named)
         norms = [part for part in self.module.modules() if "norm" in type(part).__name__.lower()]
         rotation = self.family.rotation(self.module, named, call.key.shape[-2])
-        with torch.no_grad():
-            found = find_recipe(call, Sources(self.family.linears(self.module), norms, tokens, rotation))
+        found, self.unknown = None, ""
+        try:
+            with torch.no_grad():
+                found = find_recipe(call, Sources(self.family.linears(self.module), norms, tokens, rotation))
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # weights of other kinds, as quantised ones
+            self.unknown = reason(error)
         self.recipe = None if found is None else found.recipe
         shared = alike if found is None else found.queries is found.keys
         is_self = shared and call.query.shape[-2] == call.key.shape[-2]
@@ -92,7 +99,13 @@ class AttentionLayer:
 
     def projections(self) -> Projections | None:
         """The present query and key weights of every head; None if no call was read, or they were not found."""
-        return None if self.recipe is None else self.recipe.projections(self.family.linears(self.module))
+        try:
+            return None if self.recipe is None else self.recipe.projections(self.family.linears(self.module))
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # as those of torchao, which are tensors without some operations
+            self.recipe, self.unknown = None, reason(error)
+            return None
 
 
 @contextlib.contextmanager
@@ -117,11 +130,14 @@ def reading(
             return layer.family.prepared(arguments, keywords) if with_attention and is_read else None
 
         def after(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            def ran() -> Ran:
+                return Ran(arguments, keywords, output, calls.take(layer.name))
+
             if is_read:
-                read(layer, partial(layer.read, Ran(arguments, keywords, output, calls.take(layer.name)), padding))
+                read(layer, lambda: layer.read(ran(), padding))
                 return
-            with contextlib.suppress(ProblemError):  # a layer that cannot be read tells nothing
-                layer.watch(Ran(arguments, keywords, output, calls.take(layer.name)), padding)
+            with contextlib.suppress(Exception):  # a layer that cannot be read tells nothing
+                layer.watch(ran(), padding)
 
         return [
             layer.module.register_forward_pre_hook(before, with_kwargs=True),

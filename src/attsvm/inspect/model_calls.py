@@ -1,8 +1,10 @@
 """Calling a model on a batch, some sequences at a time, without changing the model."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from copy import deepcopy
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -58,7 +60,9 @@ def call_model(model: nn.Module, batch: Any) -> Any:
     try:
         with enough_memory(device_of(model), "sequences in a call of the model", sequences):
             if isinstance(batch, Mapping):
-                return model(**batch)
+                # a model adds its keys to a cache, and runs more than once
+                caches = {name: deepcopy(value) for name, value in batch.items() if hasattr(value, "get_seq_length")}
+                return model(**{**batch, **caches})
             if isinstance(batch, tuple | list):
                 return model(*batch)
             return model(batch)
@@ -95,6 +99,24 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
             config._attn_implementation = name
         for module in training:
             module.training = True
+
+
+class Uncompiled:
+    """Runs what ``torch.compile`` compiled as it is written, so that all hooks run. Contexts may end in any order."""
+
+    _open: ClassVar[int] = 0
+    _stance: ClassVar[Any] = None  # of the compiler, while a context is open
+
+    def __enter__(self) -> None:
+        if not Uncompiled._open and "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+            Uncompiled._stance = torch.compiler.set_stance("force_eager")  # new in PyTorch 2.6
+        Uncompiled._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        Uncompiled._open -= 1
+        if not Uncompiled._open and Uncompiled._stance is not None:
+            Uncompiled._stance.__exit__(None, None, None)
+            Uncompiled._stance = None
 
 
 def _implementations(model: nn.Module) -> list[tuple[Any, str]]:

@@ -42,9 +42,9 @@ class AttentionMonitor:
 
     In the first forward pass of every so many steps that raises no error it reads the calls of
     ``scaled_dot_product_attention``, or of the attention functions of ``transformers``, as FlashAttention; the model
-    computes as it does without the monitor, and the other passes are untouched. Call :meth:`step` after each step of
-    the optimiser, or pass :meth:`trainer_callback` to a Trainer of ``transformers`` or :meth:`lightning_callback` to
-    one of Lightning.
+    computes as it does without the monitor, but without ``torch.compile``, and the passes of other steps are untouched.
+    No error in reading ends a step of the training. Call :meth:`step` after each step of the optimiser, or pass
+    :meth:`trainer_callback` to a Trainer of ``transformers`` or :meth:`lightning_callback` to one of Lightning.
 
     Parameters
     ----------
@@ -74,14 +74,13 @@ class AttentionMonitor:
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, the log cannot be written, or, at a record, the attention of a
-        layer cannot be read.
+        If the model has no attention of a known family, or the log cannot be written.
 
     Warns
     -----
     RuntimeWarning
-        Once, if an attention layer did not run in a pass that is recorded, there was no such pass, or the attention of
-        a layer is not that of its queries, keys and mask.
+        Once, if an attention layer did not run in a pass that is recorded, there was no such pass, the attention of a
+        layer is not that of its queries, keys and mask, or it or its weights cannot be read, and why.
 
     See Also
     --------
@@ -127,7 +126,8 @@ class AttentionMonitor:
         self.steps = 0
         self._warned = False
         self.log = log if log is None or callable(log) else _csv_log(log)
-        self._passes = PassReader(model, self.layers, lambda: self.steps % self.every == 0)
+        self._passes = PassReader(model, self.layers)
+        self._passes.begin_step(True)
 
     def __repr__(self) -> str:
         layers, records = len(self.layers), len(self.records)
@@ -155,11 +155,12 @@ class AttentionMonitor:
         ProblemError
             If a measure does not have one number for each head.
         """
-        if self._passes.attached and self.steps % self.every == 0:
+        if self._passes.is_open and self.steps % self.every == 0:
             start = time.perf_counter()
             self._record(measures or {})
             self._seconds += time.perf_counter() - start
         self.steps += 1
+        self._passes.begin_step(self.steps % self.every == 0)
 
     def trainer_callback(self) -> Any:
         """A callback for ``transformers.Trainer``, which calls :meth:`step` after each step."""
@@ -192,8 +193,7 @@ class AttentionMonitor:
     def _record(self, more: Mapping[str, Any]) -> None:
         """Join what was read of each layer, and what is given."""
         read = self._passes.take()
-        unlike = self._passes.unlike
-        self._warn_of([layer.name for layer in self.layers if layer.name not in (*read, *unlike)], unlike)
+        self._warn_of(list(read))
         if not read:
             return
         columns: dict[str, np.ndarray] = {}
@@ -230,18 +230,25 @@ class AttentionMonitor:
                 ]
             )
 
-    def _warn_of(self, missing: list[str], unlike: list[str]) -> None:
-        reasons = (
-            (missing, f"ran in no finished forward pass of step {self.steps} in training mode", MISSING),
-            (unlike, "did not attend as queries, keys and mask say", UNLIKE),
+    def _warn_of(self, read: list[str]) -> None:
+        passes = self._passes
+        known = (*read, *passes.unlike, *passes.unread)
+        missing = [layer.name for layer in self.layers if layer.name not in known]
+        left_out = "so their heads are not recorded"
+        reasons: tuple[tuple[list[str] | dict[str, str], str, str], ...] = (
+            (missing, f"ran in no finished forward pass of step {self.steps} in training mode, {left_out}", MISSING),
+            (passes.unread, f"cannot be read, {left_out}", ""),
+            (passes.unlike, f"did not attend as queries, keys and mask say, {left_out}", UNLIKE),
+            (passes.unknown, "made queries and keys by weights that cannot be read, so norms of W are NaN", ""),
         )
         for names, what, advice in reasons:
             if names and not self._warned:
                 self._warned = True
-                more = ", …" if len(names) > 1 else ""
+                first, more = next(iter(names)), ", …" if len(names) > 1 else ""
+                because = names[first].removeprefix("model: ") if isinstance(names, dict) else advice
                 warnings.warn(
-                    f"model: {len(names)} of {counted(len(self.layers), 'attention layer')} ({names[0]}{more}) {what}, "
-                    f"so their heads are not recorded; {advice}",
+                    f"model: {len(names)} of {counted(len(self.layers), 'attention layer')} ({first}{more}) {what};"
+                    f" {because}",
                     RuntimeWarning,
                     stacklevel=4,
                 )

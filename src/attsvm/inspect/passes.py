@@ -1,7 +1,9 @@
 """Reading of forward passes: measures of all heads in each attention call, computed where the tensors are."""
 
 import contextlib
+import importlib
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from attsvm._utils.files import reason
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
+from attsvm.inspect.model_calls import Uncompiled
 from attsvm.inspect.padding import Places
 from attsvm.inspect.weights import Projections, effective_rank, triangular_product
 
@@ -32,29 +36,37 @@ Measured = tuple[Tensor, Tensor, np.ndarray]
 class PassReader:
     """Reads the attention of one forward pass of each step that is due, by hooks of a model and its layers.
 
-    It is the first pass in training mode that raises no error. The other passes are untouched.
-
-    ``is_due``: whether the present step is recorded.
+    It is the first pass in training mode that raises no error. Until then the model runs without ``torch.compile``,
+    which leaves out hooks. The other passes have no hooks.
     """
 
-    def __init__(self, model: nn.Module, layers: list[AttentionLayer], is_due: Callable[[], bool]) -> None:
-        self.layers, self.is_due = layers, is_due
+    def __init__(self, model: nn.Module, layers: list[AttentionLayer]) -> None:
+        self.model, self.layers, self.is_open = model, layers, True
         self.seconds = 0.0  # spent in reading
         # layers of what was taken last whose attention was not that of their queries, keys and mask
         self.unlike: list[str] = []
+        self.unread: dict[str, str] = {}  # why a layer cannot be read
+        self.unknown: dict[str, str] = {}  # why its weights cannot be read
         self._reading: dict[str, Measured] = {}  # of the pass that runs
         self._read: dict[str, Measured] = {}  # of one that has finished
-        self._stack = contextlib.ExitStack()
-        self._hooks = [
-            model.register_forward_pre_hook(self._before),
-            # of several monitors, the last one that began to read is the first one that ends
-            model.register_forward_hook(self._after, always_call=True, prepend=True),
-            model.register_forward_hook(self._finished),
-        ]
+        self._stack = contextlib.ExitStack()  # of the pass
+        self._step = contextlib.ExitStack()  # of a step, until its pass has finished
+        weakref.finalize(self, self._step.close)  # of a monitor that nobody closes
+        importlib.import_module("torch._dynamo")  # the model may be compiled later; optimisers need it, too
 
-    @property
-    def attached(self) -> bool:
-        return bool(self._hooks)
+    def begin_step(self, is_due: bool) -> None:
+        """Begin a step; ``is_due``: whether it is recorded."""
+        self._step.close()
+        self._read = {}
+        if is_due and self.is_open:
+            self._step.enter_context(Uncompiled())
+            for hook in (
+                self.model.register_forward_pre_hook(self._before),
+                # of several monitors, the last one that began to read is the first one that ends
+                self.model.register_forward_hook(self._after, always_call=True, prepend=True),
+                self.model.register_forward_hook(self._finished),
+            ):
+                self._step.callback(hook.remove)
 
     def take(self) -> dict[str, np.ndarray]:
         """The measures (:data:`OF_CALLS` and :data:`OF_WEIGHTS`, H) of each layer that was read, by its name."""
@@ -68,14 +80,15 @@ class PassReader:
 
     def close(self) -> None:
         """Leave the model as it was."""
-        while self._hooks:
-            self._hooks.pop().remove()
+        self.is_open = False
+        self._step.close()
         self._stack.close()
 
     def _before(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
         self._reading = {}
-        if not self.is_due() or self._read or not model.training:
+        if not model.training:
             return
+        self.unread, self.unknown = {}, {}
         self._stack.enter_context(reading(self.layers, self._measure))
 
     def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -83,14 +96,29 @@ class PassReader:
 
     def _finished(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         """Keep what was read of a pass that raised no error."""
-        self._read = self._read or self._reading
+        self._read = self._reading
+        self._step.close()
 
     def _measure(self, layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         start = time.perf_counter()
-        with torch.no_grad():
-            call, _, _, places = inputs()
-            self._reading[layer.name] = (*of_call(call, places), of_weights(layer.projections(), call.query.shape[1]))
+        try:
+            with torch.no_grad():
+                call, _, _, places = inputs()
+                self._reading[layer.name] = (*of_call(call, places), self._of_weights(layer, call.query.shape[1]))
+        except Exception as error:  # the training goes on
+            self.unread[layer.name] = reason(error)
         self.seconds += time.perf_counter() - start
+
+    def _of_weights(self, layer: AttentionLayer, num_heads: int) -> np.ndarray:
+        """The measures of the weights of a layer; NaN if they cannot be read, and why."""
+        projections, why = layer.projections(), layer.unknown
+        try:
+            measures = of_weights(projections, num_heads)
+        except np.linalg.LinAlgError as error:  # they are infinite
+            measures, why = of_weights(None, num_heads), reason(error)
+        if why:
+            self.unknown[layer.name] = why
+        return measures
 
 
 def of_call(call: AttentionCall, places: Places) -> tuple[Tensor, Tensor]:

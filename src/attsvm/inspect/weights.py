@@ -60,6 +60,7 @@ class Layer:
     is_self: bool  # whether queries and tokens are the same
     # largest difference between the model's own attention and the one computed from tokens and W; NaN if not compared
     rebuilt_error: Float[np.ndarray, " H"]
+    unknown: str = ""  # why the weights cannot be read
 
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
@@ -113,8 +114,8 @@ class Layer:
         """
         if self.projections is None:
             raise ProblemError(
-                f"model: the linear layers that make the queries and keys of {self.name} are not known, so that W is"
-                " not; selections, concentration and margins are"
+                f"model: the linear layers that make the queries and keys of {self.name} are not known"
+                f"{self.unknown and f' ({self.unknown})'}, so that W is not; selections, concentration and margins are"
             )
         return self.projections
 

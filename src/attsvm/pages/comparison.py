@@ -14,7 +14,7 @@ from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers, largest_error
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, SpecialPart, Table, Text
 from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
-from attsvm.pages.words import kinds_of_layers, listed, percent, short
+from attsvm.pages.words import head_label, kinds_of_layers, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import HeadChange, Layer, Series
@@ -116,10 +116,13 @@ def _head(
     names, ends, count = tokens[at], model_names(series), int(in_sequence[at])
     head = f"{change.layer}.{change.head}"
     yield Heading(
-        f"Head {head}: {percent(change.changed)} of the selections changed", 3, f"head-{head}", f"Head {head}"
+        f"Head {_label(series, change)}: {percent(change.changed)} of the selections changed",
+        3,
+        f"head-{head}",
+        f"Head {head}",
     )
     yield Text(f"Sequence {at + 1}, in which {count} {'query' if count == 1 else 'queries'} changed.", "")
-    if before is None or after is None or before.tokens.shape[1] != len(names):
+    if before is None or after is None or before.tokens.shape[:2] != (len(tokens), len(names)):
         return  # as in cross-attention: these are not the tokens of the text
     here = change.queries[:, 0] == at
     rows = change.queries[here, 1]
@@ -181,7 +184,7 @@ def verdict(series: "Series") -> str:
     else:
         top = changed[0]
         found = (
-            f"{len(changed)} of {len(heads)} heads changed selections. Head {top.layer}.{top.head} changed most: for"
+            f"{len(changed)} of {len(heads)} heads changed selections. Head {_label(series, top)} changed most: for"
             f" {percent(top.changed)} of its queries."
         )
     found = f"{found} {cause(heads)}".rstrip()
@@ -222,6 +225,11 @@ def left_out(series: "Series") -> str:
     """How many heads the tables leave out; empty if there are none."""
     same = len(series.total.heads) - len(changed_heads(series))
     return f"{counted(same, 'head')} that select the same tokens are left out." if same else ""
+
+
+def _label(series: "Series", change: "HeadChange") -> str:
+    """The head of a change, with the name of its layer where the models have several kinds."""
+    return head_label(series.inspections[0].layer_names, change.layer, change.head)
 
 
 def _grew(change: "HeadChange") -> bool:
@@ -267,7 +275,7 @@ def change_rows(series: "Series") -> Table:
     columns += ["‖ΔW‖/‖W‖", "of the keys", "of the queries"] if weights else []
     rows = []
     for one in changed_heads(series):
-        row = [f"{one.layer}.{one.head}", f"{100 * one.changed:.1f}"]
+        row = [_label(series, one), f"{100 * one.changed:.1f}"]
         for name in MEASURES:
             row += [short(value) for value in one.numbers[name]] if name in one.numbers else ["-", "-"]
         if margins:

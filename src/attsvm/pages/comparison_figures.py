@@ -12,6 +12,7 @@ from attsvm._utils.text import as_label
 from attsvm.pages.comparison import model_names
 from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
+from attsvm.pages.words import head_label
 from attsvm.plot import line, style
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _before_after(measure: "Measure", series: "Series") -> DrawnFigure | None:
         moved = one.margin_moved if of_margin else one.changed > 0
         colour, at = style.VERMILLION if moved else style.BLUE, (np.mean(before), np.mean(after))
         marker = "o" if moved else "s"
-        label = f"head {one.layer}.{one.head}"
+        label = f"head {head_label(series.inspections[0].layer_names, one.layer, one.head)}"
         axis.plot(*at, marker=marker, markersize=3.5, alpha=0.75, linestyle="none", color=colour, label=label)
         if of_margin:
             across, up = ([before[0], before[-1]], [at[1]] * 2), ([at[0]] * 2, [after[0], after[-1]])

@@ -13,7 +13,7 @@ from attsvm._utils.progress import counted
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
-from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
+from attsvm.pages.words import head_label, kinds_of_layers, layer_kinds, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import FoundInspections, HeadView, Inspection
@@ -140,21 +140,24 @@ def _heads(inspection: "Inspection") -> Table:
     """A row for each head."""
     shown = [one for one in inspection.measures if one.name != "margin_ratio"]
     shown = [one for one in shown if not np.isnan(inspection.measure(one.name)).all()]
-    columns = ["head", *(one.title for one in shown)]
+    names = inspection.layer_names
+    several = len(layer_kinds(names)) > 1
+    columns = ["head", *(["layer"] if several else []), *(one.title for one in shown)]
     solves = any(head.status != "finished" for head in inspection.heads)
     if solves:
         columns += ["Margin over the best", "Constraints", "Duplicates", "Support tokens"]
     rows = []
     for head in inspection.heads:
         values = [head.numbers.get(one.name) for one in shown]
-        cells = [f"{head.layer}.{head.head}", *("-" if value is None else short(value) for value in values)]
+        cells = [f"{head.layer}.{head.head}", *([names[head.layer]] if several else [])]
+        cells += ["-" if value is None else short(value) for value in values]
         if head.margin is not None:
             cells.append(interval_words(head.margin))
             cells += [f"{count:,}" for count in (head.margin.constraints, head.margin.duplicates, head.margin.support)]
         elif solves:
             cells += ["not solved yet", "-", "-", "-"]
         rows.append(cells)
-    return Table(rows, columns, kind="heads")
+    return Table(rows, columns, kind="heads", words=1 + several)
 
 
 def summary(inspection: "Inspection") -> str:
@@ -186,7 +189,11 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
         ratio = _compared(short(middle), twin, "margin_ratio")
         parts.append(f"has a margin ratio, its margin over the best of the same norm, of {ratio}")
     first = inspection.heads[0]
-    subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
+    subject = (
+        "The median head"
+        if len(inspection.heads) > 1
+        else f"Head {head_label(inspection.layer_names, first.layer, first.head)}"
+    )
     return f"{subject} {listed(parts)}." if parts else ""
 
 

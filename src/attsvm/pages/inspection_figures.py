@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
+from attsvm.pages.words import head_label, kinds_of_layers, layer_labels
 from attsvm.plot import style
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def draw_inspection(
         if mapped:
             both = [one.measure(measure.name) for one in (inspection, twin) if one is not None]
             keys[measure.name] = (measure.name, *(values.tobytes() for values in both))
-            drawers[measure.name] = partial(_layer_points, measure, *both)
+            drawers[measure.name] = partial(_layer_points, inspection.layer_names, measure, *both)
         if steps:
             name = f"{measure.name}_steps"
             values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
@@ -59,10 +60,13 @@ def draw_inspection(
 
 
 def _layer_points(
-    measure: "Measure", values: Float[np.ndarray, "layers heads"], twin: Float[np.ndarray, "layers heads"] | None = None
+    names: list[str],
+    measure: "Measure",
+    values: Float[np.ndarray, "layers heads"],
+    twin: Float[np.ndarray, "layers heads"] | None = None,
 ) -> DrawnFigure:
     """A point for each head, those of a layer side by side, and a band for the randomly initialised copy."""
-    layers, heads = values.shape
+    (layers, heads), labels = values.shape, layer_labels(names)
     figure, axis = style.panel("layer, with its heads side by side", measure.title, 2.4)
     ends = np.array([-0.5, layers - 0.5])
     if twin is not None and not np.isnan(twin).all():
@@ -73,7 +77,7 @@ def _layer_points(
     places = np.arange(layers)[:, None] + 0.8 * ((np.arange(heads) + 0.5) / heads - 0.5)
     for layer in range(layers):
         for some in np.arange(heads)[:, None] if values.size <= NAMED else [np.arange(heads)]:
-            name = f"layer {layer}" if len(some) > 1 else f"head {layer}.{some[0]}"
+            name = f"layer {labels[layer]}" if len(some) > 1 else f"head {head_label(names, layer, some[0])}"
             at = places[layer, some], values[layer, some]
             axis.plot(*at, marker="o", markersize=2.5, linestyle="none", color=style.BLUE, label=name)
     top = np.unravel_index(int(np.nanargmax(values)), values.shape)
@@ -86,7 +90,8 @@ def _layer_points(
     axis.set_xlim(*ends)
     axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axis.yaxis.label.set_wrap(True)
-    return DrawnFigure(measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
+    caption = [_sentence(measure), "The head with the largest value is named.", *kinds_of_layers(names)]
+    return DrawnFigure(measure.title, " ".join(caption), figure)
 
 
 def _step_curves(measure: "Measure", at: list[int], values: np.ndarray) -> DrawnFigure:

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.pages.attention import attention_square
 from attsvm.pages.links import file_links
 from attsvm.pages.page import AnyPart, Details, Heading, SpecialPart, Table, Tables, Text
-from attsvm.pages.words import percent, short
+from attsvm.pages.words import head_label, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation, FoundInspections, HeadView, TestedReason
@@ -39,10 +39,10 @@ def detail(
     ``texts``: the tokens of every sequence. ``sentence``: the sequence that is shown, counted from 0. ``words``: from
     numbers of tokens of the vocabulary to their names.
     """
-    yield Heading(f"Head {view.layer}.{view.head}")
+    yield Heading(f"Head {head_label(found.done.layer_names, view.layer, view.head)}")
     yield from _origins(view, found.tests)
     yield Heading("Numbers", 3)
-    yield Tables([Table(head_rows(view)[1:])])
+    yield Tables([Table(head_rows(view))])
     yield Heading(f"Sequence {sentence + 1}", 3)
     support = None if view.support is None else view.support[sentence]
     square = attention_square(
@@ -98,7 +98,7 @@ def terminal_detail(
         yield tests
     if found.tests:
         yield untested_words(found.tests)
-    yield Table(head_rows(view))
+    yield Table([("head", head_label(found.done.layer_names, view.layer, view.head)), *head_rows(view)])
     yield view_table(view, texts[sentence], sentence)
     triples = triple_table(view, texts)
     if triples.rows:
@@ -208,7 +208,6 @@ def head_rows(view: "HeadView") -> list[tuple[str, str]]:
     """Names and numbers of the head in detail."""
     interval = view.interval
     rows = [
-        ("head", f"{view.layer}.{view.head}"),
         ("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
     ]
     if interval is not None:

@@ -45,8 +45,8 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
     selected: dict[tuple[int, int], list[list[int]]] = {}
     queries: dict[int, list[list[int]]] = {}
     for index, layer in zip(layers, inspection.source.layers_at(layers), strict=True):
-        if any(layer.tokens.shape[1] != len(tokens[i]) for i in shown):
-            return None  # as in cross-attention: these are not the tokens of the text
+        if len(layer.tokens) != len(tokens) or any(layer.tokens.shape[1] != len(tokens[i]) for i in shown):
+            return None  # as in cross-attention and windows of pictures: these are not the tokens of the text
         asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
         queries[index] = [layer.positions[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
         for i, of, places, some in zip(shown, asked, queries[index], seen, strict=True):

@@ -23,6 +23,11 @@ def layer_labels(names: list[str]) -> list[str]:
     return [f"{k} {name}" if several else str(k) for k, name in enumerate(names)]
 
 
+def head_label(names: list[str], layer: int, head: int) -> str:
+    """layer.head, with the name of the layer where a model has several kinds."""
+    return f"{layer}.{head} {names[layer]}" if len(layer_kinds(names)) > 1 else f"{layer}.{head}"
+
+
 def layer_kinds(names: list[str]) -> dict[str, list[int]]:
     """The numbers of the layers of each kind: those whose names differ in numbers alone, which are ``*``."""
     kinds: dict[str, list[int]] = {}

@@ -150,7 +150,7 @@ class AttentionCalls(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[AttentionCall] = []
+        self.calls: list[AttentionCall | Exception] = []  # an error where one cannot be read
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -181,13 +181,16 @@ class AttentionCalls(TorchFunctionMode):
     def take(self, name: str) -> AttentionCall | None:
         """The call since the last one that was taken, of the module of this name; None if there is none.
 
-        Raises ProblemError if there are several.
+        Raises ProblemError if there are several, and the error of one that cannot be read.
         """
         found = self.calls[:]
         self.calls.clear()
         if len(found) > 1:
             raise ProblemError(f"model: expected one call of an attention function in {name}, got {len(found)}")
-        return found[0] if found else None
+        one = found[0] if found else None
+        if isinstance(one, Exception):
+            raise one
+        return one
 
     @contextlib.contextmanager
     def with_interface(self) -> Iterator[None]:
@@ -211,9 +214,12 @@ class AttentionCalls(TorchFunctionMode):
             ) -> Any:
                 before = len(self.calls)
                 output = function(module, query, key, value, attention_mask, **options)
-                read = read_call(module, query, key, attention_mask, options, eager=function is default)
-                mixed, dropout = (value, output[0].transpose(1, 2)), float(options.get("dropout", 0.0))
-                self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
+                try:
+                    read = read_call(module, query, key, attention_mask, options, eager=function is default)
+                    mixed, dropout = (value, output[0].transpose(1, 2)), float(options.get("dropout", 0.0))
+                    self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
+                except Exception as error:  # the model goes on
+                    self.calls[before:] = [error]
                 return output
 
             return call

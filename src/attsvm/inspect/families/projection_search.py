@@ -171,7 +171,8 @@ def _find(
     """The first way to make queries or keys (b, heads, T, d_h), and the tokens it starts from."""
     heads, size = target.shape[1], target.shape[-1]
     norms = [None, *(norm for norm in sources.norms if _size(norm) in (size, heads * size))]
-    rotation = None if rotation is None else (rotation[0][:1], rotation[1][:1])
+    if rotation is not None:  # keys of a cache are before the tokens of the call
+        rotation = rotation[0][:1, -target.shape[2] :], rotation[1][:1, -target.shape[2] :]
     target_of_first = target[:1, ..., order.to(target.device)].detach()
     for tokens, (name, (weight, _)) in product(sources.tokens, sources.linears.items()):
         fits = tokens.shape[:2] == target.shape[::2] and tokens.shape[-1] == weight.shape[1]
