@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.problem import Problem, counted_labels, mean_tokens
@@ -61,7 +61,9 @@ def accuracy_on(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, fl
     ``parts``: features (N, F) and labels (N,) of ``train`` and of any other parts.
     """
     regression = LogisticRegression(solver="liblinear", max_iter=1000, intercept_scaling=10.0)
-    return tuned_accuracy(make_pipeline(StandardScaler(), regression), {"logisticregression__C": PENALTIES}, parts)
+    # squares of huge features would overflow in the variance, and those of tiny ones vanish
+    classifier = make_pipeline(MaxAbsScaler(), StandardScaler(), regression)
+    return tuned_accuracy(classifier, {"logisticregression__C": PENALTIES}, parts)
 
 
 def tuned_accuracy(classifier: Any, grid: dict[str, Any], parts: dict[str, tuple[Any, np.ndarray]]) -> dict[str, float]:

@@ -377,7 +377,8 @@ class SequenceClassifier(Learned):
             return task, None
         if isinstance(validation, tuple):
             return task, self._own_part(validation)
-        if validation is None or np.isscalar(validation):
+        is_share = validation is None or bool(np.isscalar(validation))
+        if is_share:
             owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
             chosen = held_out(task, validation, owners, generator)
             if validation is not None and not chosen.any():

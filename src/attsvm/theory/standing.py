@@ -71,8 +71,9 @@ def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
 
 def _with_measured_norm(limit: Limit, run: Run) -> Limit:
     """The limit with the norm that was measured for one head, if it is that of an optimizer of optax."""
-    own_axes = run.weights.ndim - len(run.batch_shape)
-    if limit.norm is not None or "." not in limit.steps.kind or own_axes > (1 if "prompt" in run.attention else 2):
+    if limit.norm is not None or "." not in limit.steps.kind or isinstance(run.weights, dict):  # that of a stack
+        return limit
+    if run.weights.ndim - len(run.batch_shape) > (1 if "prompt" in run.attention else 2):
         return limit
     rows = (row for row in table() if row.steps.kind == limit.steps.kind and row.attention == run.attention)
     names = {row.norm for row in rows if row.found is Found.MEASURED}
