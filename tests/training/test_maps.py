@@ -13,12 +13,18 @@ from attsvm.errors import ProblemError
 from attsvm.training import MAPS, AttentionMap, LossGradient, parse_map
 from attsvm.training.maps import entmax
 
-mpmath.mp.dps = 90
-STEP = mpmath.mpf(10) ** -40  # of the differences, whose error is about its square
+STEP = mpmath.mpf(2) ** -133  # of the differences, whose error is about its square
 
 # few, since each is compiled: both ways to find the threshold, several queries, and masks
 SHAPES = [(1, 1, 2, 1), (2, 2, 6, 3), (1, 1, 20, 2)]
 POWERS = {"sparsemax": 1, "entmax1.5": 2}
+
+
+@pytest.fixture(autouse=True)
+def digits():
+    """The precision of mpmath, in this file alone."""
+    with mpmath.workdps(90):
+        yield
 
 
 def case_of(seed):

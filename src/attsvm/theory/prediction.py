@@ -368,7 +368,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
             distance=decayed.distance,
         )
     trained = TrainedModel(
-        part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences
+        part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences, run.map
     )
     direction = part.whole(solution.direction if of_batches is None else of_batches.direction)
     if not penalised:

@@ -154,12 +154,13 @@ class Judgement(NamedTuple):
 
 
 class TrainedModel(NamedTuple):
-    """Name what a run trained, as the table does: its parametrization, model and heads; and n."""
+    """Name what a run trained, as the table does: its parametrization, model, heads and map; and n."""
 
     attention: str
     name: str
     heads: str
     sequences: int
+    map: str = "softmax"
 
 
 def judge(
@@ -265,7 +266,7 @@ def measured_point(attention: str, norm: Norm, heads: str, *, together: bool) ->
 def _row(run: Run, known: Limit, used: Norm, model: TrainedModel) -> Row | None:
     """The row of the table on such steps, with this batch, decay and momentum."""
     columns = "all" if known.rank is None else "few"
-    key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns, run.map)
+    key = (known.steps.family, model.attention, used.name, model.name, model.heads, columns, model.map)
     beta = known.steps.momentum
     # rows with more decay cover runs with less: the nearest one above the decay of the run comes first
     for row in sorted(table(), key=lambda row: row.decay):
