@@ -8,7 +8,6 @@ from .context import adam_steps as adam_steps
 from .context import context_limit as context_limit
 from .global_conditions import global_convergence_conditions as global_convergence_conditions
 from .joint import joint_conditions as joint_conditions
-from .kinds import SATURATED as SATURATED
 from .kinds import Classification as Classification
 from .kinds import Kind as Kind
 from .kinds import classify as classify
@@ -38,6 +37,7 @@ from .ratios import factor_ratio as factor_ratio
 from .ratios import margin_ratio as margin_ratio
 from .selection_bounds import EarliestSelection as EarliestSelection
 from .selection_bounds import earliest_selection as earliest_selection
+from .signs import SATURATED as SATURATED
 from .smoothness import lipschitz_constant as lipschitz_constant
 from .standing import Standing as Standing
 from .standing import TrainedModel as TrainedModel

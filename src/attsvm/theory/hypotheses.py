@@ -126,7 +126,7 @@ def separable(solution: Solution) -> Hypothesis:
 
 
 def rotation_hypotheses(solution: Solution, used: Norm) -> list[Hypothesis]:
-    """That rotated factors attain the value of the Att-SVM; empty for other norms than that of rotations.
+    """State that rotated factors attain the value of the Att-SVM; empty for other norms than that of rotations.
 
     K and Q of one pair of columns for each frequency make complex matrices of rank one. The norm is the convex bound on
     ½(‖K‖² + ‖Q‖²), which they attain only if the ranks of the Att-SVM are at most one.

@@ -16,13 +16,10 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, selection_sets, warn_of_ties
 from attsvm.svm import solve_svm
-from attsvm.theory.signs import kinds_of_signs
+from attsvm.theory.signs import SATURATED, kinds_of_signs
 from attsvm.theory.standing import norm_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run, parse_map
-
-SATURATED = 1e-6
-"""A softmax is saturated if the probability of every token that is not selected is at most this."""
 
 
 class Kind(StrEnum):

@@ -142,7 +142,7 @@ def _loss_of(run: Run) -> OutputLoss | None:
 
 
 def _at_the_selection(problem: Problem, run: Run, of: AttentionMap, solution: Solution) -> list[Hypothesis]:
-    """That each query has one token, which is better than its support tokens and alone with its key."""
+    """State that each query has one token, which is better than its support tokens and alone with its key."""
     sets = selection_sets(problem, run.selected)
     copied = np.any(sets & (problem.copies.number > 1), axis=(-3, -2, -1))
     worse = better_support_tokens(problem, run.selected, solution.support).sum(axis=-1)
@@ -183,7 +183,7 @@ def _same_steps(run: Run, part: TrainedPart, row: Row) -> bool:
 
 
 def _within(run: Run, row: Row, measured: np.ndarray) -> list[Hypothesis]:
-    """That the run is within the range of a row."""
+    """State that the run is within the range of a row."""
     (fewest, most), (least, largest) = row.num_steps, row.penalty
     made, steps = np.ravel(run.step), run.limit.steps
     enough = bool((made >= fewest).all())

@@ -26,7 +26,7 @@ from attsvm.theory.trained import TrainedPart, trained_part
 from attsvm.training import Run
 
 SATURATED = 1e-6
-"""A sigmoid is saturated if it is within this of 0 or 1."""
+"""Attention is saturated if that of each dropped token is at most this, and a sigmoid keeps others within this of 1."""
 
 
 class TokenSVM(NamedTuple):
@@ -109,7 +109,7 @@ def _stand_ins(problem: Problem) -> Int[np.ndarray, "*batch n Q T"]:
 
 
 def sign_hypotheses(problem: Problem, run: Run, part: TrainedPart, tokens: TokenSVM) -> list[Hypothesis]:
-    """That the tokens are separable by their signs, and each support token has the sign of its score."""
+    """State that the tokens are separable by their signs, and each support token has the sign of its score."""
     rows = [separable(tokens.solution)]
     key, statement = "signs_of_scores", "each support token has a logit of the sign of its score"
     linear = run.head == "linear" and problem.num_classes is None and problem.head is not None and not part.trains_head

@@ -65,15 +65,16 @@ def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
     """The limit of each trial with steps of its length. ``queries``: their number, by default that of the run."""
     # the rank matters for factors, whose weights have two axes besides those of batch and attention heads
     number = math.prod(run.selected.shape[run.weights.ndim - 2 :]) if queries is None else queries
-    limits = [_with_measured_norm(limit_at(run.limit, change, number), run) for change in longest_changes(run)]
+    limits = [limit_at(run.limit, change, number) for change in longest_changes(run)]
+    if queries is None:  # a run of one layer
+        limits = [_with_measured_norm(limit, run) for limit in limits]
     return {limit: np.flatnonzero([one == limit for one in limits]) for limit in dict.fromkeys(limits)}
 
 
 def _with_measured_norm(limit: Limit, run: Run) -> Limit:
     """The limit with the norm that was measured for one head, if it is that of an optimizer of optax."""
-    if limit.norm is not None or "." not in limit.steps.kind or isinstance(run.weights, dict):  # that of a stack
-        return limit
-    if run.weights.ndim - len(run.batch_shape) > (1 if "prompt" in run.attention else 2):
+    own_axes = run.weights.ndim - len(run.batch_shape)
+    if limit.norm is not None or "." not in limit.steps.kind or own_axes > (1 if "prompt" in run.attention else 2):
         return limit
     rows = (row for row in table() if row.steps.kind == limit.steps.kind and row.attention == run.attention)
     names = {row.norm for row in rows if row.found is Found.MEASURED}

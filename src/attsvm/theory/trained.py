@@ -50,7 +50,7 @@ def trained_part(problem: Problem, run: Run) -> TrainedPart:
 
 
 def biases_vanish(problem: Problem, run: Run) -> list[Hypothesis]:
-    """That trained biases are negligible beside KQ', whose degree is larger; nothing for other runs."""
+    """State that trained biases are negligible beside KQ', whose degree is larger; nothing for other runs."""
     if run.attention != "factored" or not problem.num_biases:
         return []
     axes = tuple(range(len(run.batch_shape), run.weights.ndim))

@@ -5,12 +5,12 @@ import glob
 import io
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.files import read_text, reason
 from attsvm.datasets import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
@@ -132,10 +132,9 @@ def _quoting(path: Path, content: str, delimiter: str) -> str:
     if quoted is not None and plain is not None and quoted != plain:
         rows = {"double": quoted, "none": plain}
         other = "none" if taken == "double" else "double"
-        warnings.warn(
+        warn_caller(
             f"{path}: {rows[taken]:,} rows with --quoting {taken}, as read, but {rows[other]:,} with --quoting {other}",
             RuntimeWarning,
-            stacklevel=5,
         )
     return taken
 

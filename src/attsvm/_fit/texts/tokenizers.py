@@ -2,13 +2,13 @@
 
 import reprlib
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import regex
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.extensions import import_object
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
@@ -153,9 +153,8 @@ def warn_of_unspaced(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -
     """Warn of texts that are mostly in scripts without spaces, of which each character is a word."""
     unspaced = {word for word in set().union(*documents) if _OF_UNSPACED.match(word)} if tokenizer is WORDS else set()
     if found := sum(2 * len(unspaced.intersection(text)) > len(set(text)) for text in documents) if unspaced else 0:
-        warnings.warn(
+        warn_caller(
             f"{found:,} of {len(documents):,} texts are mostly in scripts without spaces between words: each character "
             "is a word; other tokenizers are 'spaces', if there are some, and a function package.module:name",
             RuntimeWarning,
-            stacklevel=3,
         )

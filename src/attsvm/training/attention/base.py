@@ -189,6 +189,11 @@ def descent_on_products() -> Optimizer:
     return normalized_gradient_descent(Decaying(0.03, 4000), scope="all", relative=True)
 
 
+def random_entries(generator: np.random.Generator, batch: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Random entries N(0, 1/d) of a parameter with d rows: where all factors of a product are 0, the gradient is 0."""
+    return generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
+
+
 def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarray | None) -> Problem:
     """The problem with other keys or queries, whose leading axes are ``lead``. Equal keys stay equal."""
     batch = len(problem.batch_shape)

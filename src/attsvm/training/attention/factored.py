@@ -18,6 +18,7 @@ from attsvm.training.attention.base import (
     ProblemData,
     ReducedProblem,
     descent_on_products,
+    random_entries,
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
@@ -63,14 +64,11 @@ class FactoredAttention(Attention):
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Random entries N(0, 1/d), because zero factors have a zero gradient; zeros for biases."""
+        """Random factors, and zeros for biases."""
         shared = batch if self.sharing == 1 else (*batch[:-1], batch[-1] // self.sharing)
         shapes = self.shapes(problem)
         factors = {
-            name: generator.normal(
-                scale=shapes[name][0] ** -0.5, size=(shared if name == "K" else batch) + shapes[name]
-            )
-            for name in ("K", "Q")
+            name: random_entries(generator, shared if name == "K" else batch, shapes[name]) for name in ("K", "Q")
         }
         return factors | {"b": np.zeros(shapes["b"])} if "b" in shapes else factors
 
@@ -92,7 +90,7 @@ class FactoredAttention(Attention):
         return keys if self.sharing == 1 else np.repeat(keys, self.sharing, axis=-3)
 
     def limit(self, steps: Steps, problem: Problem, queries: int = 0, *, layers: bool = False) -> Limit:
-        """That of the factors. Beside biases it is known for Euclidean steps alone."""
+        """Find the limit of the factors. Beside biases it is known for Euclidean steps alone."""
         found = super().limit(steps, problem, queries, layers=layers)
         return replace(found, norm=None) if self.biases and steps.norm != Lp(2.0) else found
 

@@ -15,6 +15,7 @@ from attsvm.training.attention.base import (
     ProblemData,
     ReducedProblem,
     descent_on_products,
+    random_entries,
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
@@ -38,10 +39,9 @@ class GainAttention(Attention):
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """A gain of 1, as of layers that are not trained yet, and entries N(0, 1/d) of W."""
+        """A gain of 1, as of layers that are not trained yet, and a random W."""
         shapes = self.shapes(problem)
-        drawn = generator.normal(scale=problem.key_dim**-0.5, size=batch + shapes["W"])
-        return {"g": np.ones(batch + shapes["g"]), "W": drawn}
+        return {"g": np.ones(batch + shapes["g"]), "W": random_entries(generator, batch, shapes["W"])}
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         projected = contract("ke,nqe->nqk", parameters["W"], data.queries)

@@ -8,7 +8,14 @@ import numpy as np
 
 from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
-from attsvm.training.attention.base import Attention, Parameters, ProblemData, ReducedProblem, with_logits_of
+from attsvm.training.attention.base import (
+    Attention,
+    Parameters,
+    ProblemData,
+    ReducedProblem,
+    random_entries,
+    with_logits_of,
+)
 from attsvm.training.attention.combined import CombinedAttention
 
 Array = jax.Array
@@ -57,11 +64,7 @@ class KeyPromptAttention(Attention):
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Random entries N(0, 1/d), because the gradient is zero where both are zero."""
-        return {
-            name: generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
-            for name, shape in self.shapes(problem).items()
-        }
+        return {name: random_entries(generator, batch, shape) for name, shape in self.shapes(problem).items()}
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         u = contract("km,m->k", parameters["W"], parameters["p"])

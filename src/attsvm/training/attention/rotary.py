@@ -17,6 +17,7 @@ from attsvm.training.attention.base import (
     ProblemData,
     ReducedProblem,
     descent_on_products,
+    random_entries,
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
@@ -66,11 +67,7 @@ class RotaryAttention(Attention):
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Random entries N(0, 1/d), because zero factors have a zero gradient."""
-        return {
-            name: generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
-            for name, shape in self.shapes(problem).items()
-        }
+        return {name: random_entries(generator, batch, shape) for name, shape in self.shapes(problem).items()}
 
     def logits(self, parameters: Parameters, data: ProblemData) -> Array:
         pairs = contract("em,nqe->nqm", parameters["Q"], data.queries)
