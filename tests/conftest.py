@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -34,6 +35,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 settings.register_profile("attsvm", deadline=None, derandomize=True)
 settings.load_profile("attsvm")
+
+
+@pytest.fixture(autouse=True)
+def own_digits():
+    """Let no test leave its precision of mpmath to the next one."""
+    with mpmath.workdps(mpmath.mp.dps):
+        yield
 
 
 @pytest.fixture(scope="session")
