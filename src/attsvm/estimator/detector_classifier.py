@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 from attsvm._utils.checks import check_integer
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
 from attsvm.estimator.margins import SAMPLE, MarginReport
+from attsvm.estimator.sequence_classifier import SequenceClassifier
 from attsvm.estimator.shared_documentation import document
 
 

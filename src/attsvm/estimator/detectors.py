@@ -13,7 +13,7 @@ from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import Network
+from attsvm.estimator.network import ClassNetwork
 
 CELLS = 1 << 22
 """Numbers of tokens times detectors that are computed at once."""
@@ -71,7 +71,7 @@ class DetectorModel:
 
 
 @dataclass(frozen=True)
-class Detectors(Network):
+class Detectors(ClassNetwork):
     """K detectors for two classes, or K for each class against the rest."""
 
     num_detectors: int

@@ -20,7 +20,7 @@ from attsvm.estimator.batches import Parameters, TrainingBatch, gather
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
-from attsvm.estimator.task import ClassificationTask
+from attsvm.estimator.task import Task
 from attsvm.results import Status
 
 CELLS = 1 << 22
@@ -76,15 +76,14 @@ class FitState:
 
 def start(
     network: Network,
-    task: ClassificationTask,
+    task: Task,
     optimizer: optax.GradientTransformation,
     generator: np.random.RandomState,
     by_column: bool,
 ) -> FitState:
     """The initial state of a network for these sequences; ``by_column`` scales each column by its own spread."""
     coordinates = Coordinates.of(task.sequences, by_column)
-    rows, dtype = task.num_classes if task.num_classes > 2 else 1, task.sequences.table.dtype
-    parameters = network.initial(task.sequences.dim, rows, dtype, generator)
+    parameters = network.initial(task.sequences.dim, task.num_outputs, task.sequences.table.dtype, generator)
     return begin(FitState(network, coordinates, parameters, parameters, None), optimizer)
 
 
@@ -125,8 +124,8 @@ class Fitted:
 
 def train(
     state: FitState,
-    task: ClassificationTask,
-    validation: ClassificationTask | None,
+    task: Task,
+    validation: Task | None,
     settings: Settings,
     generator: np.random.RandomState,
 ) -> Fitted:
@@ -170,7 +169,7 @@ def train(
 
 
 def epoch(
-    state: FitState, task: ClassificationTask, settings: Settings, generator: np.random.RandomState
+    state: FitState, task: Task, settings: Settings, generator: np.random.RandomState
 ) -> Iterator[tuple[FitState, jax.Array]]:
     """One pass over the sequences in a new order; yields the state after each step and the objective before it."""
     dtype = task.sequences.table.dtype
@@ -237,7 +236,7 @@ def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
 
 
 def _steps(
-    state: FitState, task: ClassificationTask, settings: Settings, generator: np.random.RandomState
+    state: FitState, task: Task, settings: Settings, generator: np.random.RandomState
 ) -> Iterator[tuple[FitState, jax.Array]]:
     """Yield the steps of epochs without end."""
     while True:
@@ -246,25 +245,22 @@ def _steps(
         state = reached
 
 
-def _record(
-    history: History, state: FitState, watched: ClassificationTask, objective: float, held_out: bool
-) -> dict[str, float]:
-    """Add a line to the history: numbers of the network, and loss and accuracy on held-out sequences."""
+def _record(history: History, state: FitState, watched: Task, objective: float, held_out: bool) -> dict[str, float]:
+    """Add a line to the history: numbers of the network, and loss and scores on held-out sequences."""
     decision, numbers = state.network.watch(state.model, watched.sequences)
     entry = {"steps": state.steps, "objective": objective}
     if held_out:
-        losses = state.network.losses(decision, watched.labels)
-        entry |= {"validation_loss": watched.mean(losses), "validation_accuracy": watched.accuracy(decision)}
+        entry["validation_loss"] = state.network.mean_loss(decision, watched.labels, watched.weights)
+        entry |= watched.scores(decision)
     entry |= numbers
     for name, number in entry.items():
         history.setdefault(name, []).append(number)
     return entry
 
 
-def _batches(task: ClassificationTask, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
+def _batches(task: Task, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
     order = generator.permutation(len(task.labels))
-    numbers = 1 + (task.num_classes if task.num_classes > 2 else 1)
-    cells = task.sequences.lengths[order] * numbers
+    cells = task.sequences.lengths[order] * (1 + task.num_outputs)
     # equal parts: a last batch of a few sequences would take as long a step as the others
     parts = -(-len(order) // batch_size)
     size = -(-len(order) // parts)

@@ -1,4 +1,4 @@
-"""What a classifier of sequences computes: the interface between a model and the training loop."""
+"""What an estimator of sequences computes: the interface between a model and the training loop."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -36,6 +36,19 @@ class Network(ABC):
     @abstractmethod
     def watch(self, model: Any, sequences: Sequences) -> tuple[Float[np.ndarray, "n C"], dict[str, float]]:
         """Outputs, and numbers for the history."""
+
+    @abstractmethod
+    def mean_loss(self, decision: Float[np.ndarray, "n C"], labels: np.ndarray, weights: np.ndarray) -> float:
+        """The validation loss of outputs for n sequences, with labels (n,) and weights (n,)."""
+
+
+class ClassNetwork(Network):
+    """A network whose outputs are classes: logistic loss for two of them, cross-entropy for more."""
+
+    def mean_loss(self, decision: Float[np.ndarray, "n C"], labels: np.ndarray, weights: np.ndarray) -> float:
+        """Weighted mean of the losses."""
+        losses = self.losses(decision, labels)
+        return float(np.average(losses, weights=weights) if weights.any() else losses.mean())
 
     def losses(self, decision: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Loss of each sequence: logistic for two classes, cross-entropy for more."""

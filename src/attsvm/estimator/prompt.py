@@ -12,7 +12,7 @@ from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import Network
+from attsvm.estimator.network import ClassNetwork
 from attsvm.losses import LOSSES
 
 
@@ -72,7 +72,7 @@ def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PromptAttention(Network):
+class PromptAttention(ClassNetwork):
     """f(X) = V X' softmax(X p) + b; the initial attention is uniform, and the initial head zero."""
 
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:

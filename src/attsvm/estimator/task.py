@@ -1,7 +1,8 @@
-"""The training data of a fit: sequences with class numbers and weights."""
+"""The training data of a fit: sequences with labels and weights, which are classes."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
@@ -13,28 +14,76 @@ from attsvm.errors import ProblemError
 
 
 @dataclass(frozen=True)
-class ClassificationTask:
+class Task(ABC):
+    """Sequences with a label and a weight each; a subclass says what the labels are."""
+
     sequences: Sequences  # n sequences
-    labels: np.ndarray  # shape (n,), class numbers
+    labels: np.ndarray  # shape (n,)
     weights: np.ndarray  # shape (n,), their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``
+
+    required: ClassVar[str]
+    """What both training and validation need some of."""
+
+    def __getitem__(self, rows: np.ndarray) -> Self:
+        return replace(self, sequences=self.sequences[rows], labels=self.labels[rows], weights=self.weights[rows])
+
+    @property
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """Number of outputs of the network."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> np.ndarray:
+        """Labels (n,) for the loss."""
+
+    @property
+    @abstractmethod
+    def strata(self) -> np.ndarray:
+        """Numbers (n,) from 0 on, of which validation gets a share each."""
+
+    @property
+    @abstractmethod
+    def num_required(self) -> int:
+        """How many of the strata, the first ones, both training and validation need."""
+
+    @abstractmethod
+    def scores(self, decision: np.ndarray) -> dict[str, float]:
+        """Numbers of the history that say how well outputs (n, C) fit the labels."""
+
+
+@dataclass(frozen=True)
+class ClassificationTask(Task):
+    """Sequences whose labels are class numbers."""
+
     num_classes: int
 
-    def __getitem__(self, rows: np.ndarray) -> "ClassificationTask":
-        return ClassificationTask(self.sequences[rows], self.labels[rows], self.weights[rows], self.num_classes)
+    required: ClassVar[str] = "sequences of each class"
+
+    @property
+    def num_outputs(self) -> int:
+        """One for two classes, otherwise one for each."""
+        return self.num_classes if self.num_classes > 2 else 1
+
+    @property
+    def strata(self) -> np.ndarray:
+        """The classes."""
+        return self.labels
+
+    @property
+    def num_required(self) -> int:
+        """All classes."""
+        return self.num_classes
 
     @property
     def targets(self) -> np.ndarray:
         """Labels for the loss: ±1 for two classes, otherwise class numbers."""
         return 2.0 * self.labels - 1.0 if self.num_classes == 2 else self.labels
 
-    def mean(self, losses: np.ndarray) -> float:
-        """Weighted mean of the losses (n,) of the sequences."""
-        return float(np.average(losses, weights=self.weights) if self.weights.any() else losses.mean())
-
-    def accuracy(self, decision: np.ndarray) -> float:
+    def scores(self, decision: np.ndarray) -> dict[str, float]:
         """Share of sequences classified correctly."""
         found = decision[:, 0] > 0 if self.num_classes == 2 else decision.argmax(axis=1)
-        return float((found == self.labels).mean())
+        return {"validation_accuracy": float((found == self.labels).mean())}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The sequences that early stopping validates on: a share of each class, given ones, or none."""
+"""The sequences that early stopping validates on: a share of each stratum, such as a class, given ones, or none."""
 
 from typing import Any
 
@@ -6,41 +6,42 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.estimator.task import ClassificationTask
+from attsvm.estimator.task import Task
 
 SHARE = 0.1
-"""The share of each class that is held out by default."""
+"""The share of each stratum that is held out by default."""
 
 FEWEST = 10
-"""By default fewest sequences of each class: with two of a class, early stopping chose steps by chance."""
+"""By default fewest of each required stratum: with two sequences of a class, early stopping chose steps by chance."""
 
 
 def held_out(
-    task: ClassificationTask, share: float | None, groups: np.ndarray | None, generator: np.random.RandomState
+    task: Task, share: float | None, groups: np.ndarray | None, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Which sequences are held out, (n,); none if some class has too few.
+    """Which sequences are held out, (n,); none if a required stratum has too few.
 
-    ``share``: of each class; by default :data:`SHARE`, and none with fewer than :data:`FEWEST` sequences of a class.
+    ``share``: of each stratum; by default :data:`SHARE`, and none with fewer than :data:`FEWEST` of a required one.
     ``groups``: (n,), whose sequences stay together.
 
     Raises ProblemError if the share is out of range.
     """
     part = SHARE if share is None else check_number("validation", share, "a number in (0, 1)", lambda x: 0 < x < 1)
-    counts = np.bincount(task.labels, minlength=task.num_classes)
+    strata = task.strata
+    counts = np.bincount(strata, minlength=task.num_required)
     wanted = np.array([min(round(part * count), count - 1) for count in counts.tolist()])
     chosen = np.zeros(len(task.labels), dtype=bool)
     if groups is None:
         for number, size in enumerate(wanted):
-            chosen[generator.permutation(np.flatnonzero(task.labels == number))[: max(size, 0)]] = True
+            chosen[generator.permutation(np.flatnonzero(strata == number))[: max(size, 0)]] = True
     else:
         names, owners = np.unique(groups, return_inverse=True)
         for group in generator.permutation(len(names)):
             own = owners == group
-            before, with_it = (np.bincount(task.labels[rows], minlength=len(counts)) for rows in (chosen, chosen | own))
-            # a class still lacks some, and none gets more than twice its share
+            before, with_it = (np.bincount(strata[rows], minlength=len(counts)) for rows in (chosen, chosen | own))
+            # a stratum still lacks some, and none gets more than twice its share
             if ((with_it > before) & (before < wanted)).any() and (with_it <= np.minimum(2 * wanted, counts - 1)).all():
                 chosen |= own
-    found = np.bincount(task.labels[chosen], minlength=len(counts))
+    found = np.bincount(strata[chosen], minlength=task.num_required)[: task.num_required]
     return chosen if share is not None or (found >= FEWEST).all() else np.zeros_like(chosen)
 
 

@@ -1,0 +1,354 @@
+"""The base class of the classifiers of sequences: labels that are classes, and predictions of them."""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from attsvm._utils.callers import warn_caller
+from attsvm._utils.checks import check_integer
+from attsvm._utils.progress import Callback, reports
+from attsvm.datasets import Sequences, shown
+from attsvm.errors import ProblemError
+from attsvm.estimator.base import SequenceEstimator
+from attsvm.estimator.inputs import GivenSequences
+from attsvm.estimator.network import ClassNetwork
+from attsvm.estimator.report import ClassificationReport
+from attsvm.estimator.settings import read_settings
+from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numbered, read_labels, read_task
+
+NEARLY_CHANCE = 0.9
+"""Validation losses above this part of the loss of the shares of the classes are warned of."""
+
+
+class LearnedClasses(ClassifierMixin):
+    """What a fit sets about classes."""
+
+    classes_: np.ndarray
+    positive_: Any
+
+
+@dataclass(eq=False, repr=False)
+class SequenceClassifier(LearnedClasses, SequenceEstimator):
+    """An estimator whose labels are classes."""
+
+    _: KW_ONLY
+    class_weight: Any = None
+    positive: Any = None
+
+    @abstractmethod
+    def _network(self) -> ClassNetwork:
+        """The network, from the parameters."""
+
+    @reports("training")
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        bag: str | int | None = None,
+        validation: Any = None,
+        groups: Any = None,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Train on labelled sequences.
+
+        Parameters
+        ----------
+        X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
+            Rows of an array or DataFrame (n, d) are sequences of one token. A table with one row for each token, with
+            ``bag``. :class:`attsvm.datasets.Sequences` reads other forms, such as padded arrays and arrays on disk.
+        y : array, shape (n,)
+            At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label.
+        sample_weight : array, shape (n,), optional
+            Weights in the loss. Sequences of weight 0 are left out.
+        bag : str or int, optional
+            The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
+            for tables use the same column. Feature columns are found by their names.
+        validation : float, array of int or bool, or tuple, optional
+            What early stopping validates on: a share of each class; some of the sequences, by their positions or a
+            mask, or by the names of the bags of a table; or sequences and labels of its own, ``(X_val, y_val)``. By
+            default a tenth of each class, or nothing if a class then has fewer than ten.
+        groups : array, shape (n,), optional
+            Sequences of one group, such as the bags of a patient, are not divided between training and validation. In
+            the forms of ``y``.
+        callback : callable, optional
+            Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
+            call. True stops the training.
+        progress : bool
+            Show the progress on the way to ``max_steps``, where early stopping may end before, as :func:`attsvm.train`
+            does. In a pipeline, ``pipeline.fit(X, y, attentionclassifier__progress=True)``.
+
+        Returns
+        -------
+        self
+            The estimator itself.
+
+        Raises
+        ------
+        ProblemError
+            If an argument does not fit, a sequence has no token, there is only one class, training diverges, or there
+            is no such device.
+        MemoryError
+            If the memory of the device does not suffice for a batch.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.partial_fit
+        """
+        settings = read_settings(self, callback)
+        continues = self.warm_start and hasattr(self, "_state")
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
+        classes = np.unique(labels)
+        positive = self._find_positive(classes)
+        if continues and not np.array_equal(classes, self.classes_):
+            raise ProblemError(f"y: expected classes {shown(self.classes_)} with warm_start, got {shown(classes)}")
+        if continues and positive != self.positive_:
+            raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
+        self.bag_, self.classes_, self.positive_ = bag, classes, positive
+        sequences = self._mapped(given, fit=not continues)
+        task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
+        kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
+        return self._train(task, kept, given, validation, groups, settings, continues=continues)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        bag: str | int | None = None,
+        num_sequences: int | None = None,
+    ) -> Self:
+        """Make one pass over more sequences, one step per batch, without validation.
+
+        A call may hold sequences of one class. Weights are divided by the mean weight of all calls together, and with
+        ``class_weight="balanced"`` the classes are counted over all calls, so that a stream of chunks has the weights
+        of one fit to them. The step of a batch is proportional to its number of sequences over that of the largest
+        batch so far.
+
+        Parameters
+        ----------
+        X, y, sample_weight, bag
+            As for :meth:`fit`. The first call also determines the centre and scale of the tokens, and ``bag``.
+        classes : array, optional
+            All labels of this and later calls; required in the first call if ``y`` does not contain them all.
+        num_sequences : int, optional
+            The n of the penalty: the number of sequences of all chunks. By default that of this call. It does not
+            depend on the number of passes.
+
+        Returns
+        -------
+        self
+            The estimator itself.
+
+        Raises
+        ------
+        ProblemError
+            If an argument does not fit, or a label is none of the classes.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.fit
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0)
+        >>> classifier.partial_fit(bags.train, bags.train_labels, classes=[0, 1]).classes_
+        array([0, 1])
+        """
+        settings = read_settings(self)
+        first = not hasattr(self, "_state")
+        bag = self._bag_of_chunk(bag)
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=first)
+        if first:
+            found = np.unique(labels if classes is None else classes)
+            self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
+        total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
+        before = Tally.empty(self._order) if first else self._tally
+        sequences = self._mapped(given, fit=first)
+        task, tally = read_task(sequences, labels, weights, self.class_weight, before)
+        self._pass(task, total, settings)
+        self._tally = tally
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Outputs f(X).
+
+        Parameters
+        ----------
+        X
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray, shape (n,) for two classes, else (n, C)
+            For two classes, positive means ``classes_[1]``, as scikit-learn's scorers expect, whichever is positive.
+            For a table (n, C) has the names of the classes as columns.
+        """
+        given, decision = self._decide(X)
+        return given.labelled(decision[:, 0]) if decision.shape[1] == 1 else given.labelled(decision, self.classes_)
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each sequence, shape (n,)."""
+        given, decision = self._decide(X)
+        return given.labelled(self._named(decision))
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table."""
+        given, decision = self._decide(X)
+        return given.labelled(self._network().probability(decision), self.classes_)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities."""
+        given, decision = self._decide(X)
+        return given.labelled(self._network().log_probability(decision), self.classes_)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of sequences classified correctly.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for :meth:`fit`.
+        """
+        check_is_fitted(self)
+        given, labels, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
+        decision = self._decision(self._mapped(given))
+        return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
+
+    def report(self, X: Any, y: Any = None) -> ClassificationReport:
+        """How well the classes are predicted: confusion matrix, precision and recall, beside the largest class.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ClassificationReport
+
+        See Also
+        --------
+        attsvm.estimator.ClassificationReport
+        """
+        check_is_fitted(self)
+        given, labels, _ = self._given(X, y, None, self._bag(X), reset=False)
+        numbered(self.classes_, labels)
+        largest = self._order[np.argmax(self._tally.counts)]
+        decision = self._decision(self._mapped(given))
+        scores = decision[:, 0] if decision.shape[1] == 1 else self._network().probability(decision)
+        return ClassificationReport.of(self.classes_, labels, self._named(decision), scores, largest)
+
+    def instance_scores(self, X: Any, *, class_: Any = None) -> Any:
+        """How much each token by itself speaks for a class.
+
+        For prompt attention this is f of the token alone, which ranks instances better than attention does; for
+        detectors Σ_k w_k σ(p_k'x_t + c_k). For the other one of two classes it is the negative of that.
+
+        Parameters
+        ----------
+        X
+            As for :meth:`fit`.
+        class_ : optional
+            The class whose scores are meant. By default the positive one of two classes, ``positive_``, and required
+            if that is not known; for more classes by default all.
+
+        Returns
+        -------
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``
+            With a last axis C for all of more than two classes. For a table in the order of its rows: with pandas a
+            Series named like the class, or a DataFrame with the classes as columns; otherwise an ndarray.
+
+        Raises
+        ------
+        ProblemError
+            If the class is none of the classes, or required.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> from sklearn.metrics import roc_auc_score
+        >>> bags = attsvm.datasets.digit_bags(200, 100, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> scores = classifier.instance_scores(bags.test)
+        >>> bool(roc_auc_score(bags.test_digits == 9, scores) > 0.8)
+        True
+        """
+        given = self._read(X)
+        scores = self._token_outputs(self._mapped(given))
+        if class_ is None and len(self.classes_) > 2:
+            return given.restore(scores, self.classes_)
+        column = self._column(class_)
+        return given.restore(_of_column(scores, column), self._order[column])
+
+    def _read_labels(self, y: Any, given: GivenSequences) -> np.ndarray:
+        return read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
+
+    def _own_task(self, given: GivenSequences, labels: np.ndarray) -> ClassificationTask:
+        numbers = numbered(self._order, labels)
+        weights = self._tally.factors(self.class_weight)[numbers]
+        return ClassificationTask(self._mapped(given), numbers, weights, len(self.classes_))
+
+    def _decide(self, X: Any) -> tuple[GivenSequences, np.ndarray]:
+        given = self._read(X)
+        return given, self._decision(self._mapped(given))
+
+    def _decision(self, sequences: Sequences) -> np.ndarray:
+        """Outputs (n, C), C = 1 for two classes; large for the second of them, as scikit-learn expects."""
+        output = self._output(sequences)
+        return output if self._order[-1] == self.classes_[-1] else -output
+
+    @property
+    def _order(self) -> np.ndarray:
+        """The classes in the order of the network: the positive one of two is the second."""
+        return self.classes_[::-1] if self.positive_ == self.classes_[0] else self.classes_
+
+    def _find_positive(self, classes: np.ndarray) -> Any:
+        return find_positive(classes, self.positive)
+
+    def _column(self, class_: Any) -> int:
+        """The number of a class in the network, by default of the positive one."""
+        name = self.positive_ if class_ is None else class_
+        if name is None or name not in self.classes_.tolist():
+            hint = ", or positive= in the fit" * (name is None and len(self.classes_) == 2)
+            raise ProblemError(f"class_: expected one of the classes {shown(self.classes_)}{hint}, got {class_!r}")
+        return int(np.argmax(self._order == name))
+
+    def _warn_of_chance(self) -> None:
+        """Warn if the last fit classifies validation sequences hardly better than the shares of two classes do."""
+        losses = getattr(self, "history_", {}).get("validation_loss")
+        if losses is None or len(self.classes_) > 2:
+            return
+        weights = self._tally.factors(self.class_weight) * self._tally.sums
+        shares = weights / weights.sum()
+        chance = -float(shares @ np.log(shares))
+        if min(losses) > NEARLY_CHANCE * chance:
+            place = "hardly below" if min(losses) < chance else "not below"
+            warn_caller(
+                f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
+                f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
+                "positive class of detectors is the wrong one",
+                RuntimeWarning,
+            )
+
+    def _named(self, decision: np.ndarray) -> np.ndarray:
+        numbers = (decision[:, 0] > 0).astype(int) if decision.shape[1] == 1 else decision.argmax(axis=1)
+        return np.asarray(self.classes_[numbers])
+
+
+def _of_column(scores: np.ndarray, column: int) -> np.ndarray:
+    """Scores (N,) of a class; of two classes, a token that is less positive is more negative."""
+    return np.asarray(scores[:, column] if scores.shape[1] > 1 else (2 * column - 1) * scores[:, 0])
