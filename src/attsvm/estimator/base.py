@@ -20,10 +20,12 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import units_differ
-from attsvm.estimator.fitting import FitState, begin, epoch, start, train
+from attsvm.estimator.fitting import FitState, begin, epoch, resumed, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
+from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
+from attsvm.estimator.ranges import check_ranges, ranges_of
 from attsvm.estimator.report import ClassificationReport
 from attsvm.estimator.settings import read_settings
 from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numbered, read_labels, read_task
@@ -34,12 +36,13 @@ NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
 
 
-class Learned(ClassifierMixin, BaseEstimator, ABC):
+class Learned(Saveable, ClassifierMixin, BaseEstimator, ABC):
     """What a fit sets, whichever network it trains."""
 
     classes_: np.ndarray
     positive_: Any
     scale_: str
+    ranges_: np.ndarray | None
 
 
 @dataclass(eq=False, repr=False)
@@ -146,6 +149,7 @@ class SequenceClassifier(Learned):
         if continues and positive != self.positive_:
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
+        self.ranges_ = ranges_of(given.sequences, getattr(self, "ranges_", None) if continues else None)
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
@@ -218,13 +222,15 @@ class SequenceClassifier(Learned):
             self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
+        self.ranges_ = ranges_of(given.sequences, None if first else getattr(self, "ranges_", None))
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
         before = Tally.empty(self._order) if first else self._tally
         sequences = self._mapped(given, fit=first)
         task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         with on_device(settings.device):
-            begun = replace(self._start(task, generator) if first else self._state, num_sequences=total)
+            begun = self._start(task, generator) if first else resumed(self._state, settings.optimizer)
+            begun = replace(begun, num_sequences=total)
             *_, (state, _) = epoch(begun, task, settings, generator)
         self._tally = tally
         return self._keep(state, task.sequences, generator)
@@ -414,6 +420,9 @@ class SequenceClassifier(Learned):
         return self.bag_ if is_table(X) else None
 
     def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
+        ranges = getattr(self, "ranges_", None)
+        if ranges is not None and not fit:
+            check_ranges(given.sequences, ranges, getattr(self, "feature_names_in_", None))
         if self.token_net is None:
             check_finite("X", given, getattr(self, "feature_names_in_", None))
             if not given.sequences.words:
