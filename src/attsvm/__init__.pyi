@@ -24,6 +24,7 @@ from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError
 from .estimator import AttentionClassifier as AttentionClassifier
 from .estimator import DetectorClassifier as DetectorClassifier
+from .estimator import load_model as load_model
 from .measures import correlation as correlation
 from .measures import direction_error as direction_error
 from .measures import margin as margin

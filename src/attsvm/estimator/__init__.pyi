@@ -4,6 +4,7 @@ from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
+from .model_file import load_model as load_model
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
 from .report import ClassificationReport as ClassificationReport

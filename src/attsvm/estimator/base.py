@@ -17,21 +17,24 @@ from attsvm._utils.jax_devices import on_device
 from attsvm.datasets import Sequences, is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import units_differ
-from attsvm.estimator.fitting import FitState, begin, epoch, start, train
+from attsvm.estimator.fitting import FitState, begin, epoch, resumed, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
+from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
+from attsvm.estimator.ranges import check_ranges, ranges_of
 from attsvm.estimator.settings import Settings, read_settings
 from attsvm.estimator.task import Task
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
 
-class Learned(BaseEstimator, ABC):
+class Learned(Saveable, BaseEstimator, ABC):
     """What a fit sets, whichever network it trains."""
 
     bag_: str | int | None
     scale_: str
+    ranges_: np.ndarray | None
 
 
 @dataclass(eq=False, repr=False)
@@ -130,7 +133,8 @@ class SequenceEstimator(Learned):
         """Make one pass over a task; ``num_sequences``: the n of the penalty."""
         generator, first = check_random_state(self.random_state), not hasattr(self, "_state")
         with on_device(settings.device):
-            begun = replace(self._start(task, generator) if first else self._state, num_sequences=num_sequences)
+            begun = self._start(task, generator) if first else resumed(self._state, settings.optimizer)
+            begun = replace(begun, num_sequences=num_sequences)
             *_, (state, _) = epoch(begun, task, settings, generator)
         return self._keep(state, task.sequences, generator)
 
@@ -192,7 +196,13 @@ class SequenceEstimator(Learned):
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
+    def _learn_ranges(self, given: GivenSequences, *, fit: bool) -> None:
+        self.ranges_ = ranges_of(given.sequences, None if fit else getattr(self, "ranges_", None))
+
     def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
+        ranges = getattr(self, "ranges_", None)
+        if ranges is not None and not fit:
+            check_ranges(given.sequences, ranges, getattr(self, "feature_names_in_", None))
         if self.token_net is None:
             check_finite("X", given, getattr(self, "feature_names_in_", None))
             if not given.sequences.words:

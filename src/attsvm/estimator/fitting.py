@@ -99,6 +99,11 @@ def begin(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
         )
 
 
+def resumed(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
+    """The state itself, or with a new optimizer where a model file has left that out."""
+    return state if state.optimizer is not None else replace(state, optimizer=begin(state, optimizer).optimizer)
+
+
 @lru_cache(maxsize=32)
 def _initial(optimizer: optax.GradientTransformation, device: jax.Device) -> Callable[[Parameters], Any]:
     """The initial state of an optimizer as one program; without it each of its operations is compiled for itself."""

@@ -112,6 +112,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         if continues and positive != self.positive_:
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
+        self._learn_ranges(given, fit=not continues)
         sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
         kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
@@ -177,6 +178,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
             raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         before = Tally.empty(self._order) if first else self._tally
+        self._learn_ranges(given, fit=first)
         sequences = self._mapped(given, fit=first)
         task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         self._pass(task, total, settings)

@@ -61,6 +61,10 @@ n_features_in_ : int
     d.
 scale_ : str
     "columns" or "common".
+ranges_ : ndarray, shape (d, 2), or None
+    The smallest and the largest number of each column among at most 10,000 training tokens; NaN for words. A prediction
+    refuses tokens of which more than half, and at least 20, are far from the range in a column, as in another unit: ten
+    lengths of the range beyond it, or ten times nearer to zero than numbers of one sign. None compares nothing.
 n_iter_ : int
     Steps made.
 kept_step_ : int

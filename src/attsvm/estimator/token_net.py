@@ -65,6 +65,25 @@ def _encoder(words: dict[str, tuple[str, ...]]) -> Any:
     return make_column_transformer((encoder, list(words)), remainder="passthrough", verbose_feature_names_out=False)
 
 
+def known_words(encoder: Any) -> tuple[list[str], dict[str, list[str | None]]]:
+    """The columns of a fitted transformer of tables with words, and the words of some of them; None where missing."""
+    of_words = encoder.named_transformers_["wordcolumns"]
+    known = zip(of_words.feature_names_in_, of_words.categories_, strict=True)
+    words = {str(name): [word if isinstance(word, str) else None for word in found] for name, found in known}
+    return [*map(str, encoder.feature_names_in_)], words
+
+
+def word_encoder(columns: list[str], known: dict[str, list[str | None]]) -> Any:
+    """A transformer that is fitted to tables with these words, the inverse of :func:`known_words`."""
+    words = {name: tuple(word for word in found if word is not None) for name, found in known.items()}
+    table = np.zeros((max(map(len, known.values())), len(columns)))
+    for name, found in known.items():
+        numbers = [np.nan if word is None else float(words[name].index(word)) for word in found]
+        table[:, columns.index(name)] = np.resize(numbers, len(table))
+    rows = np.arange(len(table))
+    return fit_token_net(None, Sequences(table, rows, [0, len(rows)], tuple(columns), words))
+
+
 def _is_number(word: str) -> bool:
     try:
         return bool(np.isfinite(float(word)))

@@ -1,0 +1,69 @@
+"""Whether the numbers of new tokens are in the ranges of the fit: a column in another unit is refused by its name."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.datasets import Sequences
+from attsvm.errors import ProblemError
+
+FITTED, COMPARED = 10_000, 1_000
+"""Most tokens of a fit whose ranges are kept, and most new tokens that are compared with them."""
+
+FEWEST, DIFFERENT = 20, 5
+"""Fewest numbers of a column, in the fit and among new tokens, that are compared, and fewest different new ones."""
+
+BEYOND = 10.0
+"""A number is far away if it is this many lengths of the range beyond it, or this factor nearer to zero."""
+
+
+def ranges_of(sequences: Sequences, before: Float[np.ndarray, "d 2"] | None = None) -> Float[np.ndarray, "d 2"]:
+    """The smallest and the largest number of each column, and of the ranges ``before``; NaN for few numbers, and words.
+
+    The ranges are those of at most :data:`FITTED` tokens.
+    """
+    entries = _sample(sequences, FITTED)
+    few = np.isfinite(entries).sum(axis=0) < FEWEST
+    low = np.where(few, np.nan, np.where(np.isnan(entries), np.inf, entries).min(axis=0))
+    high = np.where(few, np.nan, np.where(np.isnan(entries), -np.inf, entries).max(axis=0))
+    if before is not None:
+        low, high = np.fmin(low, before[:, 0]), np.fmax(high, before[:, 1])
+    return np.column_stack([low, high])
+
+
+def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns: Any = None) -> None:
+    """Raise ProblemError if more than half of the numbers of a column are far from its range in the fit.
+
+    Far away is ten lengths of the range beyond it; or ten times nearer to zero than any number of a column whose
+    numbers have one sign. Numbers of one distribution are not: half of the new ones would have to be extremes of that
+    size, which the fit has not seen. A column with one value in the fit is not compared. Neither are fewer than five
+    different new numbers, since a number that all tokens of a bag share is one draw.
+
+    ``columns``: their names.
+    """
+    entries, (low, high) = _sample(sequences, COMPARED), ranges.T
+    length = high - low
+    with np.errstate(invalid="ignore", over="ignore"):
+        far = (entries < low - BEYOND * length) | (entries > high + BEYOND * length)
+        far |= (np.abs(entries) < np.minimum(np.abs(low), np.abs(high)) / BEYOND) & (np.sign(low) == np.sign(high))
+    counts = np.isfinite(entries).sum(axis=0)
+    other = np.flatnonzero((length > 0) & (counts >= FEWEST) & (2 * far.sum(axis=0) > counts))
+    for column in other:
+        found = entries[np.isfinite(entries[:, column]), column]
+        if len(np.unique(found)) < DIFFERENT:
+            continue
+        raise ProblemError(
+            f"X: expected column {column if columns is None else repr(columns[column])} in the unit of the fit, where "
+            f"its numbers are from {low[column]:.4g} to {high[column]:.4g}, got numbers from {found.min():.4g} to "
+            f"{found.max():.4g}; if they are right, set ranges_ = None in the fitted estimator"
+        )
+
+
+def _sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:
+    """The entries of some tokens, at regular places; NaN for words and for what is not finite."""
+    entries = sequences.table[sequences.ids[:: -(-len(sequences.ids) // most)]].astype(np.float64)
+    entries[~np.isfinite(entries)] = np.nan
+    if sequences.words:
+        entries[:, np.isin(sequences.columns or (), list(sequences.words))] = np.nan
+    return entries
