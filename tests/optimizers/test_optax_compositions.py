@@ -191,7 +191,7 @@ REFUSED = {
 }
 
 
-# every fourth pair, so that each optimizer meets four or five situations and each situation two or three optimizers; the
+# every fourth pair: each optimizer meets four or five situations, and each situation two or three optimizers; the
 # others are left to `make test-long`
 MATRIX = [
     pytest.param(name, situation, marks=pytest.mark.long if (row + column) % 4 else ())
