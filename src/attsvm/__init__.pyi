@@ -23,6 +23,7 @@ from ._utils.progress import Progress as Progress
 from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError
 from .estimator import AttentionClassifier as AttentionClassifier
+from .estimator import AttentionRegressor as AttentionRegressor
 from .estimator import DetectorClassifier as DetectorClassifier
 from .estimator import load_model as load_model
 from .measures import correlation as correlation

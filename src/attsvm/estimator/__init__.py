@@ -1,12 +1,14 @@
-"""Scikit-learn estimators: classifiers of sequences, bags and sets.
+"""Scikit-learn estimators: classifiers and regressors of sequences, bags and sets.
 
-``classifier`` is prompt attention with a linear head, ``detector_classifier`` detectors with non-negative weights. What
-all estimators of sequences share is in ``base``, what classifiers share in ``sequence_classifier``, and what estimators
-with prompt attention share in ``prompt_estimator``. Each has a network (``prompt``, ``detectors``; the interface is in
-``network``), which ``fitting`` trains on ``batches``, in ``coordinates`` of its own. ``inputs`` reads sequences,
-``task`` their labels and weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation``
-chooses what early stopping validates on. ``report`` compares predictions with labels, and ``margins`` solves the
-Att-SVM of a selection.
+``classifier`` and ``regressor`` are prompt attention with a linear head, ``detector_classifier`` detectors with
+non-negative weights. What all estimators of sequences share is in ``base``, what classifiers share in
+``sequence_classifier``, and what estimators with prompt attention share in ``prompt_estimator``. Each has a network
+(``prompt``, ``detectors``; the interface is in ``network``), which ``fitting`` trains on ``batches``, in
+``coordinates`` of its own. ``batch_loss`` is what prompt attention minimises; ``squared_loss``, ``quantile_loss`` and
+``cox_loss`` are ``regression_loss``. ``inputs`` reads sequences, ``task`` and ``regression_task`` hold their labels and
+weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation`` chooses what early
+stopping validates on. ``report``, ``regression_report`` and ``survival_report`` compare predictions with labels, and
+``margins`` solves the Att-SVM of a selection.
 """
 
 from attsvm._utils.doors import open_door

@@ -7,5 +7,8 @@ from .margins import MarginReport as MarginReport
 from .model_file import load_model as load_model
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
+from .regression_report import RegressionReport as RegressionReport
+from .regressor import AttentionRegressor as AttentionRegressor
 from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES
+from .survival_report import SurvivalReport as SurvivalReport

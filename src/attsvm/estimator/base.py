@@ -24,7 +24,7 @@ from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
 from attsvm.estimator.ranges import check_ranges, ranges_of
 from attsvm.estimator.settings import Settings, read_settings
-from attsvm.estimator.task import Task
+from attsvm.estimator.task import SequenceTask
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
@@ -32,7 +32,6 @@ from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 class Learned(Saveable, BaseEstimator, ABC):
     """What a fit sets, whichever network it trains."""
 
-    bag_: str | int | None
     scale_: str
     ranges_: np.ndarray | None
 
@@ -77,10 +76,13 @@ class SequenceEstimator(Learned):
 
     @abstractmethod
     def _read_labels(self, y: Any, given: GivenSequences) -> np.ndarray:
-        """The labels (n,); raises ProblemError or ValueError if there is not one for each sequence."""
+        """The labels (n,) in the order of the sequences.
+
+        Raises ProblemError or ValueError if there is not one for each sequence.
+        """
 
     @abstractmethod
-    def _own_task(self, given: GivenSequences, labels: np.ndarray) -> Task:
+    def _own_task(self, given: GivenSequences, labels: np.ndarray) -> SequenceTask:
         """Sequences to validate on, with what the fit has learned of its labels."""
 
     @abstractmethod
@@ -104,13 +106,12 @@ class SequenceEstimator(Learned):
         self, X: Any, y: Any, sample_weight: Any, bag: str | int | None, *, reset: bool
     ) -> tuple[GivenSequences, np.ndarray, np.ndarray | None]:
         given = read(self, X, reset=reset, bag=bag)
-        y = y if y is None else given.align("y", y)
         labels = self._read_labels(y, given)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
     def _train(
         self,
-        task: Task,
+        task: SequenceTask,
         kept: np.ndarray,
         given: GivenSequences,
         validation: Any,
@@ -129,7 +130,7 @@ class SequenceEstimator(Learned):
         self._path = fitted.path
         return self._keep(fitted.state, task.sequences, generator)
 
-    def _pass(self, task: Task, num_sequences: int, settings: Settings) -> Self:
+    def _pass(self, task: SequenceTask, num_sequences: int, settings: Settings) -> Self:
         """Make one pass over a task; ``num_sequences``: the n of the penalty."""
         generator, first = check_random_state(self.random_state), not hasattr(self, "_state")
         with on_device(settings.device):
@@ -142,19 +143,20 @@ class SequenceEstimator(Learned):
         """The column of a call of ``partial_fit``, which is that of the first one."""
         if not hasattr(self, "_state"):
             return bag
-        if bag not in (None, self.bag_):
-            raise ProblemError(f"bag: expected {self.bag_!r}, as before, got {bag!r}")
-        return self.bag_
+        first: str | int | None = self.bag_
+        if bag not in (None, first):
+            raise ProblemError(f"bag: expected {first!r}, as before, got {bag!r}")
+        return first
 
     def _parts(
         self,
-        task: Task,
+        task: SequenceTask,
         kept: np.ndarray,
         given: GivenSequences,
         validation: Any,
         groups: Any,
         generator: np.random.RandomState,
-    ) -> tuple[Task, Task | None]:
+    ) -> tuple[SequenceTask, SequenceTask | None]:
         """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
         if not self.early_stopping:
             if validation is not None:
@@ -182,7 +184,7 @@ class SequenceEstimator(Learned):
                 )
         return (task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)]) if chosen.any() else (task, None)
 
-    def _own_part(self, own: tuple[Any, ...]) -> Task:
+    def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:
             raise ProblemError("validation: expected a tuple of sequences and labels, got another tuple")
         given, labels, _ = self._given(*own, None, self._bag(own[0]), reset=False)
@@ -214,7 +216,7 @@ class SequenceEstimator(Learned):
             check_finite("token_net", replace(given, sequences=mapped))
         return mapped
 
-    def _start(self, task: Task, generator: np.random.RandomState) -> FitState:
+    def _start(self, task: SequenceTask, generator: np.random.RandomState) -> FitState:
         self.scale_ = self.scale or self._usual_scale(task.sequences)
         by_column = self.scale_ == "columns"
         return start(self._network(), task, read_settings(self).optimizer, generator, by_column)

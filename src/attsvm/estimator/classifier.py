@@ -14,6 +14,9 @@ from attsvm.estimator.shared_documentation import document
     penalty="(‖p‖² + ‖V‖²)",
     positive="The class that ``instance_scores`` are for. By default that of {0, 1}, {False, True} or {-1, 1} with\n"
     "the larger number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.",
+    part="a tenth of each class",
+    few="a tenth of some class is fewer than ten sequences",
+    kind="classifier",
     next="attention",
 )
 @dataclass(eq=False, repr=False)
@@ -26,6 +29,7 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     Parameters
     ----------
     {shared parameters}
+    {parameters of classes}
     norm : {"frobenius", "l<p>", "linf"}, optional
         Train in the geometry of this norm, in place of ``optimizer``: by gradient descent, by mirror descent with this
         p > 1, or by Adam for "linf". :func:`attsvm.recommend` compares norms.
@@ -36,6 +40,7 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     head_ : ndarray, shape (C, d), or (1, d) for two classes
         For two classes of the output that is large for ``positive_``, or for ``classes_[1]`` if that is None.
     intercept_ : ndarray, shape (C,), or (1,) for two classes
+    {attributes of classes}
     {shared attributes}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``

@@ -23,6 +23,9 @@ from attsvm.estimator.shared_documentation import document
     positive="Of two classes the one whose bags contain what the negative ones lack. By default that of {0, 1},\n"
     "{False, True} or {-1, 1} with the larger number; required for other labels, because the reverse gives other\n"
     "predictions.",
+    part="a tenth of each class",
+    few="a tenth of some class is fewer than ten sequences",
+    kind="classifier",
     next="the detectors",
 )
 @dataclass(eq=False, repr=False)
@@ -39,12 +42,14 @@ class DetectorClassifier(SequenceClassifier):
     num_detectors : int
         K; for more than two classes for each class.
     {shared parameters}
+    {parameters of classes}
 
     Attributes
     ----------
     detectors_ : ndarray, shape (C, K, d), or (1, K, d) for two classes
     offsets_, weights_ : ndarray, shape (C, K), or (1, K) for two classes
     intercept_ : ndarray, shape (C,), or (1,) for two classes
+    {attributes of classes}
     {shared attributes}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``

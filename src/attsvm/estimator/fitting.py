@@ -20,7 +20,7 @@ from attsvm.estimator.batches import Parameters, TrainingBatch, gather
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
-from attsvm.estimator.task import Task
+from attsvm.estimator.task import SequenceTask
 from attsvm.results import Status
 
 CELLS = 1 << 22
@@ -76,7 +76,7 @@ class FitState:
 
 def start(
     network: Network,
-    task: Task,
+    task: SequenceTask,
     optimizer: optax.GradientTransformation,
     generator: np.random.RandomState,
     by_column: bool,
@@ -129,8 +129,8 @@ class Fitted:
 
 def train(
     state: FitState,
-    task: Task,
-    validation: Task | None,
+    task: SequenceTask,
+    validation: SequenceTask | None,
     settings: Settings,
     generator: np.random.RandomState,
 ) -> Fitted:
@@ -174,7 +174,7 @@ def train(
 
 
 def epoch(
-    state: FitState, task: Task, settings: Settings, generator: np.random.RandomState
+    state: FitState, task: SequenceTask, settings: Settings, generator: np.random.RandomState
 ) -> Iterator[tuple[FitState, jax.Array]]:
     """One pass over the sequences in a new order; yields the state after each step and the objective before it."""
     dtype = task.sequences.table.dtype
@@ -241,7 +241,7 @@ def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
 
 
 def _steps(
-    state: FitState, task: Task, settings: Settings, generator: np.random.RandomState
+    state: FitState, task: SequenceTask, settings: Settings, generator: np.random.RandomState
 ) -> Iterator[tuple[FitState, jax.Array]]:
     """Yield the steps of epochs without end."""
     while True:
@@ -250,7 +250,9 @@ def _steps(
         state = reached
 
 
-def _record(history: History, state: FitState, watched: Task, objective: float, held_out: bool) -> dict[str, float]:
+def _record(
+    history: History, state: FitState, watched: SequenceTask, objective: float, held_out: bool
+) -> dict[str, float]:
     """Add a line to the history: numbers of the network, and loss and scores on held-out sequences."""
     decision, numbers = state.network.watch(state.model, watched.sequences)
     entry = {"steps": state.steps, "objective": objective}
@@ -263,7 +265,7 @@ def _record(history: History, state: FitState, watched: Task, objective: float, 
     return entry
 
 
-def _batches(task: Task, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
+def _batches(task: SequenceTask, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
     order = generator.permutation(len(task.labels))
     cells = task.sequences.lengths[order] * (1 + task.num_outputs)
     # equal parts: a last batch of a few sequences would take as long a step as the others

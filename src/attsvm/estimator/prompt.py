@@ -1,5 +1,6 @@
 """Prompt attention with a linear head, as a network."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,11 @@ from jaxtyping import Float, Int
 
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.errors import ProblemError
+from attsvm.estimator.batch_loss import BatchLoss, ClassLoss
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import ClassNetwork
-from attsvm.losses import LOSSES
+from attsvm.estimator.network import ClassNetwork, Network
+from attsvm.estimator.regression_loss import RegressionLoss
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,13 @@ def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
     return np.asarray(products[ids])
 
 
-@dataclass(frozen=True)
-class PromptAttention(ClassNetwork):
+class PromptNetwork(Network):
     """f(X) = V X' softmax(X p) + b; the initial attention is uniform, and the initial head zero."""
+
+    @property
+    @abstractmethod
+    def output_loss(self) -> BatchLoss:
+        """The loss of its outputs."""
 
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
         return {"p": np.zeros(dim, dtype), "V": np.zeros((rows, dim), dtype), "b": np.zeros(rows, dtype)}
@@ -82,7 +88,11 @@ class PromptAttention(ClassNetwork):
         self, parameters: Parameters, batch: TrainingBatch, alpha: Any
     ) -> tuple[jax.Array, Parameters]:
         """Loss plus α/2 (‖p‖² + ‖V‖²), with the gradient that stays accurate when the softmax saturates."""
-        return objective_gradient(parameters, batch, alpha)
+        return objective_gradient(parameters, batch, alpha, self.output_loss)
+
+    def feasible(self, parameters: Parameters) -> Parameters:
+        """The intercept may be fixed by the loss."""
+        return parameters | {"b": self.output_loss.intercept(parameters["b"])}
 
     def model(self, parameters: Parameters, coordinates: Coordinates) -> PromptModel:
         """Prompt, head and intercept for the original tokens; the softmax does not depend on the shift."""
@@ -98,8 +108,36 @@ class PromptAttention(ClassNetwork):
         return output.decision, dict(zip(names, map(float, quantiles), strict=True))
 
 
-def objective_gradient(parameters: Parameters, batch: TrainingBatch, alpha: Any) -> tuple[jax.Array, Parameters]:
-    """Weighted mean loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
+@dataclass(frozen=True)
+class PromptAttention(PromptNetwork, ClassNetwork):
+    """Prompt attention whose outputs are classes."""
+
+    @property
+    def output_loss(self) -> ClassLoss:
+        """Logistic loss, or cross-entropy."""
+        return ClassLoss()
+
+
+@dataclass(frozen=True)
+class PromptRegression(PromptNetwork):
+    """Prompt attention with one output, trained with a loss of regression."""
+
+    loss: RegressionLoss
+
+    @property
+    def output_loss(self) -> RegressionLoss:
+        """The loss."""
+        return self.loss
+
+    def mean_loss(self, decision: Float[np.ndarray, "n 1"], labels: np.ndarray, weights: np.ndarray) -> float:
+        """The loss of the outputs."""
+        return self.loss.mean(decision, labels, weights)
+
+
+def objective_gradient(
+    parameters: Parameters, batch: TrainingBatch, alpha: Any, output_loss: BatchLoss | None = None
+) -> tuple[jax.Array, Parameters]:
+    """Loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
 
     The head is linear, so it is enough to pool the scores V x_t of the tokens, and vectors occur in two matrix products
     only. The gradient keeps its relative accuracy when the softmax saturates. With the winner * of a sequence, the
@@ -107,9 +145,9 @@ def objective_gradient(parameters: Parameters, batch: TrainingBatch, alpha: Any)
     r = Σ e_t D_t / S, it is r/S for the logit of the winner and (e_t/S)(r − D_t) for the others, sums of small terms.
 
     ``parameters``: ``p`` (d,), ``V`` (C, d), with C = 1 for two classes, ``b`` (C,).
+    ``output_loss``: by default that of classes.
     """
     p, V, b, owners = parameters["p"], parameters["V"], parameters["b"], batch.owners
-    loss = LOSSES.find("logistic" if len(V) == 1 else "cross_entropy")
     with jax.default_matmul_precision("highest"):
         of_rows = batch.rows @ jnp.concatenate([p[:, None], V.T], axis=1)
         logits, values = of_rows[batch.places, 0], of_rows[batch.places, 1:]
@@ -119,13 +157,8 @@ def objective_gradient(parameters: Parameters, batch: TrainingBatch, alpha: Any)
         weight = jnp.where(others, jnp.exp(logits - largest[owners]), 0.0)
         probability = 1.0 / (1.0 + batch.total(weight))
         attention = (weight + is_winner) * probability[owners]
-        # the losses have an axis of queries after the sequences, and a last one of trials
-        shape = (-1, 1, 1) if len(V) == 1 else (-1, 1, len(V), 1)
-        outputs = (batch.total(attention[:, None] * values) + b).reshape(shape)
-        labels, weights = batch.labels[:, None, None], batch.weights[:, None, None]
-        direction, log_slope = loss.slope(outputs, labels)
-        of_outputs = jnp.broadcast_to(direction, outputs.shape).reshape(-1, len(V))
-        of_outputs = of_outputs * jnp.exp(log_slope[:, 0]) * batch.weights[:, None]
+        outputs = batch.total(attention[:, None] * values) + b
+        loss, of_outputs = (output_loss or ClassLoss()).value_and_slope(outputs, batch.labels, batch.weights)
         gaps = values[winner[owners]] - values
         products = weight * (gaps * of_outputs[owners]).sum(axis=1)
         mean = probability * batch.total(products)
@@ -133,5 +166,5 @@ def objective_gradient(parameters: Parameters, batch: TrainingBatch, alpha: Any)
         of_tokens = jnp.column_stack([of_logits, attention[:, None] * of_outputs[owners]])
         of_rows = jnp.zeros_like(of_rows).at[batch.places].add(of_tokens)
         gradient = batch.rows.T @ of_rows
-    value = jnp.sum(loss.values(outputs, labels) * weights) + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
+    value = loss + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
     return value, {"p": gradient[:, 0] + alpha * p, "V": gradient[:, 1:].T + alpha * V, "b": of_outputs.sum(axis=0)}

@@ -22,7 +22,11 @@ class PromptEstimator(SequenceEstimator):
     def path_(self) -> dict[int, PromptModel]:
         """Prompt, head and intercept after 0, 1, 2, 4, 8, … steps of the last fit, up to those that were kept."""
         network, coordinates, kept = self._network(), self._state.coordinates, self.kept_step_
-        earlier = {steps: network.model(found, coordinates) for steps, found in self._path.items() if steps < kept}
+        earlier = {
+            steps: self._published(network.model(found, coordinates))
+            for steps, found in self._path.items()
+            if steps < kept
+        }
         return {**earlier, kept: self._model}
 
     def attention(self, X: Any) -> Any:
@@ -85,7 +89,12 @@ class PromptEstimator(SequenceEstimator):
         """
         return self._margins("p", ..., X, slack, max_sequences)
 
+    def _published(self, model: PromptModel) -> PromptModel:
+        """The model in the unit of its outputs."""
+        return model
+
     def _publish(self, model: PromptModel) -> None:
+        model = self._published(model)
         self.prompt_, self.head_, self.intercept_ = model.prompt, model.head, model.intercept
 
     def _output(self, sequences: Sequences) -> np.ndarray:

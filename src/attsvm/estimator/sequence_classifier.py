@@ -208,7 +208,12 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         return given.labelled(self._named(decision))
 
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table."""
+        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table.
+
+        It follows from the outputs and is not calibrated afterwards; ``class_weight`` moves it away from the shares of
+        the classes. ``sklearn.calibration.CalibratedClassifierCV(classifier, method="sigmoid")`` takes lists of arrays
+        and ``Sequences``.
+        """
         given, decision = self._decide(X)
         return given.labelled(self._network().probability(decision), self.classes_)
 
@@ -297,6 +302,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         return given.restore(_of_column(scores, column), self._order[column])
 
     def _read_labels(self, y: Any, given: GivenSequences) -> np.ndarray:
+        y = y if y is None else given.align("y", y)
         return read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
 
     def _own_task(self, given: GivenSequences, labels: np.ndarray) -> ClassificationTask:

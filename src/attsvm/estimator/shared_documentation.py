@@ -1,4 +1,4 @@
-"""The parameters and attributes that the classifiers share, described once."""
+"""The parameters and attributes that the estimators share, described once."""
 
 import inspect
 import textwrap
@@ -22,21 +22,16 @@ batch_size : int
     Sequences per step.
 max_steps : int
 early_stopping : bool
-    Hold out a tenth of each class, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
+    Hold out {part}, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
     parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off, or
-    a tenth of some class is fewer than ten sequences, whose loss says little, the training objective is monitored
+    {few}, whose loss says little, the training objective is monitored
     instead and the last parameters are kept. ``validation`` of ``fit`` names other sequences to hold out.
-class_weight : dict, "balanced" or None
-    Weights of the classes in the loss.
-positive : label, or tuple of a label and the other one, optional
-    {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number the
-    positive one has.
 random_state : int, RandomState or None
     For the validation split and the order of the batches.
 warm_start : bool
     Continue from the parameters of the last fit.
 token_net : transformer or PyTorch module, optional
-    Maps each token before {next}; it is not trained together with the classifier. A transformer of scikit-learn is
+    Maps each token before {next}; it is not trained together with the {kind}. A transformer of scikit-learn is
     fitted to the training tokens, without labels; of tables it gets a data frame, so that a ``ColumnTransformer`` finds
     columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is, in
     evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
@@ -48,15 +43,19 @@ device : str, optional
     Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
     Prediction is on the CPU.
 keep_sample : bool
-    Keep up to 200 training sequences, for ``margin_report``. By default a fitted classifier and its pickle hold none of
+    Keep up to 200 training sequences, for ``margin_report``. By default a fitted {kind} and its pickle hold none of
     the training data.
 """
 
+PARAMETERS_OF_CLASSES = """\
+class_weight : dict, "balanced" or None
+    Weights of the classes in the loss.
+positive : label, or tuple of a label and the other one, optional
+    {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number the
+    positive one has.
+"""
+
 ATTRIBUTES = """\
-classes_ : ndarray, shape (C,)
-    Sorted.
-positive_ : label or None
-    The positive one of two classes; None if it is not known, and for more classes.
 n_features_in_ : int
     d.
 scale_ : str
@@ -74,20 +73,35 @@ status_ : Status
     returned True.
 """
 
+ATTRIBUTES_OF_CLASSES = """\
+classes_ : ndarray, shape (C,)
+    Sorted.
+positive_ : label or None
+    The positive one of two classes; None if it is not known, and for more classes.
+"""
+
+BLOCKS = {
+    "{shared parameters}\n": PARAMETERS,
+    "{parameters of classes}\n": PARAMETERS_OF_CLASSES,
+    "{shared attributes}\n": ATTRIBUTES,
+    "{attributes of classes}\n": ATTRIBUTES_OF_CLASSES,
+}
+
 
 def document(**words: str | float) -> Callable[[Class], Class]:
     """Insert the shared parameters and attributes into the docstring of a class.
 
-    They take the place of the lines ``{shared parameters}`` and ``{shared attributes}``, so ``help()`` and Sphinx
-    show them. ``words`` are put where the classifiers differ.
+    They take the place of the lines ``{shared parameters}`` and the like, so ``help()`` and Sphinx show them. ``words``
+    are put where the estimators differ.
     """
     indented = {name: textwrap.indent(str(text), "    ").lstrip() for name, text in words.items()}
 
     def insert(documented: Class) -> Class:
         if documented.__doc__:  # None with `python -OO`
             text = inspect.cleandoc(documented.__doc__)
-            text = text.replace("{shared parameters}\n", PARAMETERS.format(**indented))
-            documented.__doc__ = text.replace("{shared attributes}\n", ATTRIBUTES)
+            for line, lines in BLOCKS.items():
+                text = text.replace(line, lines.format(**indented)) if line in text else text
+            documented.__doc__ = text
         return documented
 
     return insert

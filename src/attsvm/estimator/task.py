@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
@@ -14,18 +14,20 @@ from attsvm.errors import ProblemError
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class SequenceTask(ABC):
     """Sequences with a label and a weight each; a subclass says what the labels are."""
 
     sequences: Sequences  # n sequences
     labels: np.ndarray  # shape (n,)
     weights: np.ndarray  # shape (n,), their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``
 
-    required: ClassVar[str]
-    """What both training and validation need some of."""
-
     def __getitem__(self, rows: np.ndarray) -> Self:
         return replace(self, sequences=self.sequences[rows], labels=self.labels[rows], weights=self.weights[rows])
+
+    @property
+    @abstractmethod
+    def required(self) -> str:
+        """What both training and validation need some of."""
 
     @property
     @abstractmethod
@@ -53,12 +55,15 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
-class ClassificationTask(Task):
+class ClassificationTask(SequenceTask):
     """Sequences whose labels are class numbers."""
 
     num_classes: int
 
-    required: ClassVar[str] = "sequences of each class"
+    @property
+    def required(self) -> str:
+        """Every class."""
+        return "sequences of each class"
 
     @property
     def num_outputs(self) -> int:
@@ -161,13 +166,19 @@ def read_task(
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
     numbers = numbered(classes, labels)
-    weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
-    if not weights.any():
-        raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
+    weights = read_weights(sample_weight, labels)
     task = ClassificationTask(sequences, numbers, weights, len(classes))
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)
     return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally
+
+
+def read_weights(sample_weight: Any, labels: np.ndarray) -> np.ndarray:
+    """The sample weights (n,), by default ones; raises ProblemError, ValueError if they do not fit or are all zero."""
+    weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
+    if not weights.any():
+        raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
+    return weights
 
 
 def numbered(classes: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.estimator.task import Task
+from attsvm.estimator.task import SequenceTask
 
 SHARE = 0.1
 """The share of each stratum that is held out by default."""
@@ -16,7 +16,7 @@ FEWEST = 10
 
 
 def held_out(
-    task: Task, share: float | None, groups: np.ndarray | None, generator: np.random.RandomState
+    task: SequenceTask, share: float | None, groups: np.ndarray | None, generator: np.random.RandomState
 ) -> np.ndarray:
     """Which sequences are held out, (n,); none if a required stratum has too few.
 
