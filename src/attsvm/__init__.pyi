@@ -17,6 +17,7 @@ from . import sweeps as sweeps
 from . import theory as theory
 from . import torch as torch
 from . import training as training
+from ._fit.bags import BagFit as BagFit
 from ._fit.fitting import fit as fit
 from ._fit.result import Fit as Fit
 from ._utils.progress import Progress as Progress

@@ -1,3 +1,4 @@
+from .bags import BagFit as BagFit
 from .comparison import ClassifierComparison as ClassifierComparison
 from .evaluation import LayerEvaluation as LayerEvaluation
 from .fitting import fit as fit

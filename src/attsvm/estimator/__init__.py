@@ -14,8 +14,10 @@ __door__ = (
     "LEARNING_RATES",
     "SLACK",
     "Coordinates",
+    "FileColumns",
     "effective_number",
     "forward",
+    "read_as_fitted",
     "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

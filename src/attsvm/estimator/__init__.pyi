@@ -5,6 +5,10 @@ from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
 from .model_file import load_model as load_model
+from .predictions import FileColumns as FileColumns
+from .predictions import Predictions as Predictions
+from .predictions import predict_bags as predict_bags
+from .predictions import read_as_fitted as read_as_fitted
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
 from .report import ClassificationReport as ClassificationReport

@@ -30,6 +30,7 @@ ESTIMATORS = {
 PARTS = {
     "Coordinates": "attsvm.estimator.coordinates",
     "Detectors": "attsvm.estimator.detectors",
+    "FileColumns": "attsvm.estimator.predictions",
     "FitState": "attsvm.estimator.fitting",
     "PromptAttention": "attsvm.estimator.prompt",
     "Tally": "attsvm.estimator.task",
