@@ -16,6 +16,7 @@ __door__ = (
     "Coordinates",
     "effective_number",
     "forward",
+    "read_labels",
     "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from attsvm._fit import fit_text
 from attsvm._fit.texts.text import Texts
-from attsvm._fit.texts.tokenizers import NAMED, WORDS, find_tokenizer, split_words, words
-from attsvm._fit.texts.words import learn_word_vectors
 from attsvm.errors import ProblemError
 from attsvm.plot import style
+from attsvm.texts.tokenizers import NAMED, WORDS, find_tokenizer, split_words, words
+from attsvm.texts.words import learn_word_vectors
 
 SPACED = {
     "Hindi": "आधुनिक मानक हिन्दी दिन दान क्‍ष",
