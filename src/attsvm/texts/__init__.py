@@ -2,7 +2,8 @@
 
 ``classifier`` is the estimator. ``tokenizers`` split texts into words; ``words`` learns a vector for each word, and
 ``states`` takes the hidden states of a transformer; ``encoding`` holds texts as sequences of either. ``ngrams`` is a
-linear model of words and pairs of words, and ``combination`` chooses whether attention, n-grams or both classify.
+linear model of words and pairs of words. ``parts`` trains attention and n-grams, and ``combination`` chooses which of
+them classify.
 ``contributions`` divides an output among words and n-grams, and ``report`` compares the parts.
 """
 

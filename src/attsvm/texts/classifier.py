@@ -13,15 +13,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.checks import check_choice, check_seed
-from attsvm._utils.progress import Callback, in_draws, reports
+from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, ClassificationReport, read_labels
 from attsvm.optimizers import optimizer_options
-from attsvm.texts.combination import PartsChoice, choose, folds, losses_of
 from attsvm.texts.contributions import TextContributions
 from attsvm.texts.encoding import EncodedTexts, encode, learn_encoder, read
-from attsvm.texts.ngrams import NgramModel, learn_features, outputs, regression
+from attsvm.texts.parts import fit_parts
 from attsvm.texts.report import TextReport
 from attsvm.texts.words import MAX_LENGTH
 
@@ -30,9 +29,6 @@ ALPHA = 20.0
 
 LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
 """Default learning rates, for word vectors of unit length."""
-
-PENALTIES = (1.0, 10.0, 100.0)
-"""Values of C among which the held-out loss of n-grams chooses; the middle one if nothing can be held out."""
 
 
 @dataclass(eq=False, repr=False)
@@ -165,49 +161,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             only one class.
         """
         check_choice("parts", self.parts, "auto", "attention", "both")
-        classifier, seed = self._attention_classifier(self._seed()), self._seed()
+        seed = self._seed()
+        classifier = self._attention_classifier(seed)
         encoded = X if isinstance(X, EncodedTexts) else self.learn_encoder(X)
         labels = read_labels(y, len(encoded), type(self).__name__)
-        classes, numbers = np.unique(labels, return_inverse=True)
-        features = None if self.parts == "attention" else learn_features(encoded.documents, self.min_documents)
-        held_out = [] if features is None else folds(numbers, seed)
-        trainings = len(held_out) + 1
-        self.encoder_, self.classes_ = encoded.encoder, classes
-        self.attention_ = classifier.fit(
-            encoded.sequences, labels, callback=in_draws(callback, 0, trainings, "training")
-        )
-        self._largest = classes[np.bincount(numbers).argmax()]
-        if features is None:
-            alone = "no n-grams were asked for" if self.parts == "attention" else "no n-gram occurs in enough texts"
-            self.ngrams_, self.choice_ = None, PartsChoice("attention", (1.0, 0.0), alone)
-            return self
-        matrix = features.matrix(encoded.documents)
-        penalty = PENALTIES[1]
-        if held_out:
-            of_attention = []
-            for number, (train, held) in enumerate(held_out, start=1):
-                fold = self._attention_classifier(seed).fit(
-                    encoded.sequences[train],
-                    labels[train],
-                    callback=in_draws(callback, number, trainings, "training"),
-                )
-                of_attention.append(_as_matrix(fold.decision_function(encoded.sequences[held])))
-            rows = np.concatenate([held for _, held in held_out])
-            of_ngrams = {
-                C: np.concatenate(
-                    [outputs(regression(matrix[train], numbers[train], C), matrix[held]) for train, held in held_out]
-                )
-                for C in PENALTIES
-            }
-            penalty = min(PENALTIES, key=lambda C: losses_of(of_ngrams[C], numbers[rows]).sum())
-            decisions = np.stack([np.concatenate(of_attention), of_ngrams[penalty]])
-            self.choice_ = choose(self.parts, decisions, numbers[rows])
-        else:
-            few = "fewer than two classes have enough texts to hold some out, so the parts were not compared"
-            both = self.parts == "both"
-            self.choice_ = PartsChoice("both" if both else "attention", (0.5, 0.5) if both else (1.0, 0.0), few)
-        fitted = regression(matrix, numbers, penalty)
-        self.ngrams_ = NgramModel(features, fitted.coef_, fitted.intercept_)
+        fitted = fit_parts(self.parts, classifier, encoded, labels, self.min_documents, seed, callback)
+        self.encoder_, self.classes_ = encoded.encoder, fitted.attention.classes_
+        self.attention_, self.ngrams_, self.choice_ = fitted.attention, fitted.ngrams, fitted.choice
+        self._largest = self.classes_[np.unique(labels, return_counts=True)[1].argmax()]
         return self
 
     def learn_encoder(self, X: Any) -> EncodedTexts:
@@ -249,7 +210,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         EncodedTexts
         """
         check_is_fitted(self)
-        return X if isinstance(X, EncodedTexts) else encode(read(X), self.encoder_)
+        if not isinstance(X, EncodedTexts):
+            return encode(read(X), self.encoder_)
+        if X.encoder is not self.encoder_:
+            raise ProblemError("X: expected texts that this classifier encoded, got those of another encoder")
+        return X
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Outputs for n texts, shape (n,) for two classes, else (n, C); positive means ``classes_[1]``."""

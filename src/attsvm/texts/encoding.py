@@ -49,7 +49,11 @@ def read(X: Any) -> tuple[str, ...]:
         raise ProblemError("X: expected at least one text, got none")
     for number, text in enumerate(X):
         if not isinstance(text, str):
-            is_missing = text is None or text != text or type(text).__name__ == "NAType"
+            is_missing = (
+                text is None
+                or (isinstance(text, float) and np.isnan(text))
+                or type(text).__name__ in ("NAType", "NaTType")
+            )
             got = "a missing value" if is_missing else type(text).__name__
             raise ProblemError(f"X: expected a text at position {number}, got {got}")
     # half of a surrogate pair, which JSON can escape, is no character
