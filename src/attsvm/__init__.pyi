@@ -14,6 +14,7 @@ from . import regularization as regularization
 from . import stack as stack
 from . import svm as svm
 from . import sweeps as sweeps
+from . import texts as texts
 from . import theory as theory
 from . import torch as torch
 from . import training as training
@@ -49,6 +50,7 @@ from .svm import solve_head as solve_head
 from .svm import solve_svm as solve_svm
 from .sweeps import open_sweep as open_sweep
 from .sweeps import sweep as sweep
+from .texts import TextClassifier as TextClassifier
 from .theory import Classification as Classification
 from .theory import Prediction as Prediction
 from .theory import classify as classify

@@ -18,6 +18,7 @@ __door__ = (
     "effective_number",
     "forward",
     "read_as_fitted",
+    "read_labels",
     "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

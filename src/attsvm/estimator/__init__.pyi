@@ -13,3 +13,4 @@ from .prompt import effective_number as effective_number
 from .prompt import forward as forward
 from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES
+from .task import read_labels as read_labels

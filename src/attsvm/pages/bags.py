@@ -179,7 +179,7 @@ def _selected(shown: Predictions, bags: BagFile, bag: str) -> Table:
             known = [str(shown.names[i]), str(predicted[i]), str(shown.labels[i]), str(shown.selected[i])]
             rows.append([*known, percent(share[i]), *said])
     place = "token" if bags.rows is None else "row"
-    return Table(rows, [bag, "predicted", "label", place, "share", *columns[:SHOWN_COLUMNS]], words=3)
+    return Table(rows, [bag, "predicted", "label", place, "share", *columns[:SHOWN_COLUMNS]], kind="compared")
 
 
 def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:

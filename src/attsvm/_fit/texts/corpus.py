@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._fit.texts.readers import READERS, TextFormat, ending_of, find_files
-from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm.errors import ProblemError
+from attsvm.texts import WORDS, Tokenizer
 
 OTHER = "‹other›"
 """The symbol of all words that are not in the vocabulary; no text contains it as a word."""
