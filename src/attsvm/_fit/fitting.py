@@ -182,7 +182,7 @@ def fit(
     check_labelled(drawing.problem)
     draws = _number_of_draws(given, seeds)
     parts = split(drawing.problem, test_fraction, seed) if drawing.test_rows is None else parts_of(drawing)
-    plan = make_plan(drawing.problem, train_head, steps, learning_rate, scale, device)
+    plan = make_plan(drawing.problem, train_head, steps, learning_rate, scale, device, given.classes)
     began = time.perf_counter()
     layer = train_layer(drawing.problem, *parts, plan, seed, in_draws(callback, 0, draws))
     seconds = {"training": time.perf_counter() - began}
@@ -296,6 +296,7 @@ def _measured(
         data=given.name,
         source=given.source,
         classes=given.classes,
+        classifier=layer.classifier,
     )
 
 

@@ -211,7 +211,8 @@ def _finish(done: "Fit", out: Path | None) -> None:
         finish(out, f"{wrote}; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:
         finish(out, f"{wrote}; --steps {int(done.run.step)} --force adds the figures", INTERRUPTED)
-    finish(out, "index.html, figures, result.json and run.npz", exit_status([str(done.run.status)], "run"))
+    model = ", run.npz and model.npz" if done.classifier is not None else " and run.npz"
+    finish(out, f"index.html, figures, result.json{model}", exit_status([str(done.run.status)], "run"))
 
 
 def _covered(done: "Fit") -> str:

@@ -96,6 +96,7 @@ def fit_text(
     with result_folder(out, force, (texts, test, embed)) as write:
         from attsvm._fit import fit_text as train_and_compare
         from attsvm._fit import read_texts
+        from attsvm.estimator import FileColumns
 
         given = read_texts(texts, text, label, names, encoding=encoding, quoting=quoting)
         test_texts = read_texts(test, text, label, encoding=encoding, quoting=quoting) if test else None
@@ -121,6 +122,11 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
+        done.classifier.file_columns_ = FileColumns(text, label)
         page = write_page(write, done, source=texts, test=test, seed=seed, threads=threads)
     page.show(json)
-    finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))
+    finish(
+        out,
+        f"index.html, figures, result.json{' and model.npz' * bool(page.others)}",
+        exit_status([page.numbers["training"]["status"]], "run"),
+    )

@@ -41,6 +41,9 @@ def predict(
         str | None,
         typer.Option(metavar="COLUMN", help="Column that names the bag of each row.  [default: that of the fit]"),
     ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the texts.  [default: that of the fit]")
+    ] = None,
     label: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of the labels.  [default: that of the fit, if there is one]"),
@@ -64,15 +67,28 @@ def predict(
         raise ProblemError(f"--instances: expected another file than that of --out, got {instances}")
     announce(out or instances)
 
-    from attsvm.estimator import load_model, predict_bags, read_as_fitted
+    from attsvm._fit import read_new_texts
+    from attsvm.estimator import FileColumns, load_model, predict_bags, read_as_fitted
     from attsvm.pages import make_page
+    from attsvm.texts import TextClassifier
 
     fitted = load_model(model)
     if any_unit:
         fitted.ranges_ = None
-    bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or ())
+    if isinstance(fitted, TextClassifier):
+        for option, value in (("--bag", bag), ("--drop", drop or None), ("--any-unit", any_unit or None)):
+            if value is not None:
+                raise ProblemError(f"{option}: expected none for the texts of {model}, got {value!r}")
+        columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
+        read = read_new_texts(data, text or columns.bag, label or columns.label, required=label is not None)
+        found, called = fitted.predictions(*read), "text"
+    else:
+        if text is not None:
+            raise ProblemError(f"--text: expected none for the bags of {model}, got {text!r}")
+        bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or ())
+        found = predict_bags(fitted, bags)
     page = make_page(
-        predict_bags(fitted, bags),
+        found,
         model={"source": model, "kind": type(fitted).__name__},
         source=data,
         bag=called,

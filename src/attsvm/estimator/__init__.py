@@ -13,6 +13,7 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "LEARNING_RATES",
     "SLACK",
+    "Saveable",
     "Coordinates",
     "FileColumns",
     "effective_number",

@@ -4,6 +4,7 @@ from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
+from .model_file import Saveable as Saveable
 from .model_file import load_model as load_model
 from .predictions import FileColumns as FileColumns
 from .predictions import Predictions as Predictions

@@ -166,7 +166,7 @@ def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 class FileColumns:
     """The columns of the table that a classifier was fitted to, beside those of the tokens."""
 
-    bag: str
+    bag: str  # of a classifier of texts the column of the texts
     label: str
     others: tuple[str, ...] = ()  # groups, and what was left out
 

@@ -105,7 +105,7 @@ def _terminal(numbers: dict[str, Any], bag: str) -> Iterable[Table]:
     count = len(numbers["predictions"])
     accuracy = rate(numbers["accuracy"], count, share_interval(numbers["accuracy"], count))
     yield Table([("accuracy", accuracy), *report_rows(report)], title="Prediction")
-    yield class_table(report, "bags", "Classes")
+    yield class_table(report, "texts" if bag == "text" else "bags", "Classes")
 
 
 def _notes(numbers: dict[str, Any]) -> Iterable[str]:

@@ -49,6 +49,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
     result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = Table.named(tables(result))
+    missing = fit.classifier.why_not_saved()
     return Page(
         result,
         title=f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}",
@@ -57,9 +58,11 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
         f"{result['seconds']['training']:.0f} s",
         verdict=verdict(result),
         body=partial(_body, fit, result, numbers),
-        notes=[*notes(result)],
+        notes=[*notes(result), *([f"There is no model file: {missing}."] if missing else [])],
         terminal=[*numbers, class_table(result["report"], "test texts", "Classes")],
         made_by=f"Seed {result['seed']}",
+        kept=None if missing else ("the fitted classifier", "model.npz"),
+        others={} if missing else {"model.npz": fit.classifier.save},
     )
 
 

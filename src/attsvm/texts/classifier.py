@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.checks import check_choice, check_seed
 from attsvm._utils.progress import Callback, reports
-from attsvm.datasets import Sequences
+from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
-from attsvm.estimator import AttentionClassifier, ClassificationReport, read_labels
+from attsvm.estimator import AttentionClassifier, ClassificationReport, Predictions, Saveable, read_labels
 from attsvm.optimizers import optimizer_options
 from attsvm.texts.contributions import TextContributions
 from attsvm.texts.encoding import EncodedTexts, encode, learn_encoder, read
@@ -32,7 +32,7 @@ LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
 
 
 @dataclass(eq=False, repr=False)
-class TextClassifier(ClassifierMixin, BaseEstimator):
+class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
     """Attention over the words of a text, combined with a linear model of n-grams where that is better.
 
     Texts go in: the words, their vectors and their pairs are learned by ``fit``. The output is
@@ -314,6 +314,41 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         ngrams = None if self.ngrams_ is None else of(self.ngrams_.decision(encoded.documents))
         return TextReport(of(self._decision(encoded)), attention, ngrams)
+
+    def predictions(self, X: Any, y: Any = None) -> Predictions:
+        """Everything that is said of new texts: classes, probabilities, and the attention and scores of their words.
+
+        Parameters
+        ----------
+        X : list, tuple, array or series of n str
+        y : array, shape (n,), optional
+            What the texts are known to be.
+
+        Returns
+        -------
+        attsvm.estimator.Predictions
+            Its tokens are words. The scores are those of attention for a word by itself, without n-grams.
+        """
+        encoded = self.encode(X)
+        unknown = (
+            [] if y is None else [label for label in np.asarray(y).tolist() if label not in self.classes_.tolist()]
+        )
+        if unknown:
+            raise ProblemError(f"y: expected one of the labels {shown(self.classes_)}, got {unknown[0]!r}")
+        sequences, names = encoded.sequences, (*encoded.encoder.vocabulary, "")
+        scores = [self.attention_.instance_scores(sequences, class_=name) for name in self.classes_.tolist()]
+        return Predictions(
+            classes=self.classes_,
+            names=np.arange(1, len(encoded) + 1),
+            probability=self.predict_proba(encoded),
+            offsets=sequences.offsets,
+            tokens=np.array(names)[encoded.words],
+            attention=np.asarray(self.attention_.attention(sequences)),
+            instance_scores=np.column_stack(scores),
+            first=sequences.offsets[:-1] + self.attention_.selected(sequences),
+            labels=None if y is None else np.asarray(y),
+            report=None if y is None else self.report(encoded, y).combined,
+        )
 
     def __sklearn_tags__(self) -> Any:
         """Tags of the estimator for scikit-learn."""

@@ -49,6 +49,19 @@ class Tokenizer:
     places: Callable[[str], list[tuple[int, int]]]  # where each word begins and ends in the text
     function: Any = None  # a function of a user; None for a tokenizer that is found by its name
 
+    def saved(self) -> dict[str, str]:
+        """What a model file holds of it: the name of one that needs nothing else."""
+        if self.function is not None or self.name not in NAMED:
+            raise ProblemError(
+                f"tokenizer: expected {', '.join(NAMED)} in a model file, got {self.name}; joblib.dump keeps functions"
+            )
+        return {"name": self.name}
+
+    @staticmethod
+    def restored(name: str) -> "Tokenizer":
+        """The tokenizer of this name; raises KeyError for another one."""
+        return NAMED[name]
+
     def __reduce__(self) -> Any:
         return find_tokenizer, (self.name if self.function is None else self.function,)
 
