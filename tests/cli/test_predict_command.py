@@ -247,5 +247,5 @@ def test_texts_are_predicted_from_lines_and_tables(tmp_path):
     pd.DataFrame({"body": texts[:5], "mood": labels[:5]}).to_csv(tmp_path / "new.csv", index=False)
     assert json.loads(run("predict", "out/model.npz", "new.csv", "--json", cwd=tmp_path).stdout)["accuracy"] == 1
     own = attsvm.TextClassifier(tokenizer=str.split, max_steps=10, random_state=0).fit(texts, labels)
-    with pytest.raises(ProblemError, match="tokenizer: expected words, spaces, characters in a model file, got str.split"):
+    with pytest.raises(ProblemError, match=r"tokenizer: expected words, spaces, .* in a model file, got str\.split"):
         own.save(tmp_path / "own.npz")

@@ -97,7 +97,8 @@ def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple
     if bag is None:
         raise ProblemError("bag: expected the column that names the bag of each row, got none")
     bags = Bags.of(table, bag)
-    found, used = [], [*drop]
+    found: list[np.ndarray | None] = []
+    used = [*drop]
     for name, values in (("labels", labels), ("groups", groups)):
         if isinstance(values, str):
             found.append(bags.labels(values))
@@ -106,7 +107,7 @@ def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple
             raise ProblemError("labels: expected a column of the table, or a label for each bag, got none")
         else:
             found.append(None if values is None else bags.align(name, values, bag))
-    return BagFile(sequences_of(bags, bag, *used), *found, rows=bags.rows + 1)
+    return BagFile(sequences_of(bags, bag, *used), found[0], found[1], bags.rows + 1)
 
 
 def _of_archive(path: Any, labels: Any, groups: Any, test: Any) -> GivenBags | None:

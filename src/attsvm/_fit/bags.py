@@ -140,11 +140,11 @@ def fit_bags(
     settings: dict[str, Any] = {"test_fraction": None if test is not None else test_fraction}
     if test is None:
         bags, test = _split(bags, test_fraction, seed)
-    given = {"max_steps": steps, "learning_rate": learning_rate, "scale": scale, "device": device}
+    given: dict[str, Any] = {"max_steps": steps, "learning_rate": learning_rate, "scale": scale, "device": device}
     classifier = AttentionClassifier(random_state=seed, **{name: x for name, x in given.items() if x is not None})
     classifier.fit(bags.sequences, bags.labels, groups=bags.groups, callback=callback)
     if columns is not None:
-        classifier.file_columns_ = columns  # type: ignore[attr-defined]
+        classifier.file_columns_ = columns
         classifier.bag_ = columns.bag
     return BagFit(
         classifier,
@@ -183,5 +183,5 @@ def _split(bags: BagFile, fraction: float, seed: int) -> tuple[BagFile, BagFile 
 def chosen_bags(bags: BagFile, which: np.ndarray) -> BagFile:
     """Some of the bags of a file."""
     places = np.concatenate([np.arange(*bags.sequences.offsets[i : i + 2]) for i in which.tolist()])
-    part = [None if values is None else values[which] for values in (bags.labels, bags.groups)]
-    return BagFile(bags.sequences[which], *part, rows=None if bags.rows is None else bags.rows[places])
+    labels, groups = (None if values is None else values[which] for values in (bags.labels, bags.groups))
+    return BagFile(bags.sequences[which], labels, groups, None if bags.rows is None else bags.rows[places])

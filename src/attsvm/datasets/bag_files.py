@@ -110,8 +110,8 @@ def read_bags(
     check_columns(path, list(frame.columns), [bag, *others, *left_out])
     with _named(path):
         bags = Bags.of(frame.drop(columns=[*left_out]), bag)
-        of_bags = [None if name is None else _plain(bags.labels(name)) for name in (label, groups)]
-        return BagFile(sequences_of(bags, bag, *others), *of_bags, rows=bags.rows + 1)
+        of_label, of_groups = (None if name is None else _plain(bags.labels(name)) for name in (label, groups))
+        return BagFile(sequences_of(bags, bag, *others), of_label, of_groups, bags.rows + 1)
 
 
 def _table(path: str | os.PathLike[str], bag: str = "") -> Any:
