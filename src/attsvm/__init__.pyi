@@ -14,9 +14,11 @@ from . import regularization as regularization
 from . import stack as stack
 from . import svm as svm
 from . import sweeps as sweeps
+from . import texts as texts
 from . import theory as theory
 from . import torch as torch
 from . import training as training
+from ._fit.bags import BagFit as BagFit
 from ._fit.fitting import fit as fit
 from ._fit.result import Fit as Fit
 from ._utils.progress import Progress as Progress
@@ -49,6 +51,7 @@ from .svm import solve_head as solve_head
 from .svm import solve_svm as solve_svm
 from .sweeps import open_sweep as open_sweep
 from .sweeps import sweep as sweep
+from .texts import TextClassifier as TextClassifier
 from .theory import Classification as Classification
 from .theory import Prediction as Prediction
 from .theory import classify as classify

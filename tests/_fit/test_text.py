@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm._fit.texts.text import read_texts, split_texts
-from attsvm._fit.texts.words import learn_word_vectors
 from attsvm.errors import ProblemError
+from attsvm.texts.words import learn_word_vectors
 
 ROWS = [("Good, very good.\nTruly", 1), ('A "bad" one, it\'s', 0), ("naïve, déjà vu\u2028good", 1), ("bad", 0)]
 

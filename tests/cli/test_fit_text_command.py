@@ -76,7 +76,8 @@ def test_the_folder_is_complete_and_a_browser_shows_its_numbers(fitted, tmp_path
     cards = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", shown))
     assert cards["Test accuracy"] == f"{result['accuracy']['test']:.1%}"
     assert cards["Mean token"] == f"{result['accuracy']['mean_token']['test']:.1%}"
-    assert cards["TF-IDF"] == f"{result['accuracy']['tf_idf']['test']:.1%}"
+    assert cards["N-grams alone"] == f"{result['accuracy']['ngrams']['test']:.1%}"
+    assert cards["Attention alone"] == f"{result['accuracy']['attention']['test']:.1%}"
     assert cards["Effective words"] == number_of_words(result["effective_words"]["median"])
     cells = r"<td>([\d.e-]+)</td><td>([\d.e-]+)–([\d.e-]+)</td><td>(\d+)</td><td>(\d+)% in “(\w+)”</td>"
     rows = re.findall(rf'<tr><th scope="row">(\w+)</th>{cells}</tr>', shown)

@@ -11,7 +11,7 @@ import pytest
 import attsvm
 from attsvm._fit import NextWordOptions, fit_next_words, read_corpus
 from attsvm._fit.texts.corpus import OTHER
-from attsvm._fit.texts.tokenizers import split_words
+from attsvm.texts.tokenizers import split_words
 from oracles.pages import loads
 
 WORDS = ["the", "cat", "dog", "sat", "mat", "red"]

@@ -216,10 +216,10 @@ def _model(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> None:
         import os
 
-        from attsvm._fit.texts.states import load_states
         from attsvm.inspect import inspect
         from attsvm.pretrained import load_model
         from attsvm.pretrained.inputs import tokenized
+        from attsvm.texts.states import load_states
 
         path = os.path.relpath(folder / name)
         model: Any = load_model(f"./{path}")

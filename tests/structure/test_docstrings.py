@@ -12,7 +12,7 @@ MODULES = (
     *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm.heads", "attsvm.measures"),
     *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.papers"),
     *("attsvm.regularization", "attsvm.svm", "attsvm.svm.differentiable", "attsvm.sweeps", "attsvm.theory"),
-    *("attsvm.inspect", "attsvm.torch", "attsvm.training"),
+    *("attsvm.inspect", "attsvm.texts", "attsvm.torch", "attsvm.training"),
 )
 API = Path(__file__).parents[2] / "docs" / "api"
 TYPES = re.compile(r"^Types\n-+\n(.*)", re.DOTALL | re.MULTILINE)  # the last section of a page

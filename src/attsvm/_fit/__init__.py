@@ -9,12 +9,12 @@ __door__ = (
     "LayerEvaluation",
     "NextWordOptions",
     "NextWords",
-    "OtherNorms",
     "TextFit",
     "TextPart",
     "fit_next_words",
     "fit_text",
     "read_corpus",
+    "read_new_texts",
     "read_texts",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -1,9 +1,10 @@
+from .bags import BagFit as BagFit
 from .comparison import ClassifierComparison as ClassifierComparison
 from .evaluation import LayerEvaluation as LayerEvaluation
 from .fitting import fit as fit
-from .other_norms import OtherNorms as OtherNorms
 from .result import Fit as Fit
 from .texts.corpus import read_corpus as read_corpus
+from .texts.corpus import read_new_texts as read_new_texts
 from .texts.fit_text import fit_text as fit_text
 from .texts.next_words import LastWord as LastWord
 from .texts.next_words import NextWordOptions as NextWordOptions

@@ -3,12 +3,14 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from attsvm._fit.bag_data import read_given
+from attsvm._fit.bags import fit_bags
 from attsvm._fit.baselines import baseline_accuracy
 from attsvm._fit.comparison import compare, parts_of
 from attsvm._fit.evaluation import evaluate
@@ -37,6 +39,10 @@ def fit(
     data: Any,
     *,
     labels: Any = None,
+    bag: str | None = None,
+    groups: Any = None,
+    test: Any = None,
+    drop: Iterable[str] = (),
     options: Mapping[str, str] | None = None,
     train_head: bool | None = None,
     test_fraction: float = 0.25,
@@ -49,7 +55,7 @@ def fit(
     callback: Callback | None = None,
     progress: bool = False,
     keep: Keep | None = None,
-) -> Fit:
+) -> Any:
     """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
 
     The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
@@ -59,12 +65,23 @@ def fit(
 
     Parameters
     ----------
-    data : array (n, T, d), list of n arrays (T_i, d), Problem, Source, Drawing, str or path
-        Sequences with ``labels``; or a problem with labels ±1 and no batch axes; or a data source, by name ("digits"),
-        by its file ("problem.npz"), by an import path ``package.module:name``, or as an object. A source, or a drawing
-        of one, may name its test sequences, and the token of each sequence that decides its label.
-    labels : array (n,), optional
-        Two different numbers or words, with arrays only. The last one in their order counts as +1.
+    data : array (n, T, d), list of n arrays (T_i, d), Sequences, table, Problem, Source, Drawing, str or path
+        Sequences with ``labels``; or a table with one row for each token, or its file (``.csv``, ``.tsv``, ``.jsonl``,
+        ``.parquet``), with ``bag`` and ``labels``; or a problem with labels ±1 and no batch axes; or a data source, by
+        name ("digits"), by its file ("problem.npz"), by an import path ``package.module:name``, or as an object. A
+        source, or a drawing of one, may name its test sequences, and the token of each sequence that decides its label.
+    labels : array (n,) or str, optional
+        Numbers or words of at least two classes, with arrays only; of a table the column that has them. Of two classes
+        the last one in their order counts as +1.
+    bag : str, optional
+        The column of a table that names the bag of each row.
+    groups : array (n,) or str, optional
+        Bags of one group, such as those of a patient, are not divided between training and testing. Of a table the
+        column that has them.
+    test : path, table, or tuple of sequences and labels, optional
+        What is tested on, in the form of ``data``; then nothing is set apart.
+    drop : iterable of str
+        Columns of a table that are left out.
     options : dict of str to str, optional
         Options of a data source, as they are written on the command line: ``{"classes": "3,8"}``.
     train_head : bool, optional
@@ -100,8 +117,10 @@ def fit(
 
     Returns
     -------
-    Fit
-        After Ctrl-C, or when the callback stopped it, of the steps and draws that were made.
+    Fit or BagFit
+        A :class:`BagFit`, a classifier without comparison with an Att-SVM, for tables, ``Sequences``, more than two
+        classes, and data with groups or test data. After Ctrl-C, or when the callback stopped it, of the steps and
+        draws that were made.
 
     Raises
     ------
@@ -134,12 +153,36 @@ def fit(
     """
     start = time.perf_counter()
     _check(seed, steps, learning_rate)
+    bags = read_given(data, labels, bag=bag, groups=groups, test=test, drop=drop)
+    if bags is not None:
+        for name, value, default in (
+            ("options", options or None, None),
+            ("train_head", train_head, True),
+            ("seeds", seeds, 1),
+        ):
+            if value not in (None, default):
+                raise ProblemError(
+                    f"{name}: expected {default} for bags, whose classifier is trained as a whole, got {value!r}"
+                )
+        return fit_bags(
+            bags.bags,
+            bags.test,
+            data=bags.name,
+            columns=bags.columns,
+            test_fraction=test_fraction,
+            seed=seed,
+            steps=steps,
+            learning_rate=learning_rate,
+            scale=scale,
+            device=device,
+            callback=callback,
+        )
     given = _read(data, labels, options, seed, test_fraction)
     drawing = given.drawing
     check_labelled(drawing.problem)
     draws = _number_of_draws(given, seeds)
     parts = split(drawing.problem, test_fraction, seed) if drawing.test_rows is None else parts_of(drawing)
-    plan = make_plan(drawing.problem, train_head, steps, learning_rate, scale, device)
+    plan = make_plan(drawing.problem, train_head, steps, learning_rate, scale, device, given.classes)
     began = time.perf_counter()
     layer = train_layer(drawing.problem, *parts, plan, seed, in_draws(callback, 0, draws))
     seconds = {"training": time.perf_counter() - began}
@@ -253,6 +296,7 @@ def _measured(
         data=given.name,
         source=given.source,
         classes=given.classes,
+        classifier=layer.classifier,
     )
 
 

@@ -36,6 +36,7 @@ class Plan:
     learning_rate: float
     scale: str  # of the tokens: each column by its own spread (``columns``), or one number for all (``common``)
     device: str | None = None
+    classes: tuple[Any, Any] = (1, -1)  # names of the labels +1 and −1, for the classifier
 
     def settings(self) -> dict[str, Any]:
         """The settings as ``result.json`` has them."""
@@ -59,6 +60,7 @@ def make_plan(
     learning_rate: float | None,
     scale: str | None = None,
     device: str | None = None,
+    classes: tuple[Any, Any] | None = None,
 ) -> Plan:
     """The plan for a problem; what is None is chosen as documented in :func:`attsvm.fit`.
 
@@ -78,7 +80,16 @@ def make_plan(
         learning_rate=learning_rate or (LEARNING_RATES["adam"] if classifier else 0.1),
         scale=_scale(problem, scale),
         device=device,
+        classes=(1, -1) if classes is None else _numbers(classes),
     )
+
+
+def _numbers(classes: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Names of labels, as the integers that they are, if both are some."""
+    try:
+        return int(classes[0]), int(classes[1])
+    except ValueError:
+        return classes
 
 
 def _scale(problem: Problem, scale: str | None) -> str:
@@ -112,6 +123,7 @@ class TrainedLayer:
     train: Problem
     test: Problem | None
     run: Run
+    classifier: AttentionClassifier | None = None
 
     def evaluations(self) -> tuple[LayerEvaluation, LayerEvaluation | None]:
         """Predictions and attention on the training part and on the test part."""
@@ -133,10 +145,14 @@ def train_layer(
     if plan.scale == "columns" and not plan.classifier:
         problem = columns_scaled(problem, train_rows)
     part = take_sequences(problem, train_rows)
-    run = (_train_classifier if plan.classifier else _train_layer)(part, plan, seed, callback)
+    classifier = None
+    if plan.classifier:
+        run, classifier = _train_classifier(part, plan, seed, callback)
+    else:
+        run = _train_layer(part, plan, seed, callback)
     head = run.parameters["v"]
     test = take_sequences(problem, test_rows).with_head(head) if len(test_rows) else None
-    return TrainedLayer(part.with_head(head), test, run)
+    return TrainedLayer(part.with_head(head), test, run, classifier)
 
 
 def _train_layer(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:
@@ -160,7 +176,9 @@ def _train_layer(part: Problem, plan: Plan, seed: int, callback: Callback | None
     )
 
 
-def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:
+def _train_classifier(
+    part: Problem, plan: Plan, seed: int, callback: Callback | None
+) -> tuple[Run, AttentionClassifier]:
     """Train an AttentionClassifier; the run ends with the parameters that early stopping keeps."""
     classifier = AttentionClassifier(
         learning_rate=plan.learning_rate,
@@ -168,8 +186,10 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
         random_state=seed,
         scale=plan.scale,
         device=plan.device,
+        positive=plan.classes[0],
     )
-    classifier.fit(_sequences(part), part.labels, callback=callback)
+    assert part.labels is not None
+    classifier.fit(_sequences(part), np.where(part.labels > 0, *plan.classes), callback=callback)
     path = classifier.path_
     found = [evaluate(part, model.prompt, model.head[0], model.intercept[0]) for model in path.values()]
     history = {
@@ -182,7 +202,7 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
         "b": np.array([model.intercept[0] for model in path.values()]),
     }
     final = {name: values[-1] for name, values in history.items()}
-    return Run(
+    run = Run(
         status=classifier.status_,
         weights=final["weights"],
         parameters={"p": final["weights"], "v": final["v"], "b": final["b"]},
@@ -203,3 +223,4 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
         dtype="float64",
         data_hash=part.data_hash,
     )
+    return run, classifier

@@ -11,7 +11,8 @@ from attsvm._fit.comparison import ClassifierComparison
 from attsvm._fit.evaluation import LayerEvaluation
 from attsvm._fit.other_norms import OtherNorms
 from attsvm.datasets import Source
-from attsvm.estimator import ClassificationReport
+from attsvm.errors import ProblemError
+from attsvm.estimator import AttentionClassifier, ClassificationReport
 from attsvm.pages import SOFT_BELOW, claim_folder, make_page
 from attsvm.problem import Problem, counted_labels
 from attsvm.results import Status
@@ -74,6 +75,8 @@ class Fit:
         Where the data came from.
     classes : tuple or None
         Names of the labels +1 and −1; None if they have none.
+    classifier : AttentionClassifier or None
+        What predicts, and is saved as ``model.npz``; None with a fixed head, queries or keys.
 
     See Also
     --------
@@ -109,6 +112,32 @@ class Fit:
     data: str
     source: Source | None
     classes: tuple[Any, Any] | None
+    classifier: AttentionClassifier | None = None
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each new sequence, (n,).
+
+        Parameters
+        ----------
+        X
+            As for :meth:`attsvm.AttentionClassifier.predict`.
+
+        Raises
+        ------
+        ProblemError
+            If the head was fixed, or there are queries or keys: then there is no classifier.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> tokens = bags.train.table[bags.train.ids].reshape(40, 5, 64)
+        >>> attsvm.fit(tokens, labels=bags.train_labels, steps=50).predict(bags.test).shape
+        (20,)
+        """
+        if self.classifier is None:
+            raise ProblemError("predict: expected a fit whose prompt and head are trained together, got another one")
+        return self.classifier.predict(X)
 
     def __repr__(self) -> str:
         part, on = ("training", self.on_train) if self.on_test is None else ("test", self.on_test)
@@ -215,6 +244,8 @@ class Fit:
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
+
+        With a classifier, ``model.npz`` as well, for :func:`attsvm.load_model` and ``attsvm predict``.
 
         Parameters
         ----------

@@ -23,6 +23,9 @@ ENDING = ".unfinished-attsvm"
 
 REASON_LENGTH = 300
 
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Endings of tables, also before ``.gz``."""
+
 _KINDS = {
     stat.S_IFREG: "a file",
     stat.S_IFDIR: "a folder",
@@ -172,6 +175,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if error.errno is None:
             raise
         raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+
+
+def is_table_file(path: str | os.PathLike[str]) -> bool:
+    """Return whether the name of a file is that of a table."""
+    return os.fspath(path).lower().removesuffix(".gz").endswith(TABLES)
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:

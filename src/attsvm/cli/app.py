@@ -15,6 +15,7 @@ PANELS = {
     "Your data": {
         "fit": "Train attention on labelled data; with a fixed head, compare it with the Att-SVM of what it selects.",
         "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
+        "predict": "Predict classes and selected tokens of new bags by the model file of a fit.",
         "next-token": "Predict which words of a context attention copies, and train it on a corpus.",
         "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
         "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",

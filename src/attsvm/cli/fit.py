@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,14 +36,22 @@ SOURCE is the name of a data source, a file that one of them reads, or an import
 Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together and
 compared with no Att-SVM: this is `attsvm.AttentionClassifier` with its default settings. `--no-train-head` keeps the
 head, logistic regression on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well.
-With queries the attention is combined (W). For tables with one row for each token use `attsvm.AttentionClassifier` in
-Python.
+With queries the attention is combined (W).
+
+Tables `.csv`, `.tsv`, `.jsonl` and `.parquet` have one row for each token: `--bag` names the column that says which bag
+a row belongs to, `--label` that of the labels, and all other columns are numbers or words of the tokens. Tables, data
+of more than two classes, archives with `tokens` (N, d) beside `bag` or `offsets`, and data with `--test` or groups
+train the classifier alone. DIR then holds `model.npz`, which `attsvm predict` reads.
 
 Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
 several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.
 After Ctrl-C the result covers the steps and draws made until then, and the page has no figures.
 
 Examples:
+
+    attsvm fit bags.csv --bag molecule --label active --out result
+
+    attsvm fit train.parquet --bag slide --label grade --groups patient --test test.parquet --out result
 
     attsvm fit digits --classes 3,8 --out demo/digits-joint
 
@@ -72,6 +80,24 @@ def fit(
         ),
     ],
     out: OutFolder = None,
+    bag: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of a table that names the bag of each row.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table that has the label of each bag.")
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of a table: bags of one group are not divided into training and test."
+        ),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave out a column of a table. Repeatable.")
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Test on these bags. By default a part is set apart.")
+    ] = None,
     option: Annotated[list[str] | None, named_option("source")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B", help="Short for `--option classes=A,B`.")] = None,
     train_head: Annotated[
@@ -118,11 +144,11 @@ def fit(
     shorthand = [] if classes is None else [f"classes={classes}"]
     options = named_values([*shorthand, *(option or [])])
 
-    from attsvm._fit import Fit
+    from attsvm._fit import BagFit, Fit
     from attsvm._fit import fit as train_and_compare
 
     run: Run | None = None  # run, done, page: what an interrupted command keeps
-    done: Fit | None = None
+    done: Any = None
     page: Page | None = None
     stopped: Interrupted | None = None
 
@@ -130,11 +156,16 @@ def fit(
         nonlocal run, done
         run, done = (so_far.run, so_far) if isinstance(so_far, Fit) else (so_far, None)
 
-    with result_folder(out, force, (source,)) as write:
+    with result_folder(out, force, (source, test)) as write:
         try:
             with progress(stops=True) as callback:
                 done = train_and_compare(
                     source,
+                    labels=label[0] if label and len(label) == 1 else label,
+                    bag=bag,
+                    groups=groups,
+                    drop=drop or (),
+                    test=test,
                     options=options,
                     train_head=train_head,
                     steps=steps,
@@ -147,7 +178,8 @@ def fit(
                     callback=callback,
                     keep=keep,
                 )
-            page = write_page(write, done, threads=threads)
+            about = {"test": test} if isinstance(done, BagFit) else {}
+            page = write_page(write, done, threads=threads, **about)
         except Interrupted as interrupted:
             stopped = interrupted
             if done is not None:
@@ -166,7 +198,10 @@ def fit(
         on_interruption(lambda: f"{out} holds {kept}" if out else f"the result covers {kept}")
         raise stopped
     assert done is not None
-    _finish(done, out)
+    if isinstance(done, BagFit):
+        finish(out, "index.html, figures, result.json and model.npz", exit_status([done.classifier.status_], "run"))
+    else:
+        _finish(done, out)
 
 
 def _finish(done: "Fit", out: Path | None) -> None:
@@ -176,7 +211,8 @@ def _finish(done: "Fit", out: Path | None) -> None:
         finish(out, f"{wrote}; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:
         finish(out, f"{wrote}; --steps {int(done.run.step)} --force adds the figures", INTERRUPTED)
-    finish(out, "index.html, figures, result.json and run.npz", exit_status([str(done.run.status)], "run"))
+    model = ", run.npz and model.npz" if done.classifier is not None else " and run.npz"
+    finish(out, f"index.html, figures, result.json{model}", exit_status([str(done.run.status)], "run"))
 
 
 def _covered(done: "Fit") -> str:

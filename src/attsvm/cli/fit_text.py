@@ -25,8 +25,9 @@ from attsvm.cli.shared import finish, progress, result_folder, write_page
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, also `.csv.gz`; a folder
 of such files or a pattern in quotes; or a folder with one subfolder of text files per label. Word vectors are learnt
-from the training texts, and a prompt and a head are trained on them. The page and the result compare attention with
-TF-IDF and with the mean of the same vectors.
+from the training texts, a prompt and a head are trained on them, and this attention is combined with n-grams where that
+is better on held-out training texts. The page and the result compare attention, n-grams, both together and the mean of
+the same vectors.
 
 `attsvm next-token` reads texts without labels.
 
@@ -55,6 +56,9 @@ def fit_text(
         str | None,
         typer.Option(metavar="FILE", help="Texts to test on. By default a part of TEXTS is set apart for testing."),
     ] = None,
+    parts: Annotated[
+        str, typer.Option(metavar="PARTS", help="What classifies: `attention`, `both` with n-grams, or `auto`.")
+    ] = "auto",
     max_length: Annotated[int, typer.Option(help="Number of words that are read of a text, from its beginning.")] = 400,
     dim: Annotated[int, typer.Option(help="Length of a word vector.")] = 200,
     min_documents: Annotated[
@@ -92,6 +96,7 @@ def fit_text(
     with result_folder(out, force, (texts, test, embed)) as write:
         from attsvm._fit import fit_text as train_and_compare
         from attsvm._fit import read_texts
+        from attsvm.estimator import FileColumns
 
         given = read_texts(texts, text, label, names, encoding=encoding, quoting=quoting)
         test_texts = read_texts(test, text, label, encoding=encoding, quoting=quoting) if test else None
@@ -104,6 +109,7 @@ def fit_text(
                 test_texts,
                 test_fraction=test_fraction,
                 seed=seed,
+                parts=parts,
                 dim=dim,
                 min_documents=min_documents,
                 max_length=max_length,
@@ -116,6 +122,11 @@ def fit_text(
                 device=device,
                 callback=callback,
             )
+        done.classifier.file_columns_ = FileColumns(text, label)
         page = write_page(write, done, source=texts, test=test, seed=seed, threads=threads)
     page.show(json)
-    finish(out, "index.html, figures and result.json", exit_status([page.numbers["training"]["status"]], "run"))
+    finish(
+        out,
+        f"index.html, figures, result.json{' and model.npz' * bool(page.others)}",
+        exit_status([page.numbers["training"]["status"]], "run"),
+    )

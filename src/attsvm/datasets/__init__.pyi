@@ -1,3 +1,5 @@
+from .bag_files import BagFile as BagFile
+from .bag_files import read_bags as read_bags
 from .bags import digit_bags as digit_bags
 from .benign_overfitting import signal_noise as signal_noise
 from .canvases import digit_canvases as digit_canvases

@@ -12,13 +12,11 @@ from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_kind
 from attsvm._utils.extensions import Registry, did_you_mean, kind_check
+from attsvm._utils.files import is_table_file
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 _READ, _HELP = "attsvm.read", "attsvm.help"
-
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-"""Endings of tables and texts, which other parts of the library read."""
 
 
 class Pictures(NamedTuple):
@@ -325,10 +323,10 @@ def _expected() -> str:
 
 def _hint(text: str) -> str:
     """Suggest the source that a text may mean; the end of an error message."""
-    if Path(text).suffix.lower() in TABLES:
+    if is_table_file(text):
         return (
-            "; for labelled texts use attsvm fit-text, for a table with one row per token "
-            "attsvm.AttentionClassifier().fit(table, labels, bag=...)"
+            "; for labelled texts use attsvm fit-text, for a table with one row per token attsvm fit --bag COLUMN "
+            "--label COLUMN"
         )
     if Path(text).suffix.lower() == ".npy":
         return "; numpy.savez('problem.npz', tokens=X, labels=y) writes a file .npz"

@@ -17,9 +17,13 @@ from attsvm._utils.doors import open_door
 __door__ = (
     "LEARNING_RATES",
     "SLACK",
+    "Saveable",
     "Coordinates",
+    "FileColumns",
     "effective_number",
     "forward",
+    "read_as_fitted",
+    "read_labels",
     "units_differ",
 )
 __getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -4,7 +4,12 @@ from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
+from .model_file import Saveable as Saveable
 from .model_file import load_model as load_model
+from .predictions import FileColumns as FileColumns
+from .predictions import Predictions as Predictions
+from .predictions import predict_bags as predict_bags
+from .predictions import read_as_fitted as read_as_fitted
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
 from .regression_report import RegressionReport as RegressionReport
@@ -12,3 +17,4 @@ from .regressor import AttentionRegressor as AttentionRegressor
 from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES
 from .survival_report import SurvivalReport as SurvivalReport
+from .task import read_labels as read_labels

@@ -24,17 +24,27 @@ KIND, SCHEMA = "model", 1
 ESTIMATORS = {
     "AttentionClassifier": "attsvm.estimator.classifier",
     "DetectorClassifier": "attsvm.estimator.detector_classifier",
+    "TextClassifier": "attsvm.texts.classifier",
 }
 """The modules of the estimators that have model files, by the names of their classes."""
 
 PARTS = {
     "Coordinates": "attsvm.estimator.coordinates",
     "Detectors": "attsvm.estimator.detectors",
+    "FileColumns": "attsvm.estimator.predictions",
     "FitState": "attsvm.estimator.fitting",
+    "NgramFeatures": "attsvm.texts.ngrams",
+    "NgramModel": "attsvm.texts.ngrams",
+    "PartsChoice": "attsvm.texts.combination",
     "PromptAttention": "attsvm.estimator.prompt",
     "Tally": "attsvm.estimator.task",
+    "Tokenizer": "attsvm.texts.tokenizers",
+    "WordVectors": "attsvm.texts.words",
 }
-"""The modules of the dataclasses that fitted attributes hold. A file names classes of these tables."""
+"""The modules of the dataclasses that fitted attributes hold. A file names classes of these tables.
+
+A class that is not made of its fields has ``saved``, which returns data, and ``restored``, which gets them.
+"""
 
 LEFT_OUT = {("FitState", "optimizer"), ("AttentionClassifier", "_sample"), ("DetectorClassifier", "_sample")}
 """What no prediction needs: it is None after loading. A file has none of the training data."""
@@ -93,10 +103,21 @@ class Saveable:
         >>> bool((loaded.predict_proba(bags.test) == classifier.predict_proba(bags.test)).all())
         True
         """
+        node, arrays = self._packed()
+        write_npz(path, KIND, arrays, {"schema": SCHEMA, "model": node})
+
+    def why_not_saved(self) -> str:
+        """Why :meth:`save` refuses the fitted estimator; empty if it does not."""
+        try:
+            self._packed()
+        except ProblemError as error:
+            return str(error)
+        return ""
+
+    def _packed(self) -> tuple[Any, dict[str, np.ndarray]]:
         check_is_fitted(self)
         writer = _Writer()
-        node = writer.node(self, "model")
-        write_npz(path, KIND, writer.arrays, {"schema": SCHEMA, "model": node})
+        return writer.node(self, "model"), writer.arrays
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -111,7 +132,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    AttentionClassifier or DetectorClassifier
+    AttentionClassifier, DetectorClassifier or TextClassifier
         Fitted. Parameters that are no data, such as an optimizer of optax, are left out of files; a fit needs new ones.
 
     Raises
@@ -181,7 +202,8 @@ class _Writer:
         if name in ESTIMATORS and isinstance(value, Saveable):
             return self._of_class(name, _attributes(value), place)
         if name in PARTS and is_dataclass(value):
-            return self._of_class(name, {entry.name: getattr(value, entry.name) for entry in fields(value)}, place)
+            held = value.saved() if hasattr(value, "saved") else {x.name: getattr(value, x.name) for x in fields(value)}
+            return self._of_class(name, held, place)
         if isinstance(value, Unsaved):
             return {"unsaved": value.kind}
         if isinstance(value, _WordEncoder):
@@ -236,7 +258,7 @@ def _made(name: str, values: dict[str, Any]) -> Any:
     kind = getattr(import_module(module), name)
     left_out = {key: None for of, key in LEFT_OUT if of == name}
     if name in PARTS:
-        return kind(**left_out, **values)
+        return kind.restored(**values) if hasattr(kind, "restored") else kind(**left_out, **values)
     made = kind()
     made.__dict__.update(left_out, **values)
     return made

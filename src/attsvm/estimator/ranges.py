@@ -62,7 +62,7 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
 
 def _sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:
     """The entries of some tokens, at regular places; NaN for words and for what is not finite."""
-    entries = sequences.table[sequences.ids[:: -(-len(sequences.ids) // most)]].astype(np.float64)
+    entries: np.ndarray = sequences.table[sequences.ids[:: -(-len(sequences.ids) // most)]].astype(np.float64)
     entries[~np.isfinite(entries)] = np.nan
     if sequences.words:
         entries[:, np.isin(sequences.columns or (), list(sequences.words))] = np.nan

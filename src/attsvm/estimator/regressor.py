@@ -334,6 +334,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         weights = read_weights(sample_weight, targets)
         kept = np.flatnonzero(weights)
         targets, weights = targets[kept], weights[kept]
+        self._learn_ranges(given, fit=not continues)
         sequences = self._mapped(given, fit=not continues)
         self.bag_ = bag
         if not continues:

@@ -81,7 +81,7 @@ def word_encoder(columns: list[str], known: dict[str, list[str | None]]) -> Any:
         numbers = [np.nan if word is None else float(words[name].index(word)) for word in found]
         table[:, columns.index(name)] = np.resize(numbers, len(table))
     rows = np.arange(len(table))
-    return fit_token_net(None, Sequences(table, rows, [0, len(rows)], tuple(columns), words))
+    return fit_token_net(None, Sequences(table, rows, np.array([0, len(rows)]), tuple(columns), words))
 
 
 def _is_number(word: str) -> bool:

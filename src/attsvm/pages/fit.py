@@ -26,7 +26,8 @@ from attsvm.pages.words import (
 )
 
 if TYPE_CHECKING:
-    from attsvm._fit import Fit, OtherNorms
+    from attsvm._fit import Fit
+    from attsvm.profiles import Recommendation
 
 fit_figures = lazy_loader.load("attsvm.pages.fit_figures", suppress_warning=True)
 
@@ -52,7 +53,7 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
         terminal=[*numbers, _classes(result, "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the run", "run.npz"),
-        others={"run.npz": fit.run.save},
+        others={"run.npz": fit.run.save} | ({"model.npz": fit.classifier.save} if fit.classifier else {}),
     )
 
 
@@ -225,7 +226,8 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
             "error is to the present one."
         )
     if fit.other_norms is not None and fit.other_norms.better is not None:
-        yield _better_norm(fit.other_norms, fit.other_norms.better)
+        others, at = fit.other_norms, fit.other_norms.better
+        yield _better_norm(others.tokens, others.found, at, float(others.half_width[at]))
     if fit.chosen is not None and fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
             f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
@@ -233,14 +235,14 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _better_norm(compared: "OtherNorms", at: int) -> str:
+def _better_norm(selected: str, found: "Recommendation", at: int, half_width: float) -> str:
     """How much better the Att-SVMs of a norm select than those of the default one, the first."""
-    found, tokens = compared.found, {"optimal": "optimal token", "relevant": "token that decides the label"}
+    tokens = {"optimal": "optimal token", "relevant": "token that decides the label"}
     return (
         f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences its "
-        f"Att-SVMs select the {tokens[compared.tokens]} in {percent(found.share[at])} of the queries, and those of "
+        f"Att-SVMs select the {tokens[selected]} in {percent(found.share[at])} of the queries, and those of "
         f"{found.norms[0]} in {percent(found.share[0])} (difference {percent(found.gain[at])} ± "
-        f"{percent(compared.half_width[at])}); `attsvm.recommend` names a training for it."
+        f"{percent(half_width)}); `attsvm.recommend` names a training for it."
     )
 
 

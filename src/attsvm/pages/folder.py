@@ -30,7 +30,7 @@ def is_result(path: Path) -> bool:
 
 
 CONTENTS: dict[str, Callable[[Path], bool]] = {
-    **dict.fromkeys(("index.html", "run.npz", "profile.npz", "table.csv"), is_file),
+    **dict.fromkeys(("index.html", "model.npz", "run.npz", "profile.npz", "table.csv"), is_file),
     "result.json": is_result,
     "figures": only_figures,
 }

@@ -6,9 +6,11 @@ from typing import Any
 from attsvm.pages.page import Page
 
 PAGES = {
+    "attsvm._fit.bags.BagFit": "bags:bags_page",
     "attsvm._fit.result.Fit": "fit:fit_page",
     "attsvm._fit.texts.next_words.NextWords": "next_token:next_token_page",
     "attsvm._fit.texts.result.TextFit": "text:text_page",
+    "attsvm.estimator.predictions.Predictions": "predictions:predictions_page",
     "attsvm.inspect.series.Series": "comparison:comparison_page",
     "attsvm.pages.claims.Claim": "claims:claims_page",
     "attsvm.pages.records.Records": "monitor:monitor_page",

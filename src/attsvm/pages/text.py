@@ -18,6 +18,7 @@ from attsvm.pages.text_numbers import text_numbers
 from attsvm.pages.words import (
     FEW_ROWS,
     Rows,
+    listed,
     number,
     number_of_words,
     percent,
@@ -37,6 +38,9 @@ SHORT, LONG = 30, 120
 LONGEST_REST = 200
 """Characters after the last word that was read, beyond which an example is cut."""
 
+PARTS = {"attention": "attention alone", "ngrams": "n-grams alone", "mean_token": "the mean token"}
+"""What is compared with the classifier."""
+
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
@@ -45,6 +49,7 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
     result = text_numbers(fit, **about)
     data, training = result["data"], result["training"]
     numbers = Table.named(tables(result))
+    missing = fit.classifier.why_not_saved()
     return Page(
         result,
         title=f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}",
@@ -53,24 +58,22 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
         f"{result['seconds']['training']:.0f} s",
         verdict=verdict(result),
         body=partial(_body, fit, result, numbers),
-        notes=[*notes(result)],
+        notes=[*notes(result), *([f"There is no model file: {missing}."] if missing else [])],
         terminal=[*numbers, class_table(result["report"], "test texts", "Classes")],
         made_by=f"Seed {result['seed']}",
+        kept=None if missing else ("the fitted classifier", "model.npz"),
+        others={} if missing else {"model.npz": fit.classifier.save},
     )
 
 
 def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     effective, words = result["effective_words"], result["words"]
-    mean, tf_idf = (accuracy_of(result, baseline) for baseline in ("mean_token", "tf_idf"))
     yield Cards(
         [
-            Card.share(
-                "Test accuracy",
-                accuracy_of(result),
-                f"attention over {result['data']['tokens']}; largest class: {majority(result['report'])}",
-            ),
-            Card.share("Mean token", mean, "logistic regression on the mean of the same vectors"),
-            Card.share("TF-IDF", tf_idf, "logistic regression on the words of whole texts"),
+            Card.share("Test accuracy", accuracy_of(result), f"largest class: {majority(result['report'])}"),
+            Card.share("Attention alone", accuracy_of(result, "attention"), f"over {result['data']['tokens']}"),
+            Card.share("N-grams alone", accuracy_of(result, "ngrams"), "TF-IDF of words and pairs of whole texts"),
+            Card.share("Mean token", accuracy_of(result, "mean_token"), "logistic regression on the mean vector"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
@@ -168,42 +171,49 @@ def recorded_attention(fit: "TextFit", rows: Sequence[int]) -> tuple[list[int], 
 
     Returns ``steps`` (R steps; the last one is the kept step) and ``attention`` (of each text, for its T words).
     """
-    path, texts = fit.classifier.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
+    path, texts = fit.classifier.attention_.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
     of_all = [forward(model, texts).attention for model in path.values()]
     return list(path), np.split(np.array(of_all), texts.offsets[1:-1], axis=1)
 
 
+SUBJECTS = {
+    "attention": "Attention over {tokens} classifies",
+    "ngrams": "Logistic regression on n-grams classifies",
+    "both": "Attention over {tokens} and n-grams together classify",
+}
+"""What the verdict says of the parts that classify."""
+
+
 def verdict(result: dict[str, Any]) -> str:
-    """The result in two sentences."""
-    accuracy, words = result["accuracy"], result["effective_words"]
-    shares = [accuracy_of(result, name) for name in (None, "mean_token", "tf_idf")]
-    if result["data"]["test"] < FEW_ROWS:
-        first = (
-            f"Attention over {result['data']['tokens']} classifies {shares[0]} test texts correctly, the mean of the "
-            f"same vectors {shares[1]}, and TF-IDF with logistic regression {shares[2]}. "
-        )
-    else:
-        mean, tf_idf = (_points(accuracy["test"] - accuracy[name]["test"]) for name in ("mean_token", "tf_idf"))
-        first = (
-            f"Attention over {result['data']['tokens']} classifies {shares[0]} of the test texts correctly: {mean} the "
-            f"mean of the same vectors, {shares[1]}, and {tf_idf} TF-IDF with logistic regression, {shares[2]}. "
-        )
-    first += f"Always predicting the largest class classifies {majority(result['report'])} correctly. "
+    """The result in a few sentences."""
+    accuracy, words, parts = result["accuracy"], result["effective_words"], result["choice"]["parts"]
+    few = result["data"]["test"] < FEW_ROWS
+    subject = SUBJECTS[parts].format(tokens=result["data"]["tokens"])
+    others = [
+        f"{name} {accuracy_of(result, key)}"
+        for key, name in PARTS.items()
+        if key != parts and accuracy[key] is not None
+    ]
+    said = f"{subject} {accuracy_of(result)} {'' if few else 'of the '}test texts correctly; {listed(others)}. "
+    if parts == "both" and not few:
+        added = 100 * (accuracy["test"] - accuracy["ngrams"]["test"])
+        said += f"Attention adds {added:.1f} points to n-grams. "
+    said += f"Always predicting the largest class classifies {majority(result['report'])} correctly. "
     if not result["saturation"]["soft"]:
-        return first + (
+        return said + (
             "The attention is saturated: in the median text the largest probability of a word is "
             f"{number(result['saturation']['median_largest_probability'])}."
         )
-    return first + (
+    return said + (
         f"The attention is not saturated: its effective number of words is {number_of_words(words['median'])} in the "
         f"median text, which has {words['median_length']:.0f} words."
     )
 
 
-def accuracy_of(result: dict[str, Any], baseline: str | None = None) -> str:
-    """The test accuracy of attention or of a baseline with its interval; the counts if there are few test texts."""
-    found = result["accuracy"] if baseline is None else result["accuracy"][baseline]
-    return rate(found["test"], result["data"]["test"], found["test_interval"])
+def accuracy_of(result: dict[str, Any], part: str | None = None) -> str:
+    """The test accuracy of the classifier or of a part with its interval; the counts if there are few test texts."""
+    found = result["accuracy"] if part is None else result["accuracy"][part]
+    return "-" if found is None else rate(found["test"], result["data"]["test"], found["test_interval"])
 
 
 def notes(result: dict[str, Any]) -> Iterator[str]:
@@ -217,8 +227,8 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
         if cut:
             yield (
-                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words; TF-IDF "
-                "reads them completely."
+                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words; "
+                "n-grams read them completely."
             )
         if blank:
             yield f"{blank:,} of the {data[part]:,} {name} texts contain no known word, so their words are not used."
@@ -231,14 +241,16 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         "Prediction",
         [
             ("test accuracy", accuracy_of(result)),
-            ("… of the mean token", accuracy_of(result, "mean_token")),
-            ("… of TF-IDF", accuracy_of(result, "tf_idf")),
+            *((f"… of {name}", accuracy_of(result, key)) for key, name in PARTS.items()),
             *report_rows(result["report"]),
             ("training accuracy", percent(accuracy["train"])),
-            ("… of the mean token", percent(accuracy["mean_token"]["train"])),
-            ("… of TF-IDF", percent(accuracy["tf_idf"]["train"])),
+            *(
+                (f"… of {name}", "-" if accuracy[key] is None else percent(accuracy[key]["train"]))
+                for key, name in PARTS.items()
+            ),
         ],
     )
+    yield "Attention and n-grams", _choice(result["choice"])
     yield (
         "Attention on the test texts",
         [
@@ -265,6 +277,19 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     yield f"Margins of {margins['texts']} training texts", _margins(margins)
 
 
+def _choice(choice: dict[str, Any]) -> Rows:
+    chosen = {"attention": "attention", "ngrams": "n-grams", "both": "both together"}
+    rows = [("classify", chosen[choice["parts"]])]
+    rows += [
+        (f"weight of {name}", number(weight))
+        for name, weight in zip(("attention", "n-grams"), choice["weights"], strict=True)
+    ]
+    if choice["losses"] is None:
+        return [*rows, ("why", choice["reason"])]
+    rows += [(f"held-out log-loss of {name}", number(choice["losses"][key])) for key, name in chosen.items()]
+    return [*rows, ("held-out training texts", f"{choice['num_texts']:,}")]
+
+
 def _training(result: dict[str, Any]) -> Rows:
     training, seconds = result["training"], result["seconds"]
     converged = training["status"] == "converged"
@@ -288,11 +313,3 @@ def _margins(margins: dict[str, Any]) -> Rows:
         ("margin of the prompt over its norm", number(margins["margin"])),
         ("margin ratio (margin over the best of its norm)", number(margins["margin_ratio"])),
     ]
-
-
-def _points(difference: float) -> str:
-    """Percentage points above or below."""
-    points = round(100 * difference, 1)
-    if points == 0:
-        return "equal to"
-    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"

@@ -119,10 +119,10 @@ def _effective(fit: "TextFit") -> DrawnFigure:
 
 def _concentration(fit: "TextFit") -> DrawnFigure:
     figure, axis = style.panel("steps", "effective number of words", 2.6)
-    history = fit.classifier.history_
+    history = fit.classifier.attention_.history_
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
     axis.plot(history["steps"], history["effective_median"], color=style.BLUE, label="median")
-    axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
+    axis.axvline(fit.classifier.attention_.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
     caption = "Effective number of words of a sample of the training texts during training."
@@ -131,16 +131,15 @@ def _concentration(fit: "TextFit") -> DrawnFigure:
 
 def _learning(fit: "TextFit") -> DrawnFigure:
     figure, axis = style.panel("steps", "accuracy", 2.6)
-    history = fit.classifier.history_
+    history = fit.classifier.attention_.history_
     held_out = "validation_accuracy" in history
     name = "validation_accuracy" if held_out else "objective"
     axis.plot(history["steps"], history[name], color=style.BLUE, label="validation" if held_out else "objective")
-    axis.axhline(
-        fit.baselines["mean_token"]["test"], color=style.INK, linestyle=":", linewidth=1, label="mean token, test"
-    )
-    axis.axhline(
-        fit.baselines["tf_idf"]["test"], color=style.VERMILLION, linestyle="--", linewidth=1, label="TF-IDF, test"
-    )
+    lines = [("mean token, test", fit.mean_token["test"], style.INK, ":")]
+    if fit.test.report.ngrams is not None:
+        lines.append(("n-grams, test", fit.test.report.ngrams.accuracy, style.VERMILLION, "--"))
+    for label, accuracy, colour, dashes in lines:
+        axis.axhline(accuracy, color=colour, linestyle=dashes, linewidth=1, label=label)
     style.legend_above(axis, 2)
-    caption = "Accuracy on the validation texts, which are held out from the training texts."
+    caption = "Accuracy of attention alone on the validation texts, which are held out from the training texts."
     return DrawnFigure("Learning", caption, figure)

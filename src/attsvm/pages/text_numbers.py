@@ -37,9 +37,9 @@ def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any)
             **_odd("train", fit, fit.train),
             **_odd("test", fit, fit.test),
         ),
-        training=_training(fit.classifier),
+        training=_training(fit.classifier.attention_),
         accuracy=_accuracy(fit),
-        report=class_report(fit.test.report),
+        report=class_report(fit.test.report.combined),
         effective_words={
             "measure": "exponential of the attention's entropy, test texts",
             "mean": effective.mean(),
@@ -55,11 +55,17 @@ def text_numbers(fit: "TextFit", *, source: str, test: str | None, **about: Any)
 
 
 def _accuracy(fit: "TextFit") -> dict[str, Any]:
-    found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
-    found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
-    for name, accuracy in fit.baselines.items():
-        found[name] = {**accuracy, "test_interval": share_interval(accuracy["test"], len(fit.test.texts))}
-    return found
+    train, test = fit.train.report, fit.test.report
+
+    def of(train: float, test: float) -> dict[str, Any]:
+        return {"train": train, "test": test, "test_interval": share_interval(test, len(fit.test.texts))}
+
+    return {
+        **of(train.accuracy, test.accuracy),
+        "attention": of(train.attention.accuracy, test.attention.accuracy),
+        "ngrams": of(train.ngrams.accuracy, test.ngrams.accuracy) if train.ngrams and test.ngrams else None,
+        "mean_token": of(**fit.mean_token),
+    }
 
 
 def word_row(fit: "TextFit", word: int) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _odd(name: str, fit: "TextFit", part: "TextPart") -> dict[str, int]:
     full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
     return {
         f"{name}_cut": fit.encoder.number_cut([part.texts.texts[row] for row in full]),
-        f"{name}_without_words": int((part.words == blank).sum()),
+        f"{name}_without_words": int((part.encoded.words == blank).sum()),
     }
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._fit.texts.readers import READERS, TextFormat, ending_of, find_files
-from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm.errors import ProblemError
+from attsvm.texts import WORDS, Tokenizer
 
 OTHER = "‹other›"
 """The symbol of all words that are not in the vocabulary; no text contains it as a word."""
@@ -46,17 +46,48 @@ def read_corpus(
 
     Raises ProblemError if the file is missing or cannot be read, its ending is unknown, or it contains no words.
     """
-    form = TextFormat(encoding, quoting)
-    found: list[object] = []
-    for file in find_files(path, [".txt", *READERS]):
-        if ending_of(file) == ".txt":
-            found += form.read(file).split("\n")
-        else:
-            found += [text for text, _ in READERS[ending_of(file)](file, column, column, form)]
+    found, _ = _read(path, column, None, TextFormat(encoding, quoting))
     texts = [text for text in found if isinstance(text, str) and tokenizer.words(text)]
     if not texts:
         raise ProblemError(f"{path}: expected texts with words, got none")
     return texts
+
+
+def read_new_texts(
+    path: str, column: str = "text", label: str | None = None, *, required: bool = False
+) -> tuple[list[str], np.ndarray | None]:
+    """Read texts to predict on: every line of a file ``.txt`` but an empty last one, or a column of a table.
+
+    ``label``: the column of labels, which a table need not have unless it is ``required``.
+
+    Returns the texts, and their labels as words, or None.
+
+    Raises ProblemError if the file cannot be read, or a cell holds no text.
+    """
+    try:
+        texts, labels = _read(path, column, label, TextFormat())
+    except ProblemError as error:
+        if label is None or required or f"expected a column {label!r}" not in str(error):
+            raise
+        texts, labels = _read(path, column, None, TextFormat())
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise ProblemError(f"{path}: row {number}, {column}: expected a text, got {type(text).__name__}")
+    if not texts:
+        raise ProblemError(f"{path}: expected texts, got none")
+    return [str(text) for text in texts], None if labels is None else np.array([str(one) for one in labels])
+
+
+def _read(path: str, column: str, label: str | None, form: TextFormat) -> tuple[list[object], list[object] | None]:
+    """The cells of the texts and of their labels."""
+    rows: list[tuple[object, object]] = []
+    for file in find_files(path, [".txt", *READERS]):
+        if ending_of(file) == ".txt":
+            rows += [(line, None) for line in form.read(file).removesuffix("\n").split("\n")]
+            label = None
+        else:
+            rows += READERS[ending_of(file)](file, column, label or column, form)
+    return [text for text, _ in rows], None if label is None else [found for _, found in rows]
 
 
 def texts_hash(texts: Sequence[str]) -> str:

@@ -14,13 +14,12 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, texts_hash
-from attsvm._fit.texts.tokenizers import find_tokenizer, split_words, warn_of_unspaced
-from attsvm._fit.texts.words import neighbour_vectors
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.next_token import FiniteMinimiser, TokenGraph, token_graph
 from attsvm.svm import Solution, solve_svm
+from attsvm.texts import find_tokenizer, neighbour_vectors, split_words, warn_of_unspaced
 
 MOMENTUM = 0.9
 

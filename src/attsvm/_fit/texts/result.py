@@ -5,15 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._fit.texts.states import States
 from attsvm._fit.texts.text import Texts
 from attsvm._fit.texts.word_attention import WordAttention
-from attsvm._fit.texts.words import WordVectors
 from attsvm.datasets import Sequences
-from attsvm.estimator import AttentionClassifier, ClassificationReport, MarginReport, effective_number
-
-Encoder = WordVectors | States
-"""An encoder turns texts into sequences of tokens."""
+from attsvm.estimator import MarginReport, effective_number
+from attsvm.texts import EncodedTexts, Encoder, TextClassifier, TextReport
 
 LISTED_SHARE, LISTED_TEXTS = 1 / 500, 10
 """A word is listed if it occurs in this share of the test texts, and in this many. The numbers of rarer words are too
@@ -28,18 +24,21 @@ class TextPart:
     """The training texts or the test texts, with predictions and attention of the classifier."""
 
     texts: Texts
-    sequences: Sequences  # n texts as tokens, N in all
-    # the index of each token's word; the size of the vocabulary for the token of a text without known words
-    words: Int[np.ndarray, " N"]
+    encoded: EncodedTexts  # as n sequences, of N tokens in all
     predicted: np.ndarray  # shape (n,)
     probability: Float[np.ndarray, " n"]  # probability of the predicted class
     attention: Float[np.ndarray, " N"]  # attention of each token
-    report: ClassificationReport
+    report: TextReport
+
+    @property
+    def sequences(self) -> Sequences:
+        """The tokens of the texts."""
+        return self.encoded.sequences
 
     @property
     def accuracy(self) -> float:
         """Share of the texts classified correctly."""
-        return float((self.predicted == self.texts.labels).mean())
+        return self.report.accuracy
 
     @property
     def effective(self) -> Float[np.ndarray, " n"]:
@@ -58,16 +57,20 @@ class TextPart:
 
 @dataclass(frozen=True)
 class TextFit:
-    """An attention classifier on texts, its baselines, and what it attends to."""
+    """A classifier of texts, a baseline, and what it attends to."""
 
-    encoder: Encoder  # it turns texts into tokens. Word vectors are learnt from the training texts alone.
-    classifier: AttentionClassifier
+    classifier: TextClassifier
     train: TextPart
     test: TextPart
     words: WordAttention  # attention that each word receives over the test texts
-    baselines: dict[str, dict[str, float]]  # accuracy of ``mean_token`` and ``tf_idf``, each on ``train`` and ``test``
+    mean_token: dict[str, float]  # accuracy of logistic regression on the mean vector, on ``train`` and ``test``
     margins: MarginReport  # margins of the selected words in a sample of the training texts
     seconds: dict[str, float]  # wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``
+
+    @property
+    def encoder(self) -> Encoder:
+        """It turns texts into tokens. Word vectors are learnt from the training texts alone."""
+        return self.classifier.encoder_
 
     @property
     def classes(self) -> list[str]:

@@ -45,11 +45,27 @@ class BaselineFields(Fields):
 
 
 class TextAccuracyFields(Fields):
-    train: Number  # accuracy of the attention classifier on the training texts
-    test: Number  # accuracy of the attention classifier on the test texts
+    train: Number  # accuracy of the classifier on the training texts
+    test: Number  # accuracy of the classifier on the test texts
+    attention: BaselineFields  # attention alone
+    ngrams: BaselineFields | None  # logistic regression on TF-IDF of words and pairs of words; null if not trained
     mean_token: BaselineFields  # logistic regression on the mean of the same vectors
-    tf_idf: BaselineFields  # logistic regression on TF-IDF features of words
     test_interval: tuple[float, float] | None  # 95 % Wilson interval, lower and upper end, of test
+
+
+class LossesFields(Fields):
+    attention: Number  # attention alone
+    ngrams: Number  # n-grams alone
+    both: Number  # both together
+
+
+class PartsFields(Fields):
+    parts: str  # which classify: attention, ngrams or both
+    weights: tuple[float, float]  # of the outputs of attention and of n-grams
+    reason: str  # why, in one sentence
+    num_texts: int  # number of training texts that were held out to compare them
+    losses: LossesFields | None  # mean log-loss on these texts; null if none were held out
+    errors: LossesFields | None  # standard error of the difference between each loss and that of both; null like losses
 
 
 class EffectiveWordsFields(Fields):
@@ -116,23 +132,24 @@ class TextHistoryFields(Fields):
 class SecondsFields(Fields):
     words: Number  # of making tokens of the texts
     training: Number  # of training
-    baselines: Number  # of the two baselines
+    baselines: Number  # of the baseline
     margins: Number  # of the margin report
     everything: Number  # of everything except writing
 
 
-class FitTextResult(CommandResult, schema="attsvm.fit-text/1"):
+class FitTextResult(CommandResult, schema="attsvm.fit-text/2"):
     seed: int  # seed of the split, of the word vectors and of training
     threads: int | None  # the limit set by --threads; null without one
     data: TextsFields  # the texts
-    training: TextTrainingFields  # how the classifier was trained, and how training ended
+    training: TextTrainingFields  # how attention was trained, and how training ended
+    choice: PartsFields = path("classifier.choice_")  # which of attention and n-grams classify, and why
     accuracy: TextAccuracyFields  # shares of the texts that are classified correctly
     report: ClassReportFields  # how well each label of the test texts is predicted, beside the share of the largest one
     effective_words: EffectiveWordsFields  # effective number of words that the attention of a test text is spread over
     saturation: TextSaturationFields  # the largest attention of a word in each test text
     words: WordsFields  # attention that words receive over the test texts
     margin_report: MarginReportFields  # margins of the selected words in a sample of the training texts
-    history: TextHistoryFields = path("classifier.history_")  # one entry for each record, every 25 steps
+    history: TextHistoryFields = path("classifier.attention_.history_")  # one entry for each record, every 25 steps
     seconds: SecondsFields  # wall time, in seconds
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from attsvm._fit.texts import states
-from attsvm._fit.texts.states import load_states
-from attsvm._fit.texts.tokenizers import find_tokenizer
 from attsvm.errors import ProblemError
+from attsvm.texts.states import load_states
+from attsvm.texts.tokenizers import find_tokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._fit.texts.words import MAX_LENGTH
 from attsvm._utils.checks import check_integer
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.files import reading
@@ -18,6 +17,7 @@ from attsvm._utils.memory import enough_memory
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers
+from attsvm.texts.words import MAX_LENGTH
 
 BYTES = 4 << 30
 """Largest size of the states of all texts: every token of every text has its own state."""

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 from sklearn.decomposition import TruncatedSVD
 
-from attsvm._fit.texts.tokenizers import WORDS, Tokenizer
 from attsvm._utils.checks import check_integer
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
+from attsvm.texts.tokenizers import WORDS, Tokenizer
 
 MAX_LENGTH = 400
 """Largest number of words that are kept of a text, from its beginning."""

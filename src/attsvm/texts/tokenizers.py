@@ -3,7 +3,7 @@
 import reprlib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import regex
@@ -47,6 +47,23 @@ class Tokenizer:
     name: str
     words: Callable[[str], list[str]]
     places: Callable[[str], list[tuple[int, int]]]  # where each word begins and ends in the text
+    function: Any = None  # a function of a user; None for a tokenizer that is found by its name
+
+    def saved(self) -> dict[str, str]:
+        """What a model file holds of it: the name of one that needs nothing else."""
+        if self.function is not None or self.name not in NAMED:
+            raise ProblemError(
+                f"tokenizer: expected {', '.join(NAMED)} in a model file, got {self.name}; joblib.dump keeps functions"
+            )
+        return {"name": self.name}
+
+    @staticmethod
+    def restored(name: str) -> "Tokenizer":
+        """The tokenizer of this name; raises KeyError for another one."""
+        return NAMED[name]
+
+    def __reduce__(self) -> Any:
+        return find_tokenizer, (self.name if self.function is None else self.function,)
 
 
 def words(text: str) -> list[str]:
@@ -125,7 +142,7 @@ def find_tokenizer(given: Any = None) -> Tokenizer:
     if isinstance(given, Tokenizer):
         return given
     if callable(given):
-        return _of_function(getattr(given, "__qualname__", type(given).__name__), given)
+        return replace(_of_function(getattr(given, "__qualname__", type(given).__name__), given), function=given)
     if given is None:
         return WORDS
     if not isinstance(given, str):

@@ -1,0 +1,102 @@
+"""``attsvm predict``: predict by a model file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attsvm._utils.outputs import check_file
+from attsvm.cli.options import Json, Threads
+from attsvm.cli.shared import announce, command_line, finish
+from attsvm.errors import ProblemError
+
+HELP = """
+MODEL is a file that `attsvm fit --out` or `classifier.save` wrote: `result/model.npz`. DATA are bags as in the fit:
+a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row for each token, or arrays `.npz` or `.json` with the names
+`tokens` and `mask`, `bag` or `offsets`. If they have labels, the predictions are compared with them.
+
+FILE has one row for each bag: the predicted class, the probability of each class, the selected token (its row in the
+table, counted from 1), and its share of the attention. Other columns than those of the fit are refused, and so is a
+column that is evidently in another unit.
+
+Examples:
+
+    attsvm predict result/model.npz new.csv --out predictions.csv
+
+    attsvm predict result/model.npz new.parquet --instances tokens.csv
+
+    attsvm predict result/model.npz new.npz --json > predictions.json
+"""
+
+
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file `.npz`.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Bags: a table, or arrays.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the predictions as CSV.")] = None,
+    instances: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write share and score of each token as CSV."),
+    ] = None,
+    bag: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column that names the bag of each row.  [default: that of the fit]"),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the texts.  [default: that of the fit]")
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the labels.  [default: that of the fit, if there is one]"),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave out a column of the table. Repeatable.")
+    ] = None,
+    any_unit: Annotated[
+        bool, typer.Option("--any-unit", help="Do not compare the numbers with the ranges of the fit.")
+    ] = False,
+    threads: Threads = None,
+    json: Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Predict by a model file."""
+    for option, path in (("--out", out), ("--instances", instances)):
+        if path is not None and path.suffix.lower() != ".csv":
+            raise ProblemError(f"{option}: expected a file .csv, got {path}")
+        check_file(path, force, (model, data))
+    if out is not None and out == instances:
+        raise ProblemError(f"--instances: expected another file than that of --out, got {instances}")
+    announce(out or instances)
+
+    from attsvm._fit import read_new_texts
+    from attsvm.estimator import FileColumns, load_model, predict_bags, read_as_fitted
+    from attsvm.pages import make_page
+    from attsvm.texts import TextClassifier
+
+    fitted = load_model(model)
+    if any_unit:
+        fitted.ranges_ = None
+    if isinstance(fitted, TextClassifier):
+        for option, value in (("--bag", bag), ("--drop", drop or None), ("--any-unit", any_unit or None)):
+            if value is not None:
+                raise ProblemError(f"{option}: expected none for the texts of {model}, got {value!r}")
+        columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
+        read = read_new_texts(data, text or columns.bag, label or columns.label, required=label is not None)
+        found, called = fitted.predictions(*read), "text"
+    else:
+        if text is not None:
+            raise ProblemError(f"--text: expected none for the bags of {model}, got {text!r}")
+        bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or ())
+        found = predict_bags(fitted, bags)
+    page = make_page(
+        found,
+        model={"source": model, "kind": type(fitted).__name__},
+        source=data,
+        bag=called,
+        command=command_line(),
+        threads=threads,
+    )
+    for path, name in ((out, "predictions.csv"), (instances, "instances.csv")):
+        if path is not None:
+            page.others[name](path)
+    page.show(json)
+    finish(out, f"{len(page.numbers['predictions']):,} predictions")

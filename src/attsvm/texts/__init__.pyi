@@ -1,0 +1,15 @@
+from .classifier import TextClassifier as TextClassifier
+from .combination import PartsChoice as PartsChoice
+from .contributions import TextContributions as TextContributions
+from .encoding import EncodedTexts as EncodedTexts
+from .encoding import Encoder as Encoder
+from .encoding import encode as encode
+from .report import TextReport as TextReport
+from .states import load_states as load_states
+from .tokenizers import WORDS as WORDS
+from .tokenizers import Tokenizer as Tokenizer
+from .tokenizers import find_tokenizer as find_tokenizer
+from .tokenizers import split_words as split_words
+from .tokenizers import warn_of_unspaced as warn_of_unspaced
+from .words import MAX_LENGTH as MAX_LENGTH
+from .words import neighbour_vectors as neighbour_vectors

@@ -1,0 +1,100 @@
+"""Texts as sequences of tokens, by word vectors or by a transformer."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from narwhals.dependencies import is_into_series
+
+from attsvm.datasets import Sequences
+from attsvm.errors import ProblemError
+from attsvm.texts.states import States, load_states
+from attsvm.texts.tokenizers import find_tokenizer, split_words, warn_of_unspaced
+from attsvm.texts.words import MAX_LENGTH, WordVectors, learn_word_vectors
+
+Encoder = WordVectors | States
+"""An encoder turns texts into sequences of tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTexts:
+    """n texts, their words, and the tokens that attention reads."""
+
+    texts: tuple[str, ...]
+    documents: list[list[str]]  # the words of each text, of which n-grams are made
+    sequences: Sequences  # n texts as tokens, N in all
+    # the index of each token in the vocabulary of the encoder; V for the token of a text without known words
+    words: Int[np.ndarray, " N"]
+    encoder: Encoder
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def read(X: Any) -> tuple[str, ...]:
+    """Texts from a list, tuple, array or series of strings.
+
+    Raises ProblemError if it is something else, is empty, or an entry is not a string.
+    """
+    if is_into_series(X):
+        X = X.to_list()
+    shape = getattr(X, "shape", None)
+    if isinstance(X, str | bytes) or not (isinstance(X, list | tuple) or (shape is not None and len(shape) == 1)):
+        got = f"shape {tuple(shape)}" if shape is not None else f"a {type(X).__name__}"
+        raise ProblemError(f"X: expected a list, array or series of texts, got {got}")
+    if not len(X):
+        raise ProblemError("X: expected at least one text, got none")
+    for number, text in enumerate(X):
+        if not isinstance(text, str):
+            is_missing = (
+                text is None
+                or (isinstance(text, float) and np.isnan(text))
+                or type(text).__name__ in ("NAType", "NaTType")
+            )
+            got = "a missing value" if is_missing else type(text).__name__
+            raise ProblemError(f"X: expected a text at position {number}, got {got}")
+    # half of a surrogate pair, which JSON can escape, is no character
+    return tuple(str(text).encode("utf-8", "replace").decode("utf-8") for text in X)
+
+
+def learn_encoder(
+    texts: Sequence[str],
+    *,
+    dim: int,
+    min_documents: int,
+    max_length: int = MAX_LENGTH,
+    tokenizer: str | Callable[[str], Sequence[str]] | None = None,
+    embed: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    device: str | None = None,
+) -> EncodedTexts:
+    """Learn word vectors from texts, or load a transformer, and encode the texts with it.
+
+    ``dim``, ``min_documents``, ``max_length``, ``seed``: see :func:`attsvm.texts.words.learn_word_vectors`.
+    ``tokenizer``: see :func:`attsvm.texts.tokenizers.find_tokenizer`. ``embed``, ``device``: see
+    :func:`attsvm.texts.states.load_states`.
+
+    Raises ProblemError if the vocabulary is too small, or an argument is out of range.
+    """
+    if embed is not None:
+        if tokenizer is not None:
+            raise ProblemError(f"tokenizer: expected none with embed, which has its own, got {tokenizer!r}")
+        return encode(texts, load_states(embed, max_length, device))
+    splitter = find_tokenizer(tokenizer)
+    documents = split_words(texts, splitter)
+    warn_of_unspaced(documents, splitter)
+    vectors = learn_word_vectors(
+        documents, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed, tokenizer=splitter
+    )
+    return EncodedTexts(tuple(texts), documents, *vectors.encode(documents), vectors)
+
+
+def encode(texts: Sequence[str], encoder: Encoder) -> EncodedTexts:
+    """Encode texts with a known encoder."""
+    if isinstance(encoder, WordVectors):
+        documents = split_words(texts, encoder.tokenizer)
+        return EncodedTexts(tuple(texts), documents, *encoder.encode(documents), encoder)
+    return EncodedTexts(tuple(texts), split_words(texts), *encoder.encode(texts), encoder)

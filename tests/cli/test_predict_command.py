@@ -1,0 +1,251 @@
+"""``attsvm fit`` on tables and ragged arrays, and ``attsvm predict``, end to end; what they refuse."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import attsvm
+from attsvm.datasets import Sequences, read_bags
+from attsvm.errors import ProblemError
+from attsvm.estimator import predict_bags, read_as_fitted
+from oracles.schemas import check_result
+
+pytestmark = pytest.mark.slow
+
+CLASSES = np.array(["inactive", "weak", "strong"])
+
+
+def table(seed, n):
+    """Bags in which one row says the class: by its charge, and by the word in the column ``site``."""
+    generator = np.random.default_rng(seed)
+    lengths, kinds = generator.integers(3, 9, n), generator.integers(3, size=n)
+    bag = np.repeat([f"{i:04d}" for i in generator.permutation(10_000)[:n]], lengths)  # names that look like numbers
+    frame = pd.DataFrame({"molecule": bag, "mass": generator.normal(70, 10, len(bag))})
+    frame["charge"] = generator.normal(0, 1, len(bag))
+    frame["site"] = generator.choice(["left", "right", "top"], len(bag))
+    telling = np.concatenate([[0], np.cumsum(lengths)[:-1]]) + generator.integers(lengths)
+    frame.loc[telling, "charge"] += np.array([0, 5, 5])[kinds]
+    frame.loc[telling, "site"] = np.where(kinds == 2, "bottom", frame.loc[telling, "site"])
+    frame["active"], frame["patient"] = np.repeat(CLASSES[kinds], lengths), np.repeat(np.arange(n) // 2, lengths)
+    return frame, telling
+
+
+def run(*arguments, cwd, code=0):
+    command = [sys.executable, "-m", "attsvm", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("bags")
+    table(0, 200)[0].to_csv(found / "bags.csv", index=False)
+    table(1, 60)[0].to_csv(found / "new.csv", index=False)
+    options = (
+        "--bag",
+        "molecule",
+        "--label",
+        "active",
+        "--groups",
+        "patient",
+        "--steps",
+        400,
+        "--out",
+        "out",
+        "--json",
+    )
+    (found / "fitted.json").write_text(run("fit", "bags.csv", *options, cwd=found).stdout)
+    return found
+
+
+def test_a_table_is_fitted_and_its_page_shows_the_classes(folder):
+    result = json.loads((folder / "fitted.json").read_text())
+    check_result(result)
+    assert {entry.name for entry in (folder / "out").iterdir()} == {"index.html", "figures", "result.json", "model.npz"}
+    assert result["data"]["columns"] == ["mass", "charge", "site"]
+    assert result["data"]["train"] + result["data"]["test"] == 200
+    assert result["accuracy"]["test"] > 0.9 > result["report"]["test"]["majority"]
+    html = (folder / "out" / "index.html").read_text()
+    for shown in ("as inactive", "Selected tokens", "bottom", "model.npz", "Largest class"):
+        assert shown in html
+
+
+def test_new_bags_are_predicted_with_the_tokens_that_decide(folder):
+    arguments = ("out/model.npz", "new.csv", "--out", "p.csv", "--instances", "i.csv", "--json")
+    result = json.loads(run("predict", *arguments, cwd=folder).stdout)
+    check_result(result)
+    frame, telling = table(1, 60)
+    truth = frame.groupby("molecule", sort=False)["active"].first()
+    rows = list(csv.DictReader((folder / "p.csv").open()))
+    assert [row["molecule"] for row in rows] == truth.index.tolist()
+    right = np.array([row["predicted"] for row in rows]) == truth.to_numpy()
+    assert right.mean() == result["accuracy"] > 0.9
+    assert np.trace(result["report"]["confusion"]) == right.sum()
+    active = truth.to_numpy() != "inactive"
+    # rows are counted from 1 below the header
+    assert (np.array([int(row["selected"]) for row in rows]) == telling + 1)[active].mean() > 0.9
+    model = attsvm.load_model(folder / "out" / "model.npz")
+    features = frame.drop(columns=["active", "patient"])
+    expected = model.predict_proba(features)
+    assert (expected.index == truth.index).all()
+    found = [[float(row[f"probability of {name}"]) for name in model.classes_] for row in rows]
+    np.testing.assert_array_equal(found, expected)
+    tokens = pd.read_csv(folder / "i.csv", dtype={"molecule": str})
+    assert len(tokens) == len(frame)
+    np.testing.assert_allclose(tokens.groupby("molecule")["share"].sum(), 1)
+    np.testing.assert_array_equal(tokens["score for weak"], model.instance_scores(features)["weak"])
+
+
+def test_columns_units_and_options_are_refused_by_name(folder):
+    frame = table(1, 60)[0]
+    for changed, named in (
+        (frame.rename(columns={"mass": "weight"}), "missing mass and unknown weight"),
+        (frame.assign(mass=frame.mass * 1000), "expected column 'mass' in the unit of the fit"),
+        (frame.assign(active="unheard"), "expected one of the labels inactive, strong, weak, got 'unheard'"),
+        (frame.drop(columns="molecule"), "expected a column 'molecule'"),
+    ):
+        changed.to_csv(folder / "changed.csv", index=False)
+        model = attsvm.load_model(folder / "out" / "model.npz")
+        with pytest.raises(ProblemError, match=named):
+            predict_bags(model, read_as_fitted(model, folder / "changed.csv", bag=None, label=None, drop=())[0])
+    frame.assign(mass=frame.mass * 1000, other=1).to_csv(folder / "changed.csv", index=False)
+    done = run("predict", "out/model.npz", "changed.csv", "--drop", "other", cwd=folder, code=2)
+    assert done.stderr.startswith(
+        "attsvm: X: expected column 'mass' in the unit of the fit, where its numbers are from"
+    )
+    run("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
+
+
+BAD = {
+    "bag: expected the column of .* that names the bag of each row, got none": {"labels": "active"},
+    "labels: expected one column, got active, site; fit each by itself, as `attsvm fit .*bags.csv --label active": {
+        "bag": "molecule",
+        "labels": ["active", "site"],
+    },
+    "label: expected one entry of 'site' in each bag, got several or none in bag": {
+        "bag": "molecule",
+        "labels": "site",
+    },
+    "expected a column 'missing', got 'molecule'": {"bag": "molecule", "labels": "missing"},
+    "labels: expected the name of the column": {"bag": "molecule"},
+    "train_head: expected True for bags": {"bag": "molecule", "labels": "active", "train_head": False},
+    "options: expected None for bags": {"bag": "molecule", "labels": "active", "options": {"a": "b"}},
+}
+
+
+@pytest.mark.parametrize("named", BAD)
+def test_a_fit_to_a_table_that_lacks_something_says_what(folder, named):
+    with pytest.raises(ProblemError, match=named):
+        attsvm.fit(folder / "bags.csv", **BAD[named])
+
+
+def test_files_that_are_no_rectangles_are_refused(tmp_path):
+    path = tmp_path / "bags.csv"
+    for content, named in (
+        ("b,x,y\na,1,0\na,2\n", "line 3: expected 3 fields, as in the header, got 2"),
+        ("b,x,x\na,1,0\n", "expected one column 'x', got 2"),
+        ("b,x,y\n,1,0\n", "expected a bag for each row"),
+        ("", "No columns to parse from file"),
+        ("b,y\na,0\n", "expected at least one column of numbers or words"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ProblemError, match=named):
+            read_bags(path, "b", "y")
+    path.write_bytes(b"b,x\n\xff,1\n")
+    with pytest.raises(ProblemError, match="expected UTF-8"):
+        read_bags(path, "b")
+
+
+def test_every_kind_of_file_holds_the_same_bags(tmp_path):
+    frame, _ = table(2, 12)
+    expected, labels = Sequences.from_table(frame.drop(columns="patient"), "molecule", "active")
+    frame.to_csv(tmp_path / "bags.csv", index=False)
+    frame.to_csv(tmp_path / "bags.csv.gz", index=False)
+    frame.to_csv(tmp_path / "bags.tsv", index=False, sep="\t")
+    frame.to_json(tmp_path / "bags.jsonl", orient="records", lines=True, double_precision=15)
+    frame.to_parquet(tmp_path / "bags.parquet")
+    for path in sorted(tmp_path.iterdir()):
+        found = read_bags(path, "molecule", "active", "patient")
+        np.testing.assert_allclose(found.sequences.table[found.sequences.ids], expected.table[expected.ids], rtol=1e-14)
+        assert found.sequences.names.tolist() == expected.names.tolist(), path
+        assert (found.labels.tolist(), found.groups.tolist()) == (labels.tolist(), [i // 2 for i in range(12)])
+        assert found.rows.tolist() == [*range(1, len(frame) + 1)]
+
+
+def test_archives_of_bags_of_different_lengths(tmp_path):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 6, 30)
+    tokens, owners = generator.standard_normal((lengths.sum(), 3)), np.repeat(np.arange(30), lengths)
+    labels, offsets = np.arange(30) % 3, np.concatenate([[0], np.cumsum(lengths)])
+    mixed = generator.permutation(len(tokens))
+    by_offsets, by_bags = tmp_path / "offsets.npz", tmp_path / "bags.npz"
+    np.savez(by_offsets, tokens=tokens, offsets=offsets, labels=labels)
+    np.savez(by_bags, tokens=tokens[mixed], bag=owners[mixed], labels=labels[owners][mixed])
+    found, of_bags = read_bags(by_offsets), read_bags(by_bags)
+    order = [of_bags.sequences.names.tolist().index(i) for i in range(30)]
+    assert found.labels.tolist() == of_bags.labels[order].tolist() == labels.tolist()
+    for i, j in enumerate(order):
+        np.testing.assert_array_equal(np.sort(found.sequences[i], axis=0), np.sort(of_bags.sequences[j], axis=0))
+    fitted = attsvm.fit(by_offsets, steps=25, test_fraction=0)
+    assert fitted.predict(found.sequences).shape == (30,)
+    assert fitted.test is None
+    wrong, longest = labels[owners][mixed], int(np.argmax(lengths))
+    wrong[owners[mixed] == longest] = np.arange(lengths.max())
+    np.savez(by_bags, tokens=tokens[mixed], bag=owners[mixed], labels=wrong)
+    with pytest.raises(ProblemError, match=f"labels: expected one value in each bag, got several in bag {longest}$"):
+        read_bags(by_bags)
+    np.savez(by_bags, tokens=tokens)
+    with pytest.raises(ProblemError, match=r"tokens: expected shape \(n, T, d\), or \(N, d\) beside one of 'bag'"):
+        read_bags(by_bags)
+
+
+def test_groups_are_not_divided_and_a_test_file_is_tested_on(folder):
+    frame = pd.read_csv(folder / "bags.csv", dtype={"molecule": str})
+    by_groups = attsvm.fit(frame, bag="molecule", labels="active", groups="patient", steps=25)
+    assert not {*by_groups.train_bags.groups} & {*by_groups.test_bags.groups}
+    arguments = {"bag": "molecule", "labels": "active", "drop": ["patient"], "steps": 25}
+    by_file = attsvm.fit(folder / "bags.csv", test=folder / "new.csv", **arguments)
+    assert (len(by_file.train_bags.sequences), len(by_file.test_bags.sequences)) == (200, 60)
+    of_frames = attsvm.fit(frame, test=table(1, 60)[0], **arguments)
+    assert (of_frames.test.probability == by_file.test.probability).all()
+
+
+def test_a_fit_of_two_classes_predicts_and_saves_its_model(tmp_path):
+    bags = attsvm.datasets.digit_bags(100, 40, seed=0)
+    tokens = bags.train.table[bags.train.ids].reshape(100, 5, 64)
+    words = np.where(bags.train_labels == 1, "b", "a")
+    of_numbers, of_words = (attsvm.fit(tokens, labels=labels, steps=50) for labels in (bags.train_labels, words))
+    found = of_numbers.predict(bags.test)
+    assert {*found.tolist()} == {0, 1}
+    assert (np.where(found == 1, "b", "a") == of_words.predict(bags.test)).all()
+    of_numbers.save(tmp_path / "out")
+    assert (attsvm.load_model(tmp_path / "out" / "model.npz").predict(bags.test) == found).all()
+    fixed = attsvm.fit(tokens, labels=words, train_head=False, steps=50)
+    with pytest.raises(ProblemError, match=r"^predict: expected a fit whose prompt and head are trained together"):
+        fixed.predict(bags.test)
+
+
+def test_texts_are_predicted_from_lines_and_tables(tmp_path):
+    texts = ["a good film", "a bad film", "good plot and music", "the plot is bad", "so good", "so bad"] * 10
+    labels = ["good" if "good" in text else "bad" for text in texts]
+    pd.DataFrame({"body": texts, "mood": labels}).to_csv(tmp_path / "texts.csv", index=False)
+    run("fit-text", "texts.csv", "--text", "body", "--label", "mood", "--steps", 200, "--out", "out", cwd=tmp_path)
+    (tmp_path / "lines.txt").write_text("a good plot\n\nbad music\n")
+    result = json.loads(run("predict", "out/model.npz", "lines.txt", "--json", cwd=tmp_path).stdout)
+    check_result(result)
+    assert [one["predicted"] for one in result["predictions"]][::2] == ["good", "bad"]
+    assert [one["selected"] for one in result["predictions"]] == ["good", "", "bad"]
+    model = attsvm.load_model(tmp_path / "out" / "model.npz")
+    expected = model.predict_proba(["a good plot", "", "bad music"])
+    np.testing.assert_array_equal([one["probability"] for one in result["predictions"]], expected)
+    pd.DataFrame({"body": texts[:5], "mood": labels[:5]}).to_csv(tmp_path / "new.csv", index=False)
+    assert json.loads(run("predict", "out/model.npz", "new.csv", "--json", cwd=tmp_path).stdout)["accuracy"] == 1
+    own = attsvm.TextClassifier(tokenizer=str.split, max_steps=10, random_state=0).fit(texts, labels)
+    with pytest.raises(ProblemError, match=r"tokenizer: expected words, spaces, .* in a model file, got str\.split"):
+        own.save(tmp_path / "own.npz")
