@@ -160,7 +160,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             If an entry is no text, an argument does not fit, fewer than two words occur in enough texts, or there is
             only one class.
         """
-        check_choice("parts", self.parts, "auto", "attention", "both")
         seed = self._seed()
         classifier = self._attention_classifier(seed)
         encoded = X if isinstance(X, EncodedTexts) else self.learn_encoder(X)
@@ -185,6 +184,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         -------
         EncodedTexts
         """
+        seed = self._seed()
+        self._attention_classifier(seed)  # wrong parameters are named before the work
         return learn_encoder(
             read(X),
             dim=self.dim,
@@ -192,7 +193,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             max_length=self.max_length,
             tokenizer=self.tokenizer,
             embed=self.embed,
-            seed=self._seed(),
+            seed=seed,
             device=self.device,
         )
 
@@ -343,7 +344,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _attention_classifier(self, seed: int) -> AttentionClassifier:
-        """The attention part before its fit, with the defaults for what is not given."""
+        """The attention part before its fit, with the defaults for what is not given; the parameters are checked."""
+        check_choice("parts", self.parts, "auto", "attention", "both")
         optimizer = self.optimizer or ("adam" if self.p is None else "mirror_descent")
         if ("p" in optimizer_options(optimizer)) != (self.p is not None):
             expected, got = ("a number", "none") if self.p is None else ("none", f"{self.p:g}")
