@@ -92,13 +92,13 @@ def test_the_output_is_the_sum_of_its_contributions(fitted):
         np.testing.assert_allclose(attention, share, rtol=1e-9)
         alone = tokens @ part.head_.T + part.intercept_
         expected = of_attention * share[:, None] * alone
-        np.testing.assert_allclose(one.of_words.reshape(len(words), -1), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.of_words.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
         counts = {term: words_and_pairs(text.lower().replace(".", "").split()).count(term) for term in one.ngrams}
         places = [ngrams.features.terms.index(term) for term in one.ngrams]
         weights = np.array([1 + np.log(count) for count in counts.values()]) * ngrams.features.idf[places]
         weights /= max(np.linalg.norm(weights), 1e-300)
         expected = of_ngrams * weights[:, None] * ngrams.coef[:, places].T
-        np.testing.assert_allclose(one.of_ngrams.reshape(len(places), -1), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.of_ngrams.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
     probability = fitted.predict_proba(texts)
     logits = np.stack([0 * decision, decision], axis=1) if classes == 2 else decision
     np.testing.assert_allclose(np.log(probability), log_softmax(logits, axis=1), atol=1e-12)

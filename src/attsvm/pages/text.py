@@ -122,8 +122,9 @@ def _about_parts(choice: dict[str, Any]) -> str:
     chosen = {
         "attention": "Attention classifies alone",
         "ngrams": "N-grams classify alone",
-        "both": f"The output is {number(choice['weights'][0])} times that of attention plus "
-        f"{number(choice['weights'][1])} times that of n-grams",
+        "both": "The output is {:.2f} times that of attention plus {:.2f} times that of n-grams".format(
+            *choice["weights"]
+        ),
     }
     return (
         f"{chosen[choice['parts']]}; {choice['reason']}. N-grams are words and pairs of neighbouring words of "
