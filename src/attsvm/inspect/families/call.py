@@ -37,7 +37,8 @@ class AttentionCall(NamedTuple):
     own : Tensor, shape (b, H, Q, T), optional
         The attention as the model returned it.
     mixed : (Tensor, Tensor), optional
-        The values (b, G, T, d_v) and what the attention function made of them, shape (b, H, Q, d_v).
+        The values (b, G, T, d_v) and what the attention function makes of them, shape (b, H, Q, d_v). A fused function
+        is called once more without dropout for it.
     dropout : float, optional
         That of ``own`` and ``mixed``; None if it is not known.
     """
@@ -162,19 +163,12 @@ class AttentionCalls(TorchFunctionMode):
             if given.get("is_causal", False):
                 mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
             scale, output = given.get("scale") or query.shape[-1] ** -0.5, func(*args, **kwargs)
-            self.calls.append(
-                AttentionCall(
-                    query,
-                    key,
-                    mask,
-                    scale,
-                    None,
-                    None,
-                    None,
-                    (given["value"], output),
-                    float(given.get("dropout_p", 0)),
-                )
-            )
+            undropped = output
+            if given.get("dropout_p", 0):  # what is compared has no dropout, and draws no number
+                with torch.no_grad():
+                    undropped = func(**{**given, "dropout_p": 0.0})
+            mixed = given["value"], undropped
+            self.calls.append(AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0))
             return output
         return func(*args, **kwargs)
 
@@ -216,7 +210,13 @@ class AttentionCalls(TorchFunctionMode):
                 output = function(module, query, key, value, attention_mask, **options)
                 try:
                     read = read_call(module, query, key, attention_mask, options, eager=function is default)
-                    mixed, dropout = (value, output[0].transpose(1, 2)), float(options.get("dropout", 0.0))
+                    undropped, dropout = output[0], float(options.get("dropout", 0.0))
+                    if dropout and output[1] is None:  # as a fused kernel, whose output cannot be compared
+                        with torch.no_grad():
+                            again = {**options, "dropout": 0.0}
+                            undropped = function(module, query, key, value, attention_mask, **again)[0]
+                        dropout = 0.0
+                    mixed = value, undropped.transpose(1, 2)
                     self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
                 except Exception as error:  # the model goes on
                     self.calls[before:] = [error]
