@@ -60,7 +60,7 @@ def assert_equal(inspection, layer, expected):
 @pytest.mark.parametrize("make", [llava, gemma3])
 def test_a_tower_that_the_text_does_not_run_is_left_out_and_named(make, tmp_path):
     model, batch = make(), words()
-    found = attsvm.inspect.inspect(model, batch, gap=0.1)
+    found = attsvm.inspect.inspect(model, batch, margins=False)
     assert found.not_run == [name for name in found.layer_names if name.startswith("vision")]
     assert len(found.not_run) == 2
     assert set(found.layer.tolist()) == {2, 3}
@@ -79,6 +79,15 @@ def test_a_tower_that_the_text_does_not_run_is_left_out_and_named(make, tmp_path
     ):
         with pytest.raises(attsvm.ProblemError, match=r"expected one that runs on this batch, got [01] \(vision_tower"):
             ask()
+
+
+def test_pictures_of_long_prompts_remain_beside_their_texts(monkeypatch):
+    """Of two prompts with two pictures each; the model does not accept one prompt with all four."""
+    batch = {name: value.repeat(2, *[1] * (value.ndim - 1)) for name, value in two_pictures().items()}
+    model = llava()
+    whole = attsvm.inspect.inspect(model, batch, margins=False)
+    monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)
+    assert (attsvm.inspect.inspect(model, batch, margins=False).selected == whole.selected).all()
 
 
 def test_layers_are_grouped_by_the_sequences_that_they_see():
@@ -179,6 +188,14 @@ def test_linear_attention_has_no_softmax_and_is_left_out():
     found = attsvm.inspect.inspect(model, words(), margins=False)
     assert found.layer_names == ["layers.1.self_attn"]
     assert found.rebuilt_error.max() < CLOSE
+
+
+def test_a_sink_that_the_returned_attention_leaves_out_is_in_what_is_made_of_the_values():
+    model = spread_out(like_bert("GraniteSWA", num_key_value_heads=2))
+    found = attsvm.inspect.inspect(model, words(), margins=False)
+    assert found.rebuilt_error.max() < CLOSE
+    rows = found.source.captured(0).probabilities(1)
+    assert rows.sum(axis=-1).min() < 0.99
 
 
 class Doubled(Transformers):

@@ -160,8 +160,9 @@ class _Work:
     solves: SolveSettings | None  # None if margins are not requested
     heads: dict[tuple[int, int], Head] = field(default_factory=dict)  # those that are measured, layer by layer
     total: int = 0  # how many there will be
-    first: Layer | None = None  # the first layer that is inspected, once it is known
     groups: list[LayerGroup] = field(default_factory=list)  # of the layers that are measured
+    rotary: bool = False  # whether one of them is
+    biased: bool = False
     view: HeadView | None = None  # once it is examined
     supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)  # of the heads that are solved
     start: float = field(default_factory=time.perf_counter)
@@ -178,8 +179,7 @@ class _Work:
 
     def inspection(self) -> Inspection:
         """What is known so far."""
-        first, source = self.first, self.source
-        assert first is not None
+        source = self.source
         heads, (_, *sizes) = list(self.heads.values()), self.groups[0]
         about = dict(zip(LayerGroup._fields[1:], sizes, strict=True))  # those of the first group
         return Inspection.of_heads(
@@ -191,8 +191,8 @@ class _Work:
             groups=[*self.groups],
             not_run=[layer.name for k, layer in enumerate(source.layers) if not source.runs(k)],
             sampled=source.sampler.sampled,
-            rotary=first.is_rotary,
-            biased=first.bias is not None,
+            rotary=self.rotary,
+            biased=self.biased,
             gap=self.gap,
             seed=source.sampler.seed,
             special_known=self.special is not None or source.layers[0].class_token,
@@ -204,12 +204,12 @@ class _Work:
 
     def _measures(self) -> Iterator[HeadProgress]:
         for index, layer in self._layers():
-            if self.first is None:
-                self.first = layer
-                for k in self.chosen:
-                    if self.chosen[k] and not self.source.runs(k):
-                        raise self.source.not_run(k)
+            idle = next((k for k, heads in self.chosen.items() if heads and not self.source.runs(k)), None)
+            if idle is not None:
+                raise self.source.not_run(idle)
             LayerGroup.add(self.groups, index, layer)
+            self.rotary |= layer.is_rotary
+            self.biased |= layer.bias is not None
             if self.view_of is not None and self.view_of[0] == index:
                 check_head(*self.view_of, layer)
             chosen = self.chosen[index] or list(range(layer.num_heads))
@@ -227,9 +227,9 @@ class _Work:
                     yield self._progress(len(self.heads), f"layer {index}", index, one.head)
             if self.solves is not None:
                 yield self._progress(0, f"measures of layer {index}", index, chosen[-1])
-        if self.first is None and any(self.chosen.values()):
+        if not self.groups and any(self.chosen.values()):
             raise self.source.not_run(min(self.chosen))
-        if self.first is None:
+        if not self.groups:
             name = self.source.layers[0].name
             raise ProblemError(f"batch: expected one that runs attention layers of the model, such as {name}, got none")
 

@@ -37,9 +37,13 @@ def num_sequences(batch: Any) -> int | None:
 
 
 def chunks(batch: Any) -> Iterator[Any]:
-    """The batch in pieces of a few sequences, if it is a mapping; otherwise the batch itself."""
+    """The batch in pieces of a few sequences, if each tensor of a mapping has an entry for each; else in one piece."""
     first = _first_tensor(batch)
     if not isinstance(batch, Mapping) or first is None:
+        yield batch
+        return
+    tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
+    if any(len(value) not in (1, len(first)) for value in tensors):  # as several pictures of each text
         yield batch
         return
     n, T = len(first), first.shape[1] if first.ndim == 2 else 512

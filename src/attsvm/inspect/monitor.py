@@ -201,8 +201,9 @@ class AttentionMonitor:
         columns: dict[str, np.ndarray] = {}
         names = [layer.name for layer in self.layers]
         for number, name in enumerate(names):
-            of_layer = enumerate(read[name].T if name in read else ())
-            columns |= {head_label(names, number, head): column for head, column in of_layer}
+            if name in read:
+                behind = head_label(names, number, 0).removeprefix(f"{number}.0")
+                columns |= {f"{number}.{head}{behind}": column for head, column in enumerate(read[name].T)}
         new = [head for head in columns if head not in self.heads]
         self.heads += new
         if new:  # of a layer that earlier passes did not use

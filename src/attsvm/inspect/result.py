@@ -98,11 +98,12 @@ class Inspection(Result):
     sampled : bool
         Whether ``num_queries`` are only some of the queries.
     rotary : bool
-        Whether W is I/√d_h over the keys and queries of each head.
+        Whether W is I/√d_h over the keys and queries of each head, in some layer.
     positions : int ndarray, shape (n, Q)
         Positions of the queries in their padded sequences, in the first group; −1 where there is no query.
     biased : bool
-        Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.inspect.inspect`.
+        Whether the logits of some layer have biases of positions, which are a part of W; see
+        :func:`attsvm.inspect.inspect`.
     gap : float
         Required relative width of the margins' intervals.
     seed : int

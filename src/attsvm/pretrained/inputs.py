@@ -142,7 +142,7 @@ def with_pictures(
         if chat:
             parts = [[*([{"type": "image"}] * count), {"type": "text", "text": text}] for text in texts]
             said = [[{"role": "user", "content": one}] for one in parts]
-            texts = [processor.apply_chat_template(one, add_generation_prompt=True) for one in said]
+            texts = [processor.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in said]
         elif isinstance(mark, str):
             texts = [text if mark in text else count * mark + text for text in texts]
         encoded = processor(

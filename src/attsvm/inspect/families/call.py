@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -146,8 +146,21 @@ UNREAD = ("cu_seq_lens_q", "indices", "block_indices")
 """Options of attention functions that exclude tokens without a mask."""
 
 
+@contextlib.contextmanager
+def _repeated() -> Iterator[None]:
+    """A call that several monitors of a model do not take for one of the model."""
+    AttentionCalls.repeats = True
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        AttentionCalls.repeats = False
+
+
 class AttentionCalls(TorchFunctionMode):
     """Keeps every call of ``scaled_dot_product_attention``; ``calls`` may be emptied at any time."""
+
+    repeats: ClassVar[bool] = False  # whether a call is made once more for a comparison, and not by the model
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +170,7 @@ class AttentionCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func is torch.nn.functional.scaled_dot_product_attention and not AttentionCalls.repeats:
             given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
             query, key, mask = given["query"], given["key"], given.get("attn_mask")
             if given.get("is_causal", False):
@@ -165,7 +178,7 @@ class AttentionCalls(TorchFunctionMode):
             scale, output = given.get("scale") or query.shape[-1] ** -0.5, func(*args, **kwargs)
             undropped = output
             if given.get("dropout_p", 0):  # what is compared has no dropout, and draws no number
-                with torch.no_grad():
+                with _repeated():
                     undropped = func(**{**given, "dropout_p": 0.0})
             mixed = given["value"], undropped
             self.calls.append(AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0))
@@ -206,14 +219,16 @@ class AttentionCalls(TorchFunctionMode):
             def call(
                 module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
             ) -> Any:
+                if AttentionCalls.repeats:
+                    return function(module, query, key, value, attention_mask, **options)
                 before = len(self.calls)
                 output = function(module, query, key, value, attention_mask, **options)
                 try:
                     read = read_call(module, query, key, attention_mask, options, eager=function is default)
                     undropped, dropout = output[0], float(options.get("dropout", 0.0))
                     if dropout and output[1] is None:  # as a fused kernel, whose output cannot be compared
-                        with torch.no_grad():
-                            again = {**options, "dropout": 0.0}
+                        again = {**options, "dropout": 0.0}
+                        with _repeated():
                             undropped = function(module, query, key, value, attention_mask, **again)[0]
                         dropout = 0.0
                     mixed = value, undropped.transpose(1, 2)
