@@ -176,7 +176,7 @@ REFUSED = {
         ["runs/checkpoint-200", "other", "--text", "text.txt"],
         "other: expected a tokenizer that gives the tokens of runs/checkpoint-200 for this text, got others",
     ),
-    "no text": (["runs"], "--text, --images: expected one of them, got none"),
+    "no text": (["runs"], "--text, --images: expected at least one of them, got none"),
     "no such sequence": (["runs", "--text", "text.txt", "--sentence", 3], "--sentence: expected a number from 1 to 2"),
     "no such folder": (["nowhere", "--text", "text.txt"], "nowhere: no such folder"),
 }

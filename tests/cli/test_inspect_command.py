@@ -471,7 +471,7 @@ def test_a_family_by_name_or_import_path(run, home):
 
 
 REFUSED = {
-    "no text": (["bert"], "--text, --images: expected one of them, got none"),
+    "no text": (["bert"], "--text, --images: expected at least one of them, got none"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
     "no chat template": (

@@ -8,8 +8,8 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm.inspect  # noqa: E402
+from attsvm._utils.text import head_label  # noqa: E402
 from attsvm.pages.inspection import layer_rows, notes  # noqa: E402
-from attsvm.pages.words import head_label  # noqa: E402
 
 
 def test_layers_of_several_kinds_have_their_names_on_pages():

@@ -79,3 +79,16 @@ def slugs(names: Iterable[str]) -> list[str]:
         taken.add(one.casefold())
         found.append(one)
     return found
+
+
+def head_label(names: list[str], layer: int, head: int) -> str:
+    """layer.head, with the name of the layer where a model has several kinds."""
+    return f"{layer}.{head} {names[layer]}" if len(layer_kinds(names)) > 1 else f"{layer}.{head}"
+
+
+def layer_kinds(names: list[str]) -> dict[str, list[int]]:
+    """The numbers of the layers of each kind: those whose names differ in numbers alone, which are ``*``."""
+    kinds: dict[str, list[int]] = {}
+    for k, name in enumerate(names):
+        kinds.setdefault(re.sub(r"\d+", "*", name), []).append(k)
+    return kinds

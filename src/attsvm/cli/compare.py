@@ -94,7 +94,7 @@ def compare(
         device=device,
     )
 
-    as_text = text_options(text, special_tokens=special_tokens, chat=chat, pairs=pairs)
+    as_text = text_options(text, images, special_tokens=special_tokens, chat=chat, pairs=pairs)
     with result_folder(out, force, (*models, text, images)) as write:
         from attsvm.inspect import inspect_series
 

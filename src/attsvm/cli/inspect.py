@@ -28,8 +28,9 @@ from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.errors import ProblemError
 
 HELP = """
-MODEL is a folder with a Hugging Face model, or its name on the hub. The text has one sequence per line; ViT takes a
-folder of pictures instead.
+MODEL is a folder with a Hugging Face model or an adapter of PEFT, or its name on the hub. The text has one sequence per
+line; ViT takes a folder of pictures instead, and a model of both takes both. Layers that the input does not run, such
+as those of pictures if there is only text, are left out and named.
 
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
@@ -48,6 +49,8 @@ Examples:
     attsvm inspect ./minilm --text sentences.txt --head 3.5 --held-out others.txt --out demo/reasons
 
     attsvm inspect ./vit --images pictures --queries 500 --json > result.json
+
+    attsvm inspect ./llava --text questions.txt --images pictures --out demo/llava
 
     attsvm inspect ./final --text sentences.txt --checkpoints runs --out demo/training
 
@@ -137,7 +140,7 @@ def inspect(
         family=family,
         device=device,
     )
-    as_text = text_options(text, special_tokens=special_tokens, chat=chat, pairs=pairs)
+    as_text = text_options(text, images, special_tokens=special_tokens, chat=chat, pairs=pairs)
     heads = arguments["heads"]
     place = head_place("--view", view) if view is not None else heads[0] if heads else None
     if held_out is not None and (text is None or place is None):

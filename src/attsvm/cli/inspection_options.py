@@ -22,7 +22,15 @@ Chat = Annotated[
     bool, typer.Option("--chat", help="Each line is what a user says, in the chat template of the tokenizer.")
 ]
 Pairs = Annotated[bool, typer.Option("--pairs", help="Each line is two sentences with a tab between them.")]
-Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="Pictures, for ViT.")]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        "--images",
+        metavar="DIR",
+        help="Pictures, for ViT; with --text for a model of both, equally many for each line, in the order of their"
+        " names.",
+    ),
+]
 Family = Annotated[
     str | None,
     typer.Option(
@@ -54,7 +62,9 @@ def head_place(option: str, head: str) -> tuple[int, int]:
     return layer, of_layer
 
 
-def text_options(text: Path | None, *, special_tokens: bool, chat: bool, pairs: bool) -> dict[str, bool]:
+def text_options(
+    text: Path | None, images: Path | None, *, special_tokens: bool, chat: bool, pairs: bool
+) -> dict[str, bool]:
     """How texts are read: those of the options that are not their default.
 
     Raises ProblemError if there is such an option without text, or two exclude each other.
@@ -64,6 +74,8 @@ def text_options(text: Path | None, *, special_tokens: bool, chat: bool, pairs: 
     names = {"special_tokens": "--no-special-tokens", "chat": "--chat", "pairs": "--pairs"}
     if chosen and text is None:
         raise ProblemError(f"{names[next(iter(chosen))]}: expected --text, got none")
+    if pairs and images is not None:
+        raise ProblemError("--pairs, --images: expected one of them, got both")
     if chat and len(chosen) > 1:
         other = next(names[name] for name in chosen if name != "chat")
         raise ProblemError(f"--chat, {other}: expected one of them, got both")
@@ -88,8 +100,8 @@ def inspect_arguments(
 
     Raises ProblemError if one of them is not valid, or a package is not installed that the models need.
     """
-    if (text is None) == (images is None):
-        raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
+    if text is None and images is None:
+        raise ProblemError("--text, --images: expected at least one of them, got none")
     heads = [head_place("--head", one) for one in head] if head else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
     for name, number in (("--sentence", sentence), ("--queries", queries)):

@@ -78,23 +78,26 @@ def capture(
     layers: list[AttentionLayer],
     sampler: Sampler,
     all_layers: list[AttentionLayer] | None = None,
+    have_run: set[str] | None = None,
 ) -> Iterator[Layer]:
-    """The layers one after another, each with all sequences of the batch; ``all_layers``: of the model, if more.
+    """The layers that the batch runs one after another, each with all of its sequences.
+
+    ``all_layers``: of the model, if more. ``have_run``: filled with the names of those that the batch runs.
 
     The model runs several times if the tokens of all layers do not fit into :data:`STATES_BYTES`; each pass but the
     first stops after the last layer that it records.
     """
-    at = 0
-    per_pass = 1
-    while at < len(layers):
-        recorded = layers[at : at + per_pass]
-        others = [layer for layer in all_layers or layers if layer not in recorded]
-        parts = _run(model, batch, recorded, others, sampler, to_the_end=at == 0)
-        at += len(recorded)
-        size = sum(part.nbytes for part in parts[recorded[0].name])
-        per_pass = max(1, STATES_BYTES // size)
+    first, per_pass, have_run = True, 1, set() if have_run is None else have_run
+    while layers:
+        recorded, layers = layers[:per_pass], layers[per_pass:]
+        others = [layer for layer in all_layers or [*recorded, *layers] if layer not in recorded]
+        parts = _run(model, batch, recorded, others, sampler, have_run, to_the_end=first)
+        first, layers = False, [layer for layer in layers if layer.name in have_run]
+        size = sum(part.nbytes for part in next(iter(parts.values()), ()))
+        per_pass = max(1, STATES_BYTES // size) if size else 1
         for layer in recorded:
-            yield Layer.joined(parts.pop(layer.name))
+            if layer.name in parts:
+                yield Layer.joined(parts.pop(layer.name))
 
 
 class _LastLayerDone(Exception):
@@ -107,12 +110,18 @@ def _run(
     recorded: list[AttentionLayer],
     others: list[AttentionLayer],
     sampler: Sampler,
+    have_run: set[str],
     to_the_end: bool,
 ) -> dict[str, list[Layer]]:
-    """What enters each recorded layer in a pass of the model, in chunks of sequences; ``others``: its other layers."""
+    """What enters each recorded layer that runs in a pass of the model, in chunks of sequences.
+
+    ``others``: the other layers of the model. ``have_run``: the names of the layers that run in its first chunk are
+    added. ``to_the_end``: whether all layers run there.
+    """
     parts: dict[str, list[Layer]] = {layer.name: [] for layer in recorded}
     left: set[str] = set()  # layers that have not run yet
-    stops, first_sequence = not to_the_end, 0
+    idle: set[str] = set()  # layers that this batch does not run, as those of a tower
+    stops = not to_the_end
 
     def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         """Record a call, and stop the pass once all layers have run, in whatever order."""
@@ -122,25 +131,30 @@ def _run(
             call, earlier = inputs(), parts[layer.name]
             projections = earlier[0].projections if earlier else layer.projections()
             call = call if projections is not None else call._replace(found=None)
+            first_sequence = sum(len(part.allowed) for part in earlier)
             earlier.append(_recorded(layer, projections, call, sampler, first_sequence))
         left.discard(layer.name)
-        if not left and stops:
+        if left == idle and stops:
             raise _LastLayerDone
 
     with torch.no_grad(), evaluating(model), Uncompiled():
-        for piece in chunks(batch):
+        for number, piece in enumerate(chunks(batch)):
             left = set(parts)
             with (
-                reading(recorded, read, others=others, with_attention=True),
+                reading(recorded, read, others=others, with_attention=True) as now,
                 contextlib.suppress(_LastLayerDone),
             ):
                 call_model(model, piece)
-            missing = next((layer.name for layer in recorded if layer.name in left), None)
-            if missing is not None:
-                raise ProblemError(f"model: does not run its attention layer {missing} on this batch")
-            first_sequence += len(parts[recorded[0].name][-1].allowed)
+            if number == 0:
+                have_run |= now
+                idle = set(left)
+            elif left != idle:
+                raise ProblemError(
+                    f"batch: expected sequences that run the same layers, got some that run {min(left ^ idle)} and some"
+                    " that do not"
+                )
             stops = True  # a module that several layers share is found in the first chunk, where it runs again
-    return parts
+    return {name: of_layer for name, of_layer in parts.items() if of_layer}
 
 
 @contextlib.contextmanager
@@ -220,7 +234,9 @@ def _difference(part: Layer, call: AttentionCall, head: int) -> float:
     """
     asks, at = part.positions >= 0, np.maximum(part.positions, 0)[..., None]
     rows = part.probabilities(head)
-    if call.own is not None:
+    # attention that a model returns may leave out its sink
+    of_values = call.sink is not None and call._replace(own=None).is_compared
+    if call.own is not None and not of_values:
         theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
     elif call.mixed is not None and call.is_compared:
         given, outputs = call.mixed
@@ -244,6 +260,7 @@ class ModelAndBatch:
     tokens: Int[np.ndarray, "n T"] | None  # which token of the vocabulary each is, if it is known
     # layers that need not be captured again, because the model has not changed since
     kept: dict[int, Layer] = field(default_factory=dict)
+    have_run: set[str] = field(default_factory=set)  # names of the layers that the batch runs, once one was captured
 
     name: str = "batch"  # of the argument, for error messages
 
@@ -269,19 +286,38 @@ class ModelAndBatch:
         Raises ProblemError if there is no such layer, or it does not have these heads.
         """
         check_integer("layer", layer, 0, len(self.layers) - 1)
-        found = next(self.layers_at([layer]))
+        found = dict(self.layers_at([layer])).get(layer)
+        if found is None:
+            raise self.not_run(layer)
         for head in heads:
             check_head(layer, head, found)
         return found
 
-    def layers_at(self, indices: list[int]) -> Iterator[Layer]:
-        """What enters each of some layers, in ascending order, at the inspected queries."""
-        missing = [self.layers[index] for index in indices if index not in self.kept]
-        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler, self.layers)
+    def layers_at(self, indices: list[int]) -> Iterator[tuple[int, Layer]]:
+        """The number of each of some layers that the batch runs, in ascending order, and what enters it."""
+        unknown = [k for k in indices if k not in self.kept and (self.runs(k) or not self.have_run)]
+        batch, missing = on_device_of(self.model, self.batch), [self.layers[k] for k in unknown]
+        captured = capture(self.model, batch, missing, self.sampler, self.layers, self.have_run)
+        following: Layer | None = None  # the next one that the batch runs
         for index in indices:
-            with _named(self.name):
-                found = self.kept[index] if index in self.kept else next(captured)
-            yield found
+            found = self.kept.get(index)
+            if found is None:
+                with _named(self.name):
+                    following = following or next(captured, None)
+                if following is None or following.name != self.layers[index].name:
+                    continue
+                found, following = following, None
+            yield index, found
+
+    def runs(self, layer: int) -> bool:
+        """Whether the batch runs a layer; known once one was captured."""
+        return self.layers[layer].name in self.have_run
+
+    def not_run(self, layer: int) -> ProblemError:
+        """The error where a layer is asked for that the batch does not run."""
+        return ProblemError(
+            f"layer: expected one that runs on this batch, got {layer} ({self.layers[layer].name}), which does not"
+        )
 
     def keep(self, index: int, layer: Layer) -> None:
         """Keep a layer, if there is room for it."""

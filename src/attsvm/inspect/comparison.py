@@ -113,7 +113,14 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
     >>> len(attsvm.inspect.compare(one, other).heads)
     2
     """
-    if first.positions.shape != second.positions.shape or (first.positions != second.positions).any():
+    asked, others_asked = (
+        {layer: group.positions for group in one.groups for layer in group.layers} for one in (first, second)
+    )
+    # the first group is that of the first layer, and all that a file of an earlier version holds
+    pairs_of_queries = [(asked[k], others_asked[k]) for k in asked.keys() & others_asked.keys()]
+    if not (asked and others_asked):
+        pairs_of_queries = [(first.positions, second.positions)]
+    if not all(np.array_equal(*pair) for pair in pairs_of_queries):
         raise ProblemError(
             "second: expected an inspection with the queries of the first one; use the same batch and seed"
         )

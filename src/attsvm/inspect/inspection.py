@@ -20,7 +20,7 @@ from attsvm.inspect.heads import Head, HeadProgress
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.measures import attention_measures, selected_tokens
 from attsvm.inspect.model_calls import num_sequences, placed, token_ids, without_special
-from attsvm.inspect.result import Inspection
+from attsvm.inspect.result import Inspection, LayerGroup
 from attsvm.inspect.robustness import robustness
 from attsvm.inspect.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.inspect.view import HeadView, view_head
@@ -160,7 +160,9 @@ class _Work:
     solves: SolveSettings | None  # None if margins are not requested
     heads: dict[tuple[int, int], Head] = field(default_factory=dict)  # those that are measured, layer by layer
     total: int = 0  # how many there will be
-    first: Layer | None = None  # the first layer that is inspected, once it is known
+    groups: list[LayerGroup] = field(default_factory=list)  # of the layers that are measured
+    rotary: bool = False  # whether one of them is
+    biased: bool = False
     view: HeadView | None = None  # once it is examined
     supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)  # of the heads that are solved
     start: float = field(default_factory=time.perf_counter)
@@ -177,21 +179,20 @@ class _Work:
 
     def inspection(self) -> Inspection:
         """What is known so far."""
-        first, source = self.first, self.source
-        assert first is not None
-        heads = list(self.heads.values())
+        source = self.source
+        heads, (_, *sizes) = list(self.heads.values()), self.groups[0]
+        about = dict(zip(LayerGroup._fields[1:], sizes, strict=True))  # those of the first group
         return Inspection.of_heads(
             heads,
             model=type(source.model).__name__,
             family=source.layers[0].family.name,
             layer_names=[layer.name for layer in source.layers],
-            num_sequences=len(first.allowed),
-            num_tokens=int(np.count_nonzero(first.there)),
-            num_queries=int(np.count_nonzero(first.positions >= 0)),
+            **about,
+            groups=[*self.groups],
+            not_run=[layer.name for k, layer in enumerate(source.layers) if not source.runs(k)],
             sampled=source.sampler.sampled,
-            rotary=first.is_rotary,
-            biased=first.bias is not None,
-            positions=first.positions,
+            rotary=self.rotary,
+            biased=self.biased,
             gap=self.gap,
             seed=source.sampler.seed,
             special_known=self.special is not None or source.layers[0].class_token,
@@ -203,13 +204,21 @@ class _Work:
 
     def _measures(self) -> Iterator[HeadProgress]:
         for index, layer in self._layers():
-            self.first = self.first or layer
+            idle = next((k for k, heads in self.chosen.items() if heads and not self.source.runs(k)), None)
+            if idle is not None:
+                raise self.source.not_run(idle)
+            LayerGroup.add(self.groups, index, layer)
+            self.rotary |= layer.is_rotary
+            self.biased |= layer.bias is not None
             if self.view_of is not None and self.view_of[0] == index:
                 check_head(*self.view_of, layer)
             chosen = self.chosen[index] or list(range(layer.num_heads))
             for head in chosen:
                 check_head(index, head, layer)
-            later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
+            runs = self.source.runs
+            later = sum(
+                len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index and runs(k)
+            )
             self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
             self.source.keep(index, layer)
             for one in self._measured(layer, index, chosen):
@@ -218,6 +227,11 @@ class _Work:
                     yield self._progress(len(self.heads), f"layer {index}", index, one.head)
             if self.solves is not None:
                 yield self._progress(0, f"measures of layer {index}", index, chosen[-1])
+        if not self.groups and any(self.chosen.values()):
+            raise self.source.not_run(min(self.chosen))
+        if not self.groups:
+            name = self.source.layers[0].name
+            raise ProblemError(f"batch: expected one that runs attention layers of the model, such as {name}, got none")
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""
@@ -271,8 +285,7 @@ class _Work:
         return HeadProgress(done, self.total, seconds, stage=stage, layer=index, head=head, inspection=self.inspection)
 
     def _layers(self) -> Iterator[tuple[int, Layer]]:
-        order = sorted(self.chosen)
-        return zip(order, self.source.layers_at(order), strict=True)
+        return self.source.layers_at(sorted(self.chosen))
 
 
 def _heads_by_layer(

@@ -115,14 +115,15 @@ def reading(
     *,
     others: Iterable[AttentionLayer] = (),
     with_attention: bool = False,
-) -> Iterator[None]:
-    """Read the calls of attention layers while their model runs once.
+) -> Iterator[set[str]]:
+    """Read the calls of attention layers while their model runs once; yields the names of those that have run.
 
     ``read``: called behind each call of a layer, with what computes its inputs. ``others``: layers that are not read,
     and that tell which places are padding. ``with_attention``: let modules return their attention that do so only on
     request.
     """
     calls, padding = AttentionCalls(), Padding()
+    have_run: set[str] = set()
 
     def attach(layer: AttentionLayer, is_read: bool) -> list[RemovableHandle]:
         def before(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -130,6 +131,8 @@ def reading(
             return layer.family.prepared(arguments, keywords) if with_attention and is_read else None
 
         def after(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            have_run.add(layer.name)
+
             def ran() -> Ran:
                 return Ran(arguments, keywords, output, calls.take(layer.name))
 
@@ -151,7 +154,7 @@ def reading(
         for layer, is_read in (*((one, True) for one in layers), *((one, False) for one in others)):
             for hook in attach(layer, is_read):
                 stack.callback(hook.remove)
-        yield
+        yield have_run
 
 
 def attention_layers(model: nn.Module, family: str | Family | type[Family] | None = None) -> list[AttentionLayer]:
@@ -196,5 +199,7 @@ def _unread(model: nn.Module, found: list[AttentionLayer]) -> Iterator[nn.Module
     read = {id(part) for layer in found for part in layer.module.modules()}
     for module in model.modules():
         named = "attention" in type(module).__name__.lower() and next(module.parameters(), None) is not None
-        if named and not any(id(part) in read for part in module.modules()):
+        # linear attention has no softmax; hybrid models of transformers name the kind of such a layer
+        linear = any(getattr(part, "layer_type", None) == "linear_attention" for part in module.modules())
+        if named and not linear and not any(id(part) in read for part in module.modules()):
             yield module

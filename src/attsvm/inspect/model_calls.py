@@ -37,9 +37,13 @@ def num_sequences(batch: Any) -> int | None:
 
 
 def chunks(batch: Any) -> Iterator[Any]:
-    """The batch in pieces of a few sequences, if it is a mapping; otherwise the batch itself."""
+    """The batch in pieces of a few sequences, if each tensor of a mapping has an entry for each; else in one piece."""
     first = _first_tensor(batch)
     if not isinstance(batch, Mapping) or first is None:
+        yield batch
+        return
+    tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
+    if any(len(value) not in (1, len(first)) for value in tensors):  # as several pictures of each text
         yield batch
         return
     n, T = len(first), first.shape[1] if first.ndim == 2 else 512
@@ -62,7 +66,7 @@ def call_model(model: nn.Module, batch: Any) -> Any:
             if isinstance(batch, Mapping):
                 # a model adds its keys to a cache, and runs more than once
                 caches = {name: deepcopy(value) for name, value in batch.items() if hasattr(value, "get_seq_length")}
-                return model(**{**batch, **caches})
+                return model(**{**_with_additive_masks(model, batch), **caches})
             if isinstance(batch, tuple | list):
                 return model(*batch)
             return model(batch)
@@ -70,6 +74,24 @@ def call_model(model: nn.Module, batch: Any) -> Any:
         if isinstance(error, ProblemError):
             raise
         raise ProblemError(f"batch: the model does not accept it ({reason(error)})") from error
+
+
+def _with_additive_masks(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch whose boolean masks of pairs, True where a query may attend, have −∞ elsewhere.
+
+    Eager attention of ``transformers`` adds a mask to the logits as it is; ``scaled_dot_product_attention``, which such
+    masks are written for, takes both kinds.
+    """
+    if not getattr(model, "_supports_sdpa", False):  # its masks may mean something else
+        return dict(batch)
+    dtype = next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.float32)
+
+    def additive(name: str, given: Any) -> Any:
+        if not (name.endswith("mask") and isinstance(given, Tensor) and given.ndim == 4 and given.dtype == torch.bool):
+            return given
+        return torch.zeros_like(given, dtype=dtype).masked_fill(~given, torch.finfo(dtype).min)
+
+    return {name: additive(name, given) for name, given in batch.items()}
 
 
 @contextlib.contextmanager
@@ -163,7 +185,10 @@ def without_special(batch: Any) -> tuple[Any, np.ndarray | None]:
 
 
 def token_ids(model: nn.Module, batch: Any) -> Int[np.ndarray, "n T"] | None:
-    """The entry ``input_ids`` of a batch; None if there is none, or a decoder reads others of the same shape."""
+    """The entry ``input_ids`` of a batch; None if there is none, or a decoder reads others of the same shape.
+
+    The tokens in whose places pictures stand have the same number there; here they have numbers of their own, below 0.
+    """
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
     if not isinstance(tokens, Tensor) or tokens.ndim != 2:
         return None
@@ -173,7 +198,9 @@ def token_ids(model: nn.Module, batch: Any) -> Int[np.ndarray, "n T"] | None:
             return None
         if decoded.shape == tokens.shape and not torch.equal(decoded.cpu(), tokens.cpu()):
             return None
-    return tokens.cpu().numpy()
+    ids: np.ndarray = tokens.cpu().numpy()
+    of_pictures = ids == getattr(getattr(model, "config", None), "image_token_id", None)
+    return np.where(of_pictures, -1 - np.arange(ids.shape[1]), ids)
 
 
 def on_device_of(model: nn.Module, batch: Any) -> Any:

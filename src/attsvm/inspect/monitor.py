@@ -15,6 +15,7 @@ from torch import nn
 from attsvm._utils.checks import as_floats, check_integer
 from attsvm._utils.files import cannot_be_written, file_to_write
 from attsvm._utils.progress import counted
+from attsvm._utils.text import head_label
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import Family
 from attsvm.inspect.layers import attention_layers
@@ -62,7 +63,8 @@ class AttentionMonitor:
     Attributes
     ----------
     heads : list of str
-        "layer.head" of every head that was read; the records hold one value for each.
+        "layer.head" of every head that was read, with the name of the layer if the model has several kinds, as
+        encoder, decoder and towers; the records hold one value for each.
     records : list of (int, dict of str to ndarray)
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
         to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
@@ -197,9 +199,11 @@ class AttentionMonitor:
         if not read:
             return
         columns: dict[str, np.ndarray] = {}
-        for number, layer in enumerate(self.layers):
-            if layer.name in read:
-                columns |= {f"{number}.{head}": column for head, column in enumerate(read[layer.name].T)}
+        names = [layer.name for layer in self.layers]
+        for number, name in enumerate(names):
+            if name in read:
+                behind = head_label(names, number, 0).removeprefix(f"{number}.0")
+                columns |= {f"{number}.{head}{behind}": column for head, column in enumerate(read[name].T)}
         new = [head for head in columns if head not in self.heads]
         self.heads += new
         if new:  # of a layer that earlier passes did not use
@@ -208,10 +212,9 @@ class AttentionMonitor:
                 (step, {name: np.append(values, nothing) for name, values in record.items()})
                 for step, record in self.records
             ]
-        names = (*OF_CALLS, *OF_WEIGHTS)
-        unread = np.full(len(names), np.nan)
+        unread = np.full(len(OF_CALLS) + len(OF_WEIGHTS), np.nan)
         table = np.stack([columns.get(head, unread) for head in self.heads], axis=1)
-        record = dict(zip(names, table, strict=True))
+        record = dict(zip((*OF_CALLS, *OF_WEIGHTS), table, strict=True))
         for name, values in more.items():
             record[name] = as_floats(f"measures[{name!r}]", values)
             if record[name].shape != (len(self.heads),):

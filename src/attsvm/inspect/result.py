@@ -1,7 +1,7 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.rotary_margin import RotaryMargin, rotary_margin
 from attsvm.inspect.solves import Support
 from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions
+from attsvm.inspect.weights import Layer
 from attsvm.results import Result, per_trial, shared, unsaved
 
 SHOWN = 8
@@ -38,6 +39,26 @@ class Available(NamedTuple):
     reasons: bool  # whether logits are split by origin
 
 
+class LayerGroup(NamedTuple):
+    """Layers that see the same queries of as many sequences and tokens; those of another tower may see others."""
+
+    layers: list[int]
+    num_sequences: int
+    num_tokens: int  # over all sequences, without padding, as that of queries
+    num_queries: int
+    positions: Int[np.ndarray, "n Q"]  # of the queries in their padded sequences, −1 where there is no query
+
+    @classmethod
+    def add(cls, groups: "list[LayerGroup]", number: int, layer: Layer) -> None:
+        """Add a layer to its group, or to a new one."""
+        counts = len(layer.allowed), int(np.count_nonzero(layer.there)), int(np.count_nonzero(layer.positions >= 0))
+        for group in groups:
+            if group[1:4] == counts and np.array_equal(group.positions, layer.positions):
+                group.layers.append(number)
+                return
+        groups.append(cls([number], *counts, layer.positions))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Inspection(Result):
     """The heads of a model on a batch. The one batch axis counts the heads, layer by layer.
@@ -51,7 +72,7 @@ class Inspection(Result):
     selected : int ndarray, shape (heads, n, Q)
         The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
         their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
-        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
+        column q is the query at ``positions[i, q]`` of sequence i, of the group of the layer.
     numbers : dict of str to ndarray, shape (heads,)
         By the name of the measure, those of ``measures``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
@@ -59,24 +80,30 @@ class Inspection(Result):
         requested, or none is solved.
     rebuilt_error : ndarray, shape (heads,)
         Largest difference between the model's own attention and the one computed from tokens and W; where the model
-        computes no attention but what it makes of the values, of that, divided by the largest value. NaN where nothing
-        of the model was there to compare with.
+        computes no attention but what it makes of the values, or has a sink, of that, divided by the largest value. NaN
+        where nothing of the model was there to compare with.
     model, family : str
         Class of the model, and the family as which its first layer was read.
     layer_names : list of str
         All attention layers of the model.
-    num_sequences : int
-    num_tokens, num_queries : int
-        Over all sequences, in the first layer that was inspected; padding does not count.
+    num_sequences, num_tokens, num_queries : int
+        Of the first group; tokens and queries over all sequences, without padding.
+    groups : list of LayerGroup
+        The layers that were inspected, by what they see: layers of a tower of pictures see other sequences than those
+        of the text, and layers with windows see parts of pictures as sequences of their own. Each group has the fields
+        ``layers``, ``num_sequences``, ``num_tokens``, ``num_queries`` and ``positions``.
+    not_run : list of str
+        Attention layers of the model that the batch does not run, such as those of pictures if there is only text.
+        They are left out.
     sampled : bool
         Whether ``num_queries`` are only some of the queries.
     rotary : bool
-        Whether W is I/√d_h over the keys and queries of each head.
+        Whether W is I/√d_h over the keys and queries of each head, in some layer.
     positions : int ndarray, shape (n, Q)
-        Positions of the queries in their padded sequences, in the first layer that was inspected; −1 where there is no
-        query.
+        Positions of the queries in their padded sequences, in the first group; −1 where there is no query.
     biased : bool
-        Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.inspect.inspect`.
+        Whether the logits of some layer have biases of positions, which are a part of W; see
+        :func:`attsvm.inspect.inspect`.
     gap : float
         Required relative width of the margins' intervals.
     seed : int
@@ -141,6 +168,10 @@ class Inspection(Result):
     margins: dict[str, Float[np.ndarray, " heads"]] | None = per_trial(None)
     interrupted: bool = shared(False)
     biased: bool = shared(False)
+    groups: list[LayerGroup] = shared(
+        (), write=lambda groups: [group._asdict() for group in groups], read=lambda rows: [*map(_group_of, rows)]
+    )
+    not_run: list[str] = shared(())
     view: HeadView | None = unsaved()
     supports: dict[tuple[int, int], Support | None] | None = unsaved()
     source: ModelAndBatch | None = unsaved()
@@ -154,7 +185,15 @@ class Inspection(Result):
     def heads(self) -> list[Head]:
         """Every head, layer by layer."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        return [Head.of_columns(i, **columns) for i in np.ndindex(self.batch_shape)]
+        heads = (Head.of_columns(i, **columns) for i in np.ndindex(self.batch_shape))
+        # the array of all heads is as wide as the widest group
+        sizes = {layer: group.positions.shape for group in self.groups for layer in group.layers}
+        return [
+            replace(one, selected=one.selected[: sizes[one.layer][0], : sizes[one.layer][1]])
+            if one.layer in sizes
+            else one
+            for one in heads
+        ]
 
     def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
         """One measure of every head; NaN where it is not defined or was not requested.
@@ -578,6 +617,10 @@ class Inspection(Result):
             f"{self.model}: {len(self.layer_names)} layers, {self.num_sequences} sequences, {self.num_queries} queries,"
             f" attention {_agreement(np.atleast_1d(self.rebuilt_error))}"
         )
+
+
+def _group_of(row: Mapping[str, Any]) -> LayerGroup:
+    return LayerGroup(**{**row, "positions": np.array(row["positions"], dtype=np.int64)})
 
 
 def _agreement(errors: Float[np.ndarray, " heads"]) -> str:

@@ -69,6 +69,7 @@ class SavedModel:
     given: Input
     series: list[tuple[int, Path]]
     held_out: ModelAndBatch | None
+    part: bool | None  # of a model for texts and pictures: which one it sees; None for both
 
     @classmethod
     def load(
@@ -91,14 +92,14 @@ class SavedModel:
         """
         texts = [] if text is None else read_texts(text)
         series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
-        network = load_model(model, pictures=images is not None)
+        network = load_model(model, pictures=part_for(text, images))
         layers = attention_layers(network, family)  # refuses models without a known one
         given = read_input(model, network, texts, images, **as_text)
         other = None
         if held_out is not None:
             others = read_input(model, network, read_texts(held_out), None, **as_text)
             other = ModelAndBatch.whole(network, others.batch, layers)
-        return cls(network, given, series, other)
+        return cls(network, given, series, other, part_for(text, images))
 
     def inspect(
         self,
@@ -150,9 +151,14 @@ class SavedModel:
             of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
             found = inspected("its twin", random_twin(self.network, options["seed"]), found.with_twin, **of_twin)
         for step, path in self.series:
-            checkpoint = load_model(str(path), pictures="pixel_values" in self.given.batch)
+            checkpoint = load_model(str(path), pictures=self.part)
             found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
         return found
+
+
+def part_for(text: Path | None, images: Path | None) -> bool | None:
+    """The part of a model for texts and pictures that sees what is given, as for :func:`load_model`."""
+    return None if text is not None and images is not None else images is not None
 
 
 def _testable(held_out: ModelAndBatch, place: tuple[int, int], seed: int, say: Callable[[str], None]) -> Running:

@@ -16,7 +16,7 @@ from attsvm.inspect.comparison import Comparison, HeadChange, compare
 from attsvm.inspect.inspection import inspect
 from attsvm.inspect.layers import attention_layers
 from attsvm.inspect.result import Inspection
-from attsvm.inspect.saved_models import ShowProgress
+from attsvm.inspect.saved_models import ShowProgress, part_for
 from attsvm.pretrained import Input, checkpoints, has_tokenizer, load_model, read_input, read_texts
 
 
@@ -114,6 +114,7 @@ def inspect_series(
     tokenizers of two models disagree.
     """
     names, steps = training_order(models)
+    part = part_for(text, images)
     if len(models) == 1:
         found = checkpoints(models[0])
         names, steps = [str(path) for _, path in found], [step for step, _ in found]
@@ -121,7 +122,7 @@ def inspect_series(
     family = options.get("family")
     numbered = list(enumerate(names))
     leader = next((k for k, name in numbered if images is not None or has_tokenizer(name)), 0)
-    network = load_model(names[leader], pictures=images is not None)
+    network = load_model(names[leader], pictures=part)
     as_text = as_text or {}
     given = read_input(names[leader], network, texts, images, **as_text)
     if sentence is not None and sentence > len(given.tokens):
@@ -129,8 +130,8 @@ def inspect_series(
     # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
     ends: dict[int, nn.Module] = {}
     for k, name in numbered:
-        one = network if k == leader else load_model(name, pictures=images is not None)
-        if images is None and k != leader and has_tokenizer(name):
+        one = network if k == leader else load_model(name, pictures=part)
+        if texts and k != leader and has_tokenizer(name):
             _check_same(names[leader], given, name, read_input(name, one, texts, images, **as_text))
         attention_layers(one, family)  # refuses models without a known one
         if k in (0, len(names) - 1):
@@ -138,7 +139,7 @@ def inspect_series(
 
     def inspections() -> Iterator[Inspection]:
         for k, name in numbered:
-            model = ends.get(k) or load_model(name, pictures=images is not None)
+            model = ends.get(k) or load_model(name, pictures=part)
             with shown(Path(name).name, lambda _: None) as callback:
                 inspection = inspect(model, given.batch, callback=callback, **options)
             yield inspection if k in ends else replace(inspection, source=None)

@@ -9,12 +9,13 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
+from attsvm._utils.text import head_label
 from attsvm.pages.attention import Square, attention_square
 from attsvm.pages.inspection import REBUILT
 from attsvm.pages.inspection_numbers import head_numbers, largest_error
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, SpecialPart, Table, Text
 from attsvm.pages.schemas.inspection import ComparedModelFields, CompareResult, HeadChangeFields
-from attsvm.pages.words import head_label, kinds_of_layers, listed, percent, short
+from attsvm.pages.words import kinds_of_layers, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import HeadChange, Layer, Series
@@ -154,7 +155,7 @@ def _head(
 def _layers(inspection: Any, indices: list[int]) -> dict[int, "Layer"]:
     if inspection.source is None or not indices:
         return {}
-    return dict(zip(indices, inspection.source.layers_at(indices), strict=True))
+    return dict(inspection.source.layers_at(indices))
 
 
 def model_names(series: "Series") -> list[str]:

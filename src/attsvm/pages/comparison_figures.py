@@ -8,11 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from attsvm._utils.text import as_label
+from attsvm._utils.text import as_label, head_label
 from attsvm.pages.comparison import model_names
 from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
-from attsvm.pages.words import head_label
 from attsvm.plot import line, style
 
 if TYPE_CHECKING:
@@ -137,7 +136,8 @@ def _curves(axis: Axes, places: list[int], values: np.ndarray, series: "Series")
     """The median and the range of all heads, and the heads that changed most, from one row for each head."""
     style.spread(axis, np.array(places), values.T, style.BLUE, "-", "median head")
     for k, one in enumerate(series.total.heads[:NAMED], start=1):
-        axis.plot(places, values[k - 1], label=f"head {one.layer}.{one.head}", **line(k), marker="o", markersize=2.5)
+        label = f"head {head_label(series.inspections[0].layer_names, one.layer, one.head)}"
+        axis.plot(places, values[k - 1], label=label, **line(k), marker="o", markersize=2.5)
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.yaxis.label.set_wrap(True)
 

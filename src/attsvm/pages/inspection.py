@@ -10,10 +10,11 @@ import lazy_loader
 import numpy as np
 
 from attsvm._utils.progress import counted
+from attsvm._utils.text import head_label, layer_kinds
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
-from attsvm.pages.words import head_label, kinds_of_layers, layer_kinds, layer_labels, listed, percent, short
+from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import FoundInspections, HeadView, Inspection
@@ -199,7 +200,7 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
 
 def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
     """Return the warnings shown above the results, and the named sets of heads."""
-    found = [sets_words(inspection), *kinds_of_layers(inspection.layer_names)]
+    found = [sets_words(inspection), *kinds_of_layers(inspection.layer_names), *group_words(inspection)]
     if inspection.rotary:
         found.append(
             "Queries and keys are more than linear in the tokens, as with rotary positions: each head has its own keys"
@@ -238,6 +239,23 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
             found.append(
                 f"{len(wide)} intervals{of_twin} have a relative width above {one.gap:g}, up to {max(wide):.2g}."
             )
+    return found
+
+
+def group_words(inspection: "Inspection") -> list[str]:
+    """The layers that the input does not run, and what the others see if it is not the same for all."""
+    found, names = [], inspection.layer_names
+    if inspection.not_run:
+        kinds = layer_kinds(inspection.not_run)
+        some = listed([f"{len(of_kind)} {kind}" for kind, of_kind in kinds.items()])
+        found.append(f"The input does not run {counted(len(inspection.not_run), 'attention layer')}: {some}.")
+    if len(inspection.groups) > 1:
+        seen = (
+            f"{listed([*layer_kinds([names[k] for k in group.layers])])}: {counted(group.num_sequences, 'sequence')}"
+            f" with {counted(group.num_tokens, 'token')}"
+            for group in inspection.groups
+        )
+        found.append(f"The layers do not see the same sequences: {'; '.join(seen)}.")
     return found
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
+from attsvm._utils.text import head_label
 from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown
-from attsvm.pages.words import head_label, kinds_of_layers, layer_labels
+from attsvm.pages.words import kinds_of_layers, layer_labels
 from attsvm.plot import style
 
 if TYPE_CHECKING:

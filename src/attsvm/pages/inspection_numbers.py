@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
-from attsvm.pages.schemas.inspection import CausalTestFields, HeadFields, InspectResult, OriginsFields, ViewFields
+from attsvm.pages.schemas.inspection import (
+    CausalTestFields,
+    HeadFields,
+    InspectResult,
+    LayerGroupFields,
+    OriginsFields,
+    ViewFields,
+)
 from attsvm.results import Status
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
         data=inspection,
         rebuilt_error=largest_error(inspection),
         heads=[head_numbers(head) for head in inspection.heads],
+        groups=[LayerGroupFields.fill(group) for group in inspection.groups],
         sets={name: [f"{layer}.{head}" for layer, head in heads] for name, heads in inspection.sets().items()},
         selected={f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
         twin_gap=None if twin is None else twin.gap,

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attsvm._utils.text import head_label
 from attsvm.pages.attention import attention_square
 from attsvm.pages.links import file_links
 from attsvm.pages.page import AnyPart, Details, Heading, SpecialPart, Table, Tables, Text
-from attsvm.pages.words import head_label, percent, short
+from attsvm.pages.words import percent, short
 
 if TYPE_CHECKING:
     from attsvm.inspect import Explanation, FoundInspections, HeadView, TestedReason
@@ -39,6 +40,7 @@ def detail(
     ``texts``: the tokens of every sequence. ``sentence``: the sequence that is shown, counted from 0. ``words``: from
     numbers of tokens of the vocabulary to their names.
     """
+    sentence = min(sentence, len(view.selected) - 1)  # a layer may see fewer sequences, as of pictures
     yield Heading(f"Head {head_label(found.done.layer_names, view.layer, view.head)}")
     yield from _origins(view, found.tests)
     yield Heading("Numbers", 3)
@@ -88,6 +90,7 @@ def terminal_detail(
     found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int
 ) -> Iterator[Table | str]:
     """List the tables and remarks of one head for the terminal, from the arguments of :func:`detail`."""
+    sentence = min(sentence, len(view.selected) - 1)
     if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
         yield "Parts of the decision margin by what varies, and by origin in the residual stream:"
         yield _term_table(view.explanation)

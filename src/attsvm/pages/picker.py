@@ -31,11 +31,18 @@ class AttentionMaps(NamedTuple):
 def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> AttentionMaps | None:
     """The attention on as many sequences as there is room for; None if not even one is small enough.
 
+    Layers that see other sequences than those of the tokens are left out, as those of another tower, or windows.
+
     ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that comes first.
     """
-    heads = inspection.heads
-    order = sorted(range(inspection.num_sequences), key=lambda i: i != sentence)
-    sizes = np.cumsum([len(heads) * (inspection.positions[i] >= 0).sum() * len(tokens[i]) for i in order])
+    groups = {
+        layer: group for group in inspection.groups for layer in group.layers if group.num_sequences == len(tokens)
+    }
+    heads = [head for head in inspection.heads if head.layer in groups]
+    order = sorted(range(len(tokens)), key=lambda i: i != sentence)
+    sizes = np.cumsum(
+        [sum(int((groups[one.layer].positions[i] >= 0).sum()) * len(tokens[i]) for one in heads) for i in order]
+    )
     shown = order[: int((sizes <= MOST_BYTES).sum())]
     if not shown or inspection.source is None:
         return None
@@ -44,9 +51,9 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
     seen = [np.zeros(len(tokens[i]), dtype=bool) for i in shown]
     selected: dict[tuple[int, int], list[list[int]]] = {}
     queries: dict[int, list[list[int]]] = {}
-    for index, layer in zip(layers, inspection.source.layers_at(layers), strict=True):
-        if len(layer.tokens) != len(tokens) or any(layer.tokens.shape[1] != len(tokens[i]) for i in shown):
-            return None  # as in cross-attention and windows of pictures: these are not the tokens of the text
+    for index, layer in inspection.source.layers_at(layers):
+        if any(layer.tokens.shape[1] != len(tokens[i]) for i in shown):
+            continue  # as in cross-attention: these are not the tokens of the text
         asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
         queries[index] = [layer.positions[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
         for i, of, places, some in zip(shown, asked, queries[index], seen, strict=True):
@@ -60,6 +67,8 @@ def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: 
             ]
             # rounded probabilities can be equal, so they do not tell the largest one
             selected[index, one.head] = [one.selected[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
+    if not maps:
+        return None
     # padding is not shown: no query attends to it in any layer
     kept = [np.flatnonzero(some) for some in seen]
     found = {
@@ -93,23 +102,25 @@ def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]
                 "head": one.head,
                 "values": [one.numbers.get(measure.name) for measure in measures],
                 **maps.heads[one.layer, one.head],
-                "support": _support(inspection, one.layer, one.head, shown, kept),
+                "support": _support(inspection, one.layer, one.head, maps),
             }
             for one in inspection.heads
+            if (one.layer, one.head) in maps.heads
         ],
     }
-    return {**jsonable(found), "first": _first(inspection)}
+    return {**jsonable(found), "first": _first(maps, inspection)}
 
 
-def _first(inspection: "Inspection") -> list[int]:
+def _first(maps: AttentionMaps, inspection: "Inspection") -> list[int]:
     """The head that is picked at first: the one in detail, else that with the largest margin ratio or probability."""
-    if inspection.view is not None:
-        return [inspection.view.layer, inspection.view.head]
+    view = inspection.view
+    if view is not None and (view.layer, view.head) in maps.heads:
+        return [view.layer, view.head]
 
     def notable(head: "Head") -> tuple[float, ...]:
         return tuple(head.numbers.get(name) or 0.0 for name in ("margin_ratio", "largest_probability"))
 
-    one = max(inspection.heads, key=notable)
+    one = max((head for head in inspection.heads if (head.layer, head.head) in maps.heads), key=notable)
     return [one.layer, one.head]
 
 
@@ -127,16 +138,14 @@ def _packed(levels: np.ndarray) -> str:
     return base64.b64encode(levels.tobytes()).decode()
 
 
-def _support(
-    inspection: "Inspection", layer: int, head: int, shown: list[int], kept: list[np.ndarray]
-) -> list[str] | None:
+def _support(inspection: "Inspection", layer: int, head: int, maps: AttentionMaps) -> list[str] | None:
     """For each sequence a bit for each query and token, set for support tokens; None if they are not known."""
     found = (inspection.supports or {}).get((layer, head))
     if found is None:
         return None
-    packed = []
-    for i, of in zip(shown, kept, strict=True):
-        queries = np.flatnonzero(inspection.positions[i] >= 0)
+    packed, [group] = [], [one for one in inspection.groups if layer in one.layers]
+    for i, of in zip(maps.sequences, maps.tokens, strict=True):
+        queries = np.flatnonzero(group.positions[i] >= 0)
         _, places, tokens = found[found[:, 0] == i].T
         bits = np.zeros((len(queries), len(of)), bool)
         bits[np.searchsorted(queries, places), np.searchsorted(of, tokens)] = True

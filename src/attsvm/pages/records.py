@@ -22,8 +22,8 @@ COLUMNS = ["step", "head", "measure", "value"]
 EVENTS = "*tfevents*"
 """Names of the event files of TensorBoard."""
 
-SCALAR = re.compile(r"(?P<measure>[^/]+)/(?P<head>\d+\.\d+)")
-"""Names of a monitor's scalars; a training may write others to the same file."""
+SCALAR = re.compile(r"(?P<measure>[^/]+)/(?P<head>\d+\.\d+([ _].*)?)")
+"""Names of a monitor's scalars; a training may write others to the same file. TensorBoard writes _ for a space."""
 
 Cells = dict[str, dict[tuple[int, str], float]]
 """By measure: the values by step and head."""
@@ -33,7 +33,7 @@ class Records(NamedTuple):
     """Measures of every head at some steps."""
 
     steps: Int[np.ndarray, " R"]  # in ascending order
-    heads: list[str]  # "layer.head"
+    heads: list[str]  # "layer.head", and the name of the layer where a model has several kinds
     values: dict[str, Float[np.ndarray, "R heads"]]  # by the name of the measure; NaN where it was not recorded
 
 
@@ -86,10 +86,14 @@ def _rows(text: str) -> Cells:
     return cells
 
 
+def _place(head: str) -> list[int]:
+    return [int(part) for part in re.split("[ _]", head)[0].split(".")]
+
+
 def _tabulated(cells: Cells) -> Records:
     places = {place for of_measure in cells.values() for place in of_measure}
     steps = sorted({step for step, _ in places})
-    heads = sorted({head for _, head in places}, key=lambda head: [int(part) for part in head.split(".")])
+    heads = sorted({head for _, head in places}, key=_place)
     values = {
         measure: np.array([[of_measure.get((step, head), np.nan) for head in heads] for step in steps])
         for measure, of_measure in cells.items()

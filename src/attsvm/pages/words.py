@@ -1,11 +1,11 @@
 """Numbers, shares and their intervals as text: the same spelling on every page and on the terminal."""
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 
+from attsvm._utils.text import layer_kinds
 from attsvm.statistics import share as wilson
 from attsvm.statistics import student_half_width
 
@@ -21,19 +21,6 @@ def layer_labels(names: list[str]) -> list[str]:
     """The number of each layer, with its name where a model has several kinds, as encoder, decoder and towers."""
     several = len(layer_kinds(names)) > 1
     return [f"{k} {name}" if several else str(k) for k, name in enumerate(names)]
-
-
-def head_label(names: list[str], layer: int, head: int) -> str:
-    """layer.head, with the name of the layer where a model has several kinds."""
-    return f"{layer}.{head} {names[layer]}" if len(layer_kinds(names)) > 1 else f"{layer}.{head}"
-
-
-def layer_kinds(names: list[str]) -> dict[str, list[int]]:
-    """The numbers of the layers of each kind: those whose names differ in numbers alone, which are ``*``."""
-    kinds: dict[str, list[int]] = {}
-    for k, name in enumerate(names):
-        kinds.setdefault(re.sub(r"\d+", "*", name), []).append(k)
-    return kinds
 
 
 def kinds_of_layers(names: list[str]) -> list[str]:

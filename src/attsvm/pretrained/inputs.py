@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
-from attsvm.pretrained.loading import load_pretrained, quiet_transformers
+from attsvm.pretrained.loading import base_of_adapter, load_pretrained, quiet_transformers, text_config
+from attsvm.pretrained.pictures import open_pictures
 from attsvm.pretrained.pictures import read_pictures as pictures_of
 from attsvm.pretrained.token_names import special_numbers, token_names
 
@@ -59,11 +60,13 @@ def has_decoder(model: Any) -> bool:
 
 
 def read_input(name: str, model: Any, texts: list[str], images: Path | None, **options: bool) -> Input:
-    """The pictures of a folder, or without one some texts, as the input of the model of this name.
+    """The pictures of a folder, some texts, or texts with their pictures, as the input of the model of this name.
 
     ``options``: of :func:`tokenized`.
     """
-    return tokenized(name, texts, model, **options) if images is None else read_pictures(name, images, model)
+    if images is None:
+        return tokenized(name, texts, model, **options)
+    return with_pictures(name, texts, images, model, **options) if texts else read_pictures(name, images, model)
 
 
 def tokenized(
@@ -77,6 +80,7 @@ def tokenized(
 
     Raises ProblemError if there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
     """
+    name = name if has_tokenizer(name) else str(base_of_adapter(name))
     if not has_tokenizer(name):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
     if getattr(model, "main_input_name", "input_ids") != "input_ids":
@@ -112,6 +116,63 @@ def tokenized(
     return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in symbols(numbers)])
 
 
+def with_pictures(
+    name: str, texts: list[str], folder: Path, model: Any, *, special_tokens: bool = True, chat: bool = False
+) -> Input:
+    """Texts with their pictures as the input of a model, by the processor saved with it.
+
+    Each text has equally many pictures of the folder, in the order of their names. They stand where the text or the
+    chat template has the token of a picture, or in front of the text. ``special_tokens``, ``chat``: as of
+    :func:`tokenized`.
+
+    Raises ProblemError if the pictures cannot be distributed, or there is no processor or it does not fit the model.
+    """
+    pictures = open_pictures(folder)
+    count, rest = divmod(len(pictures), len(texts))
+    if rest or not count:
+        raise ProblemError(
+            f"{folder}: expected equally many pictures for each of {len(texts)} texts, got {len(pictures)} pictures"
+        )
+    processor = load_pretrained("AutoProcessor", name, "the processor")
+    tokenizer = getattr(processor, "tokenizer", None)
+    if tokenizer is None:
+        raise ProblemError(f"{name}: expected a processor of texts and pictures, got {type(processor).__name__}")
+    mark = getattr(processor, "image_token", None) if hasattr(model.config, "image_token_id") else None
+    with quiet_transformers(), reading(name, "the processor cannot be used"):
+        if chat:
+            parts = [[*([{"type": "image"}] * count), {"type": "text", "text": text}] for text in texts]
+            said = [[{"role": "user", "content": one}] for one in parts]
+            texts = [processor.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in said]
+        elif isinstance(mark, str):
+            texts = [text if mark in text else count * mark + text for text in texts]
+        encoded = processor(
+            text=texts,
+            images=[pictures[k : k + count] for k in range(0, len(pictures), count)],
+            add_special_tokens=special_tokens and not chat,
+            padding=len(texts) > 1,
+            padding_side="right",
+            return_tensors="pt",
+        )
+        numbers = encoded["input_ids"].tolist()
+        symbols = [[token or "(unused)" for token in tokenizer.convert_ids_to_tokens(row)] for row in numbers]
+        of_pictures = getattr(model.config, "image_token_id", None)
+        names = [
+            [
+                f"{one} {k + 1}" if at == of_pictures else one
+                for k, (one, at) in enumerate(zip(of_text, row, strict=True))
+            ]
+            for of_text, row in zip((token_names(tokenizer, row) for row in symbols), numbers, strict=True)
+        ]
+        marks = special_numbers(tokenizer) - {of_pictures}  # these are what is seen, and mark nothing
+        special = encoded["input_ids"].clone().apply_(marks.__contains__)
+    _check_tokens(name, encoded, model, _longest(model, tokenizer))
+    batch = {key: value for key, value in encoded.items() if hasattr(value, "shape")}
+    special = special * batch.get("attention_mask", 1)
+    if special.any():
+        batch[SPECIAL] = special
+    return Input(batch, names)
+
+
 def _parts(name: str, tokenizer: Any, texts: list[str], chat: bool, pairs: bool) -> list[list[str]]:
     """Texts as the tokenizer takes them: in its chat template, or the first and the second ones of pairs."""
     if chat:
@@ -142,7 +203,7 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
 def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:
     """Check that a model takes some encoded texts."""
     lengths = encoded["attention_mask"].sum(-1).tolist()
-    vocabulary = model.config.vocab_size
+    vocabulary = text_config(model.config).vocab_size
     if not lengths or min(lengths) == 0:
         raise ProblemError(f"text {1 + lengths.index(0)}: the tokenizer of {name} finds no tokens in it")
     largest = int(encoded["input_ids"].max())
@@ -157,7 +218,8 @@ def _longest(model: Any, tokenizer: Any) -> int | None:
     """The largest number of tokens that both the tokenizer and the model take."""
     if tokenizer.model_max_length < 1:
         raise ValueError(f"model_max_length: expected an integer >= 1, got {tokenizer.model_max_length}")
-    limits = [getattr(model.config, name, None) for name in LENGTHS]
+    config = text_config(model.config)
+    limits = [getattr(config, name, None) for name in LENGTHS]
     for name, table in model.named_modules():
         if name.endswith("position_embeddings") and getattr(table, "padding_idx", None) is not None:
             limits.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from behind the padding

@@ -1,11 +1,13 @@
 """Models of the ``transformers`` package, loaded without its messages and without running code of the model."""
 
 import contextlib
+import json
 import logging
 import os
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -150,21 +152,50 @@ def load_pretrained(kind: str, name: str | os.PathLike[str], what: str, **option
             raise ProblemError(f"{name}: {what} {known}") from None
 
 
+def base_of_adapter(name: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The model that an adapter of PEFT in this folder changes; the name itself if there is none.
+
+    Raises
+    ------
+    ProblemError
+        If PEFT is not installed, or the adapter does not name its model.
+    """
+    config = Path(name) / "adapter_config.json"
+    if not config.is_file() or (Path(name) / "config.json").exists():
+        return name
+    if find_spec("peft") is None:
+        raise ProblemError(f"{name}: expected a model, got an adapter, which needs peft: pip install peft")
+    with reading(name, "the adapter cannot be loaded"):
+        base = json.loads(regular_file(config).read_text("utf-8")).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise ProblemError(f"{name}: expected an adapter that names its base_model_name_or_path, got {base!r}")
+    return base
+
+
+def text_config(config: Any) -> Any:
+    """The part of a configuration that is about text; the whole one of models with several texts."""
+    try:
+        return config.get_text_config()
+    except ValueError:
+        return config
+
+
 def load_pretrained_model(name: str | os.PathLike[str], **options: Any) -> Any:
     """A model in evaluation mode, with the weights that are saved and none that are drawn at random.
 
     Raises
     ------
     ProblemError
-        If it cannot be loaded, or a weight is missing or not finite. Only the pooling layer may be missing; its output
-        is not used.
+        If it cannot be loaded, or a weight is missing or not finite. Only the pooling layer may be missing, whose
+        output is not used, and tables of sines, which the model makes itself.
     """
-    config = load_pretrained("AutoConfig", name, "the model", **options)
-    layers = getattr(config, "num_hidden_layers", None)
+    config = load_pretrained("AutoConfig", base_of_adapter(name), "the model", **options)
+    layers = getattr(text_config(config), "num_hidden_layers", None)
     if isinstance(layers, int) and layers > LAYERS:
         raise ProblemError(f"{name}: the model cannot be loaded (expected at most {LAYERS:,} layers, got {layers:,})")
     model, found = load_pretrained("AutoModel", name, "the model", output_loading_info=True, **options)
     missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    missing = [key for key in missing if not hasattr(model.get_submodule(key.rpartition(".")[0]), "create_weight")]
     if missing:
         said = f"{len(missing)} weight{'s are' if len(missing) > 1 else ' is'} missing: {missing[0]}"
         raise ProblemError(f"{name}: the model cannot be loaded ({said})")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def load_model(name: str, *, pictures: bool | None = None) -> "nn.Module":
     """A model in float32, from a folder or by its name on the Hugging Face hub.
 
-    ``pictures``: which part of a model for texts and pictures is meant, see :func:`tower`; None for the whole model.
+    ``pictures``: which part of a model for texts and pictures is meant, see :func:`tower`; None for the whole model,
+    which sees both.
 
     Raises ProblemError if there is no such model, or it cannot be loaded.
     """
@@ -30,6 +31,8 @@ def load_model(name: str, *, pictures: bool | None = None) -> "nn.Module":
 def tower(model: Any, *, pictures: bool) -> Any:
     """The part of a model for texts and pictures, such as CLIP, that sees one of them; any other model as it is.
 
+    A language model that also reads pictures remains whole for texts, which it does not run its tower of pictures on.
+
     Examples
     --------
     >>> from torch import nn
@@ -41,7 +44,7 @@ def tower(model: Any, *, pictures: bool) -> Any:
     text, vision = (getattr(model, name, None) for name in ("text_model", "vision_model"))
     if text is not None and vision is not None:
         return vision if pictures else text
-    return model
+    return getattr(model, "vision_tower", model) if pictures else model
 
 
 def random_twin(model: Any, seed: int) -> "nn.Module":
@@ -74,7 +77,8 @@ def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
 
 def _check_folder(name: str) -> None:
     path = Path(name)
-    if path.is_dir() and not (path / "config.json").is_file():
+    saved = any((path / config).is_file() for config in ("config.json", "adapter_config.json"))
+    if path.is_dir() and not saved:
         raise ProblemError(f"{name}: expected a folder with a Hugging Face model, got one without config.json")
     if path.is_file():
         raise ProblemError(f"{name}: expected a folder with a Hugging Face model, or its name, got a file")

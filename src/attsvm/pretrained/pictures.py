@@ -31,6 +31,22 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> "tuple[Tensor, l
     Raises ProblemError if there are no pictures, or no image processor; or if the model is not one of pictures in
     patches, draws its tokens at random, or joins several pictures in one sequence.
     """
+    pictures = open_pictures(folder)
+    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
+    with quiet_transformers(), reading(name, "the image processor cannot be used"):
+        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
+    size = getattr(model.config, "patch_size", None)
+    patch = (size, size) if isinstance(size, int) else size
+    if not (isinstance(patch, tuple | list) and len(patch) == 2):
+        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
+    return values, _names(name, model, values, (patch[0], patch[1]))
+
+
+def open_pictures(folder: str | Path) -> list[Any]:
+    """The pictures of a folder in the order of their names.
+
+    Raises ProblemError if there are none, or one cannot be read.
+    """
     from PIL import Image
 
     paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in PICTURES)
@@ -40,14 +56,7 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> "tuple[Tensor, l
     for path in paths:
         with reading(path, "not a readable picture"):
             pictures.append(Image.open(regular_file(path)).convert("RGB"))
-    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
-    with quiet_transformers(), reading(name, "the image processor cannot be used"):
-        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
-    size = getattr(model.config, "patch_size", None)
-    patch = (size, size) if isinstance(size, int) else size
-    if not (isinstance(patch, tuple | list) and len(patch) == 2):
-        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
-    return values, _names(name, model, values, (patch[0], patch[1]))
+    return pictures
 
 
 def _names(name: str, model: Any, values: "Tensor", patch: tuple[int, int]) -> list[str]:

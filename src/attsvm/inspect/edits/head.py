@@ -203,6 +203,12 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
     (weight, bias), (own, _) = (layer.family.linears(one)[side.linear] for one in (found[0], layer.module))
     if weight.shape != own.shape:
         raise ProblemError(f"model: expected weights {tuple(own.shape)} in {layer.name}, got {tuple(weight.shape)}")
+    own_storages = {part.untyped_storage().data_ptr() for part in found[0].parameters()}
+    if weight.untyped_storage().data_ptr() not in own_storages:
+        raise ProblemError(
+            f"model: expected weights of {layer.name} that can be changed, got a sum with those of an adapter; merge it"
+            " first (merge_and_unload)"
+        )
     group = head // shared
     rows = side.rows.to(weight.device).reshape(side.heads, -1)[group]
     heads = list(range(group * shared, (group + 1) * shared))

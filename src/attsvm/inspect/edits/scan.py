@@ -75,9 +75,12 @@ def scan_heads(
     unknown = [layer for layer in indices if not 0 <= layer < len(source.layers)]
     if unknown:
         raise ProblemError(f"heads: expected layers below {len(source.layers)}, got {unknown[0]}")
-    kept = [None] * len(indices) if keep is None else keep.layers_at(indices)
+    kept = None if keep is None else keep.layers_at(indices)
     rows = []
-    for index, captured, unrelated in zip(indices, source.layers_at(indices), kept, strict=True):
+    for index, captured in source.layers_at(indices):
+        unrelated = None if kept is None else next((layer for k, layer in kept if k == index), None)
+        if keep is not None and unrelated is None:
+            raise keep.not_run(index)
         chosen = range(captured.num_heads) if heads is None else sorted(h for layer, h in heads if layer == index)
         for head in chosen:
             check_head(index, head, captured)
@@ -85,5 +88,8 @@ def scan_heads(
             right = edit.leave_one_out() if leave_one_out else None
             before = np.nan if request.forget is not None else edit.solved.before(len(edit.targets))
             rows.append((index, head, edit.status, edit.value, edit.gap, before, np.nan if right is None else right))
+    idle = [index for index in indices if heads is not None and not source.runs(index)]
+    if idle:
+        raise source.not_run(idle[0])
     rows.sort(key=lambda row: row[3])
     return Scan(*(np.array(column) for column in zip(*rows, strict=True)))

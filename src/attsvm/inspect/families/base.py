@@ -83,7 +83,9 @@ class Family(ABC):
                 continue
             if weight.is_floating_point():  # quantised weights are no matrix
                 # Conv1D of transformers holds the transpose of what nn.Linear holds
-                found[name] = (weight.T if type(layer).__name__ == "Conv1D" else weight, getattr(layer, "bias", None))
+                transposed = type(getattr(layer, "base_layer", layer)).__name__ == "Conv1D"
+                weight = _adapted(layer, weight)
+                found[name] = (weight.T if transposed else weight, getattr(layer, "bias", None))
         return found
 
     def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:
@@ -104,6 +106,16 @@ class Family(ABC):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _adapted(layer: Any, weight: Tensor) -> Tensor:
+    """The weight of a layer with its adapters of PEFT that are active and not merged, as W + BA of LoRA."""
+    if not hasattr(layer, "get_delta_weight") or layer.merged or layer.disable_adapters:
+        return weight
+    there = getattr(layer, layer.adapter_layer_names[0])
+    for name in (one for one in layer.active_adapters if one in there):
+        weight = weight + layer.get_delta_weight(name)
+    return weight
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -37,7 +37,8 @@ class AttentionCall(NamedTuple):
     own : Tensor, shape (b, H, Q, T), optional
         The attention as the model returned it.
     mixed : (Tensor, Tensor), optional
-        The values (b, G, T, d_v) and what the attention function made of them, shape (b, H, Q, d_v).
+        The values (b, G, T, d_v) and what the attention function makes of them, shape (b, H, Q, d_v). A fused function
+        is called once more without dropout for it.
     dropout : float, optional
         That of ``own`` and ``mixed``; None if it is not known.
     """
@@ -145,8 +146,21 @@ UNREAD = ("cu_seq_lens_q", "indices", "block_indices")
 """Options of attention functions that exclude tokens without a mask."""
 
 
+@contextlib.contextmanager
+def _repeated() -> Iterator[None]:
+    """A call that several monitors of a model do not take for one of the model."""
+    AttentionCalls.repeats = True
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        AttentionCalls.repeats = False
+
+
 class AttentionCalls(TorchFunctionMode):
     """Keeps every call of ``scaled_dot_product_attention``; ``calls`` may be emptied at any time."""
+
+    repeats: ClassVar[bool] = False  # whether a call is made once more for a comparison, and not by the model
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,25 +170,18 @@ class AttentionCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func is torch.nn.functional.scaled_dot_product_attention and not AttentionCalls.repeats:
             given = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
             query, key, mask = given["query"], given["key"], given.get("attn_mask")
             if given.get("is_causal", False):
                 mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
             scale, output = given.get("scale") or query.shape[-1] ** -0.5, func(*args, **kwargs)
-            self.calls.append(
-                AttentionCall(
-                    query,
-                    key,
-                    mask,
-                    scale,
-                    None,
-                    None,
-                    None,
-                    (given["value"], output),
-                    float(given.get("dropout_p", 0)),
-                )
-            )
+            undropped = output
+            if given.get("dropout_p", 0):  # what is compared has no dropout, and draws no number
+                with _repeated():
+                    undropped = func(**{**given, "dropout_p": 0.0})
+            mixed = given["value"], undropped
+            self.calls.append(AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0))
             return output
         return func(*args, **kwargs)
 
@@ -212,11 +219,19 @@ class AttentionCalls(TorchFunctionMode):
             def call(
                 module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
             ) -> Any:
+                if AttentionCalls.repeats:
+                    return function(module, query, key, value, attention_mask, **options)
                 before = len(self.calls)
                 output = function(module, query, key, value, attention_mask, **options)
                 try:
                     read = read_call(module, query, key, attention_mask, options, eager=function is default)
-                    mixed, dropout = (value, output[0].transpose(1, 2)), float(options.get("dropout", 0.0))
+                    undropped, dropout = output[0], float(options.get("dropout", 0.0))
+                    if dropout and output[1] is None:  # as a fused kernel, whose output cannot be compared
+                        again = {**options, "dropout": 0.0}
+                        with _repeated():
+                            undropped = function(module, query, key, value, attention_mask, **again)[0]
+                        dropout = 0.0
+                    mixed = value, undropped.transpose(1, 2)
                     self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
                 except Exception as error:  # the model goes on
                     self.calls[before:] = [error]

@@ -15,6 +15,7 @@ class InspectedModelFields(Fields):
     family: str  # name of its family
     layers: list[str] = path("layer_names")  # names of the attention layers
     rotary: bool  # whether W is I/sqrt(d_h) over rotated keys and queries
+    not_run: list[str]  # names of the attention layers that the input does not run, which are left out
     biased: bool  # whether the logits have biases of positions, which are a part of W
 
 
@@ -23,6 +24,14 @@ class InputFields(Fields):
     tokens: int = path("num_tokens")  # number of tokens over all sequences
     queries: int | None = path("num_queries")  # number of queries over all sequences
     sampled: bool  # whether only a sample of the queries is used
+
+
+class LayerGroupFields(Fields):
+    layers: list[int]  # numbers of the layers, from 0
+    sequences: int = path("num_sequences")  # number of sequences that they see, as windows or pictures
+    tokens: int = path("num_tokens")  # number of tokens over all of these sequences
+    queries: int = path("num_queries")  # number of queries over all of these sequences
+    positions: Nested[int]  # position of each query in its sequence; -1 for none
 
 
 class ModelInputFields(InputFields):
@@ -195,7 +204,8 @@ class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     sets: dict[str, list[str]]
     # by layer.head: the token of largest probability, for each of queries; null if they are left out
     selected: dict[str, Nested[int]] | None
-    queries: Nested[int] = path("positions")  # position of each query in its sequence; -1 for none
+    queries: Nested[int] = path("positions")  # position of each query in its sequence; -1 for none; of the first group
+    groups: list[LayerGroupFields]  # the inspected layers by what they see; several for towers and windows
     twin_gap: Number  # requested relative width of the twin's intervals: 0.1, or a wider --gap; null without a twin
     twin: list[HeadFields] | None  # the same for a copy of the model with random weights; null without it
     checkpoints: list[CheckpointFields]  # the heads of each checkpoint
