@@ -64,6 +64,8 @@ class EditedHead:
         layer.weights()  # refuses layers whose W is not known
         if layer.given is not None:
             raise ProblemError(f"model: {name} has norms of queries and keys; logits are not linear in its weights")
+        if layer.bias_of_tokens:
+            raise ProblemError(f"model: {name} has biases that depend on its tokens, which edits do not support")
         if layer.softcap is not None or layer.sink is not None:
             what = "a soft cap of its logits" if layer.sink is None else "an attention sink beside its tokens"
             raise ProblemError(f"model: {name} has {what}, which edits do not support")
@@ -187,6 +189,8 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
 
     Raises ProblemError if the model has no such layer, or several.
     """
+    if layer.run is not None:
+        raise ProblemError(f"model: {layer.name} shares its weights with other layers, which edits do not support")
     found = [
         module
         for name, module in model.named_modules()
@@ -203,6 +207,13 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
     (weight, bias), (own, _) = (layer.family.linears(one)[side.linear] for one in (found[0], layer.module))
     if weight.shape != own.shape:
         raise ProblemError(f"model: expected weights {tuple(own.shape)} in {layer.name}, got {tuple(weight.shape)}")
+    if change == "queries" and bias is not None:
+        storages = {part.untyped_storage().data_ptr() for part in found[0].parameters()}
+        if bias.untyped_storage().data_ptr() not in storages:
+            raise ProblemError(
+                f"model: expected a bias of the queries of {layer.name} that can be changed, got one that is made of"
+                " other parameters"
+            )
     group = head // shared
     rows = side.rows.to(weight.device).reshape(side.heads, -1)[group]
     heads = list(range(group * shared, (group + 1) * shared))
