@@ -230,7 +230,7 @@ class OwnAttention(nn.Module):
         super().__init__()
         self.kind, self.query, self.key, self.value = kind, *(nn.Linear(8, 8) for _ in range(3))
 
-    def forward(self, x):
+    def forward(self, x, cache=None):
         q, k, v = (one(x)[:, None] for one in (self.query, self.key, self.value))
         logits = q @ k.transpose(-2, -1) / 8**0.5
         T = x.shape[1]
@@ -261,6 +261,19 @@ def test_attention_of_your_own_is_read_or_refused():
         with pytest.raises(attsvm.ProblemError, match=r"computes a softmax that is not of logits|got 2$"):
             attsvm.inspect.inspect(spread_out(nn.Sequential(OwnAttention(kind))), x, margins=False)
     assert not [name for name in vars(x) if "attsvm" in name]
+
+
+class Cache:
+    """As those of hybrid models, which have layers without keys."""
+
+    def __iter__(self):
+        raise AttributeError
+
+
+def test_caches_are_left_alone():
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))
+    found = attsvm.inspect.inspect(spread_out(OwnAttention("causal")), {"x": x, "cache": Cache()}, margins=False)
+    assert found.rebuilt_error.max() < 1e-5
 
 
 def test_approximations_of_attention_are_refused():

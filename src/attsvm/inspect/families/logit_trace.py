@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect as signatures
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,7 +89,7 @@ class LogitTrace:
     to them is not followed, so that there is no call then. A softmax counts if it is multiplied with values.
     """
 
-    def __init__(self, name: str, calls: list[AttentionCall | Exception] | None, inputs: Iterable[Any]) -> None:
+    def __init__(self, name: str, calls: list[AttentionCall | Exception] | None, inputs: Any) -> None:
         self.name, self.calls = name, calls
         self._kept: list[Probabilities] = []
         floats = [one for one in _tensors(inputs) if one.is_floating_point()]
@@ -107,7 +107,7 @@ class LogitTrace:
         """Call a function, and mark what it returns."""
         if function is functional.multi_head_attention_forward and self.calls is not None:
             return self._multi_head(*args, **kwargs)
-        marked = [one for one in _tensors((args, kwargs.values())) if hasattr(one, MARK)]
+        marked = [one for one in _tensors((args, kwargs)) if hasattr(one, MARK)]
         if not marked:
             return function(*args, **kwargs)
         output = function(*args, **kwargs)
@@ -131,7 +131,8 @@ class LogitTrace:
             return self._product(args[0], _moved(args[1], args[1].mT), output)
         if name == "einsum":
             weighs = isinstance(getattr(args[1], MARK, None), Probabilities)
-            return self._product(*(args[1:] if weighs else _operands(*args)), output)
+            one, other = args[1:3] if weighs else _operands(*args)
+            return self._product(one, other, output)
         if name == "baddbmm":
             product = self._product(args[1], _moved(args[2], args[2].mT), output)
             if product is None:
@@ -210,6 +211,7 @@ class LogitTrace:
         named = given.arguments | {"need_weights": True, "average_attn_weights": False}
         output, own = functional.multi_head_attention_forward(**named)
         assert self.calls is not None
+        assert own is not None
         sides = []
         for part, states in enumerate((query, key)):
             weight = (named["q_proj_weight"], named["k_proj_weight"])[part]
@@ -217,7 +219,7 @@ class LogitTrace:
                 weight = named["in_proj_weight"].chunk(3)[part]
             bias = None if named["in_proj_bias"] is None else named["in_proj_bias"].chunk(3)[part]
             made = functional.linear(states, weight, bias)
-            sides.append(made.unflatten(-1, (named["num_heads"], -1)).permute(1, 2, 0, 3))
+            sides.append(made.view(*made.shape[:2], named["num_heads"], -1).permute(1, 2, 0, 3))
         b, H, Q, T = own.shape
         mask, padding = named["attn_mask"], named["key_padding_mask"]
         depends = getattr(mask, MARK, None) is not None
@@ -226,7 +228,8 @@ class LogitTrace:
         padding = None if padding is None else padding[:, None, None]
         self.calls.append(
             AttentionCall(
-                *sides,
+                sides[0],
+                sides[1],
                 joined_masks(mask, padding),
                 sides[0].shape[-1] ** -0.5,
                 own=own,
@@ -268,10 +271,8 @@ def _tensors(found: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and dictionaries."""
     if isinstance(found, Tensor):
         yield found
-    elif isinstance(found, dict):
-        yield from _tensors(found.values())
-    elif isinstance(found, Iterable) and not isinstance(found, str | torch.Size):
-        for one in found:
+    elif isinstance(found, dict | tuple | list):  # not caches, which can be iterated over as well
+        for one in found.values() if isinstance(found, dict) else found:
             yield from _tensors(one)
 
 
