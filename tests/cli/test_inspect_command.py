@@ -50,8 +50,10 @@ def home(tmp_path_factory):
     processor.save_pretrained(folder / "vit")
     config = transformers.MambaConfig(vocab_size=9, hidden_size=8, state_size=4, num_hidden_layers=1)
     transformers.MambaModel(config).save_pretrained(folder / "mamba")
-    config = transformers.XLNetConfig(vocab_size=9, d_model=8, n_head=2, n_layer=1, d_inner=8)
-    transformers.XLNetModel(config).save_pretrained(folder / "xlnet")
+    config = transformers.YosoConfig(
+        vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8
+    )
+    transformers.YosoModel(config).save_pretrained(folder / "yoso")
     (folder / "empty_model").mkdir()
     shutil.copy(folder / "bert" / "config.json", folder / "empty_model")
     (folder / "empty.txt").write_text("\n  \n")
@@ -523,8 +525,8 @@ REFUSED = {
         "pictures: expected folders with models whose names end with a training step",
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
-    "unknown attention": (["xlnet", "--text", "text.txt"], "model: expected attention of a known family (BLOOM,"),
-    "family": (["bert", "--text", "text.txt", "--family", "XLNet"], "family: expected one of BLOOM, "),
+    "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (BLOOM,"),
+    "family": (["bert", "--text", "text.txt", "--family", "Yoso"], "family: expected one of BLOOM, "),
     "other family": (
         ["bert", "--text", "text.txt", "--family", "GPT-2"],
         "BertModel has no attention layer that GPT-2 matches",

@@ -77,9 +77,12 @@ def test_its_attention_is_that_of_the_model(family):
         assert head.numbers["effective_rank"] > 1
 
 
-def test_without_it_the_model_is_refused():
-    with pytest.raises(ProblemError, match=r"expected attention of a known family \(.*, got Attention in OpenAIGPT"):
-        attsvm.inspect.inspect(small_model(), {"input_ids": torch.tensor([[2, 4, 3]])})
+def test_its_numbers_are_those_of_a_softmax_that_is_followed():
+    batch = {"input_ids": torch.tensor([[2, 4, 6, 8, 3]])}
+    ours, followed = (attsvm.inspect.inspect(small_model(), batch, family=one) for one in (OpenAIGPT, "softmax"))
+    assert (ours.selected == followed.selected).all()
+    for name, values in ours.numbers.items():
+        np.testing.assert_allclose(values, followed.numbers[name], rtol=1e-6)
 
 
 def test_a_family_that_matches_nothing_by_itself_is_refused_by_name():

@@ -162,13 +162,16 @@ def test_weights_in_half_precision(case):
 
 def test_every_layer_is_read_or_the_model_is_refused():
     """Attention that is neither read nor part of what is read, and a module that runs for several layers."""
-    model = nn.ModuleDict({"read": bert(), "other": transformers.XLNetModel(
-        transformers.XLNetConfig(vocab_size=50, d_model=8, n_head=2, n_layer=1, d_inner=8))})  # fmt: skip
+    model = nn.ModuleDict({"read": bert(), "other": like_bert("Yoso")})
     refused(
-        r"expected attention of a known family \(BLOOM, .*\), got XLNetRelativeAttention in ModuleDict", model, words()
+        r"expected attention of a known family \(ALBERT, BLOOM, .*\), got YosoAttention, YosoSelfAttention in ModuleDict",
+        model,
+        words(),
     )
     assert len(attention_layers(model, "BERT")) == 2
-    refused("expected one call of .*attention in a pass, got more", like_bert("Albert", embedding_size=8), words())
+    model = bert()
+    model.encoder.layer[1] = model.encoder.layer[0]
+    refused("expected one call of .*attention.self in a pass, got more", model, words())
 
 
 def test_layers_whose_weights_are_no_matrix_are_inspected_without_w():
@@ -429,7 +432,7 @@ def refused(match, model, batch, **options):
 def test_what_cannot_be_inspected_is_refused_in_one_line():
     x, layout = torch.zeros(2, 6, 16), attsvm.inspect.Layout("0")
     own = r"; family=attsvm\.inspect\.Layout\(\.\.\.\) names modules of your own$"
-    refused(r"Linear has no attention layer of a known family \(BLOOM, .*" + own, nn.Linear(16, 16), x)
+    refused(r"Linear has no attention layer of a known family \(ALBERT, BLOOM, .*" + own, nn.Linear(16, 16), x)
     refused(r"has no attention layer that Layout\(modules='0'\) matches", nn.Linear(16, 16), x, family=layout)
     refused("Linear does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout)
     refused("expected at least one token", Encoder(), x[:0])
@@ -440,7 +443,7 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused("4 heads", Encoder(), x, heads=[(0, 4)])
     refused("head: expected an integer >= 0, got -1", Encoder(), x, heads=[(0, -1), (0, 0)])
     refused("family: expected a Family or a subclass of it, got int", nn.Linear(2, 2), x, family=3)
-    refused("family: expected one of BLOOM, .*got 'XLNet'", nn.Linear(2, 2), x, family="XLNet")
+    refused("family: expected one of BLOOM, .*got 'Yoso'", nn.Linear(2, 2), x, family="Yoso")
     refused("Family cannot be created.*matches", nn.Linear(2, 2), x, family=Family)
 
 

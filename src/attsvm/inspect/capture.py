@@ -211,6 +211,7 @@ def _recorded(
         is_self=is_self,
         rebuilt_error=np.zeros(heads),
         unknown=of.unknown,
+        bias_of_tokens=biases is not None and call.biases_of_tokens,
     )
     if not all(np.isfinite(array).all() for array in (part.tokens, part.queries, *(given or ()))):
         raise ProblemError(f"model: {name}: expected finite hidden states, got NaN or infinity")

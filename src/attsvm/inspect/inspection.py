@@ -252,8 +252,9 @@ class _Work:
                 probabilities = layer.probabilities(head)
                 selected = selected_tokens(probabilities, layer.allowed)
                 numbers = attention_measures(probabilities, layer.allowed, layer.there, special, own, tokens)
-                least = robustness(layer, head, selected)
-                numbers |= {"query_robustness": least.query_share, "key_robustness": least.key_share}
+                least = None if layer.bias_of_tokens else robustness(layer, head, selected)
+                numbers["query_robustness"] = None if least is None else least.query_share
+                numbers["key_robustness"] = None if least is None else least.key_share
                 known = layer.projections
                 rank = None if known is None else float(effective_rank(singular_values(known, head)))
                 numbers["effective_rank"] = rank

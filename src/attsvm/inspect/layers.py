@@ -14,6 +14,8 @@ from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
+from attsvm.inspect.families.logit_trace import LogitTrace
+from attsvm.inspect.families.own_softmax import OwnSoftmax
 from attsvm.inspect.families.projection_search import ProjectionCandidate, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.padding import Padding, Places
@@ -51,6 +53,7 @@ class AttentionLayer:
     class_token: bool = False  # whether the first token is a class token, which no tokenizer marks as special
     recipe: Recipe | None = None  # how queries and keys are made from tokens, once a call was read and if it is found
     unknown: str = ""  # why the weights cannot be read
+    run: int | None = None  # which of the runs of its module in a pass it is, from 0, if several layers share it
 
     def read(self, ran: Ran, padding: Padding) -> LayerInputs:
         """What a call of the module computed its logits from; ``padding``: of this pass of the model."""
@@ -124,14 +127,31 @@ def reading(
     """
     calls, padding = AttentionCalls(), Padding()
     have_run: set[str] = set()
+    runs: dict[int, int] = {}  # of the modules that several layers share: the one that happens now
+
+    def count(module: nn.Module, _: tuple[Any, ...]) -> None:
+        runs[id(module)] += 1
+
+    def runs_now(layer: AttentionLayer) -> bool:
+        # more runs than there are layers are calls of the last one, which are refused
+        return layer.run is None or layer.run == min(runs[id(layer.module)], layer.family.runs(layer.module) - 1)
 
     def attach(layer: AttentionLayer, is_read: bool) -> list[RemovableHandle]:
         def before(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+            if not runs_now(layer):
+                return None
             calls.calls.clear()
+            kept = calls.calls if layer.family.traced else None
+            calls.trace = LogitTrace(layer.name, kept, (arguments, keywords))
             return layer.family.prepared(arguments, keywords) if with_attention and is_read else None
 
         def after(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            if not runs_now(layer):
+                return
             have_run.add(layer.name)
+            if calls.trace is not None:
+                calls.trace.close()
+                calls.trace = None
 
             def ran() -> Ran:
                 return Ran(arguments, keywords, output, calls.take(layer.name))
@@ -152,6 +172,9 @@ def reading(
         stack.enter_context(calls)
         stack.enter_context(calls.with_interface())
         for layer, is_read in (*((one, True) for one in layers), *((one, False) for one in others)):
+            if layer.run is not None and id(layer.module) not in runs:
+                runs[id(layer.module)] = -1
+                stack.callback(layer.module.register_forward_pre_hook(count, prepend=True).remove)
             for hook in attach(layer, is_read):
                 stack.callback(hook.remove)
         yield have_run
@@ -167,14 +190,22 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    families = sorted(FAMILIES, key=lambda one: type(one) is Transformers) if family is None else [find_family(family)]
+    families = (
+        sorted(FAMILIES, key=lambda one: type(one) in (Transformers, OwnSoftmax))
+        if family is None
+        else [find_family(family)]
+    )
     class_token = any(name.split(".")[-1] in CLASS_TOKENS for name, _ in model.named_parameters())
     found = []
     for name, module in model.named_modules():
         one = next((one for one in families if one.matches(name, module)), None)
         if one is not None:
             pictures = getattr(getattr(module, "config", None), "patch_size", None) is not None
-            found.append(AttentionLayer(name or type(module).__name__, module, one, class_token and pictures))
+            name, runs = name or type(module).__name__, one.runs(module)
+            for run in [None] if runs == 1 else range(runs):
+                of_run = name if run is None else f"{name} (run {run})"
+                layer = AttentionLayer(of_run, module, one, class_token and pictures, run=run)
+                found.append(layer)
     unread = sorted({type(module).__name__ for module in _unread(model, found)})
     if family is not None and not found:
         has = f"; it has {', '.join(unread)}" if unread else ""

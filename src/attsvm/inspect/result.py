@@ -384,7 +384,8 @@ class Inspection(Result):
             reasons = True
         except ProblemError:
             reasons = False
-        return Available(weights, captured.shares_tokens, captured.given is None, reasons)
+        keys = captured.given is None and not captured.bias_of_tokens
+        return Available(weights, captured.shares_tokens, keys, reasons)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.
@@ -403,7 +404,8 @@ class Inspection(Result):
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, or there is no such head.
+            If the inspection was loaded from a file, there is no such head, or its logits have biases that depend on
+            the tokens.
 
         Examples
         --------

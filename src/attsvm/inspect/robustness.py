@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.errors import ProblemError
 from attsvm.inspect.weights import Layer, Scores, Selected, Tokens, rotated
 
 DISTINCT = 1e-4
@@ -37,7 +38,11 @@ def robustness(layer: Layer, head: int, selected: Selected) -> Robustness:
     scale and b are biases of positions: at distance gap_t/(c ‖k_α − k_t‖), with gap_t = s_α − s_t. As a function of the
     input x_t of a key the logit s_t has the gradient c W_K R_t'q, where R_t is the rotation at its position: the
     distance is gap_t/(c ‖W_K R_t'q‖). The same holds for x_α and the least gap.
+
+    Raises ProblemError if biases depend on the tokens, because they change with queries or keys.
     """
+    if layer.bias_of_tokens:
+        raise ProblemError(f"model: {layer.name} has biases that depend on its tokens, which change with its queries")
     keys, queries = layer.vectors(head)
     logits = layer.logits(head)
     at = np.maximum(selected, 0)

@@ -61,6 +61,7 @@ class Layer:
     # largest difference between the model's own attention and the one computed from tokens and W; NaN if not compared
     rebuilt_error: Float[np.ndarray, " H"]
     unknown: str = ""  # why the weights cannot be read
+    bias_of_tokens: bool = False  # whether ``bias`` depends on the tokens, too, as in DeBERTa
 
     @classmethod
     def joined(cls, chunks: "list[Layer]") -> "Layer":
@@ -80,7 +81,12 @@ class Layer:
             return np.concatenate(parts)
 
         found = {name: together([getattr(chunk, name) for chunk in chunks]) for name in OF_SEQUENCES}
-        return replace(chunks[0], **found, rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0))
+        return replace(
+            chunks[0],
+            **found,
+            rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0),
+            bias_of_tokens=any(chunk.bias_of_tokens for chunk in chunks),
+        )
 
     @property
     def num_heads(self) -> int:

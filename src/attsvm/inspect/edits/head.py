@@ -64,6 +64,8 @@ class EditedHead:
         layer.weights()  # refuses layers whose W is not known
         if layer.given is not None:
             raise ProblemError(f"model: {name} has norms of queries and keys; logits are not linear in its weights")
+        if layer.bias_of_tokens:
+            raise ProblemError(f"model: {name} has biases that depend on its tokens, which edits do not support")
         if layer.softcap is not None or layer.sink is not None:
             what = "a soft cap of its logits" if layer.sink is None else "an attention sink beside its tokens"
             raise ProblemError(f"model: {name} has {what}, which edits do not support")
@@ -187,6 +189,8 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
 
     Raises ProblemError if the model has no such layer, or several.
     """
+    if layer.run is not None:
+        raise ProblemError(f"model: {layer.name} shares its weights with other layers, which edits do not support")
     found = [
         module
         for name, module in model.named_modules()
@@ -208,6 +212,11 @@ def find_weights(model: nn.Module, layer: AttentionLayer, head: int, change: str
         raise ProblemError(
             f"model: expected weights of {layer.name} that can be changed, got a sum with those of an adapter; merge it"
             " first (merge_and_unload)"
+        )
+    if change == "queries" and bias is not None and bias.untyped_storage().data_ptr() not in own_storages:
+        raise ProblemError(
+            f"model: expected a bias of the queries of {layer.name} that can be changed, got one that is made of other"
+            " parameters"
         )
     group = head // shared
     rows = side.rows.to(weight.device).reshape(side.heads, -1)[group]

@@ -36,6 +36,9 @@ class Family(ABC):
     unread: ClassVar[str] = "it depends on something that cannot be read"
     """What to say where the attention is not that of the queries, keys and mask of a call."""
 
+    traced: ClassVar[bool] = False
+    """Whether logits are followed to a softmax of the module itself, to be ``seen`` in :meth:`call`."""
+
     @abstractmethod
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether a module, given with its name in the model, is an attention layer of this family."""
@@ -59,6 +62,10 @@ class Family(ABC):
                 f" transformers, and the family {self} has no method call"
             )
         return seen
+
+    def runs(self, module: Any) -> int:
+        """How often a module runs in a pass of its model: once, unless several layers share it."""
+        return 1
 
     def rotation(self, module: Any, arguments: dict[str, Any], num_tokens: int) -> Rotation | None:
         """Cosines and sines of rotary positions; by default the argument ``position_embeddings``.

@@ -17,6 +17,10 @@ LOWEST = -1e4
 """An additive mask excludes a token where it is at most this; other values than 0 add to the logits."""
 
 
+MARK = "_attsvm_trace"
+"""Attribute of a tensor that depends on the tokens of the attention module that runs, and how."""
+
+
 class AttentionCall(NamedTuple):
     """What one call of an attention function computes its attention from.
 
@@ -41,6 +45,8 @@ class AttentionCall(NamedTuple):
         is called once more without dropout for it.
     dropout : float, optional
         That of ``own`` and ``mixed``; None if it is not known.
+    biases_of_tokens : bool
+        Whether biases in the mask depend on the tokens, and not on their positions only, as in DeBERTa.
     """
 
     query: Tensor
@@ -52,6 +58,7 @@ class AttentionCall(NamedTuple):
     own: Tensor | None = None
     mixed: tuple[Tensor, Tensor] | None = None
     dropout: float | None = None
+    biases_of_tokens: bool = False
 
     @property
     def is_compared(self) -> bool:
@@ -165,6 +172,7 @@ class AttentionCalls(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[AttentionCall | Exception] = []  # an error where one cannot be read
+        self.trace: Any = None  # of the attention module that runs; it calls the other functions
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -183,7 +191,7 @@ class AttentionCalls(TorchFunctionMode):
             mixed = given["value"], undropped
             self.calls.append(AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0))
             return output
-        return func(*args, **kwargs)
+        return func(*args, **kwargs) if self.trace is None else self.trace(func, args, kwargs)
 
     def take(self, name: str) -> AttentionCall | None:
         """The call since the last one that was taken, of the module of this name; None if there is none.
@@ -276,6 +284,7 @@ def read_call(
         scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
         softcap=options.get("softcap"),
         sink=options.get("s_aux"),
+        biases_of_tokens=hasattr(options.get("position_bias"), MARK),
     )
 
 

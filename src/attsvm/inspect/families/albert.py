@@ -1,0 +1,25 @@
+"""ALBERT, whose layers share one module.
+
+References: Lan et al. (2020), *ALBERT: A Lite BERT for Self-supervised Learning of Language Representations*.
+"""
+
+from typing import Any, ClassVar
+
+from attsvm.inspect.families.base import FAMILIES
+from attsvm.inspect.families.transformers import Transformers
+
+
+class Albert(Transformers):
+    """Self-attention of ALBERT, which runs once for every layer of its group."""
+
+    name = "ALBERT"
+    modules: ClassVar[tuple[str, ...]] = ("AlbertAttention",)
+
+    def runs(self, module: Any) -> int:
+        """The number of layers of each group."""
+        config = module.config
+        # groups of different sizes are refused, because layers are missing or left
+        return max(1, config.num_hidden_layers // config.num_hidden_groups)
+
+
+FAMILIES.register(Albert.name, Albert())
