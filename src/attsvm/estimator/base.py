@@ -65,6 +65,7 @@ class SequenceClassifier(Learned):
     scale: str | None = None
     device: str | None = None
     keep_sample: bool = False
+    max_instances: int | None = None
 
     @abstractmethod
     def _network(self) -> Network:
