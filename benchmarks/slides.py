@@ -3,10 +3,11 @@
 100 bags of 2,000 to 10,000 instances with 512 features in float32, 1.24 GB; of a positive bag 1 % of the instances are
 shifted by 2 along 8 axes. 40 more bags are the test. Each row is a process of its own. Its memory is the largest
 resident memory above that before the library is imported, when the list of arrays is there; for memory-mapped bags it
-includes the pages of the file. Seconds are those of a fit, of the processor and of a clock. A pass is the processor time
-of the steps on all bags once, without reading, centring and checks before the first step.
+includes the pages of the file. Seconds are those of a fit, of the processor and of a clock. A pass is the processor
+time of the steps on all bags once, without reading, centring and checks before the first step.
 
-Run: python benchmarks/slides.py [--bags 100] [--dim 512] [--epochs 5] [--folder DIR] [--rows attention-list,...]
+Run: python benchmarks/slides.py [--bags 100] [--dim 512] [--epochs 5] [--steps 400] [--folder DIR]
+         [--rows abmil-list,attention-list]
 """
 
 import one_thread  # noqa: F401  # isort: skip
@@ -101,12 +102,12 @@ class ABMIL:
 
 
 class Ours:
-    """A classifier with its defaults."""
+    """A classifier with its defaults, apart from the number of steps."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, steps):
         import attsvm
 
-        self.model = getattr(attsvm, kind)(random_state=0)
+        self.model = getattr(attsvm, kind)(max_steps=steps, random_state=0)
 
     def fit(self, bags, labels):
         from attsvm.datasets import Sequences
@@ -130,7 +131,7 @@ def sequences(folder, name):
     return Sequences(table, np.arange(len(table)), about["offsets"])
 
 
-def measure(row, folder, epochs):
+def measure(row, folder, epochs, steps):
     """One row of the table, printed as JSON."""
     kind, form = row.split("-")
     train, test = np.load(folder / "train.npz"), np.load(folder / "test.npz")
@@ -142,12 +143,11 @@ def measure(row, folder, epochs):
     wall, processor = time.perf_counter(), time.process_time()
     bags = sequences(folder, "train") if bags is None else bags
     classes = {"attention": "AttentionClassifier", "detectors": "DetectorClassifier"}
-    model = ABMIL(bags[0].shape[1], epochs) if kind == "abmil" else Ours(classes[kind])
+    model = ABMIL(bags[0].shape[1], epochs) if kind == "abmil" else Ours(classes[kind], steps)
     model.fit(bags, train["labels"])
     spent = time.process_time() - processor, time.perf_counter() - wall
     above, size = peak.largest - peak.base, (folder / "train.npy").stat().st_size
     decision, instances = model.scores(sequences(folder, "test"))
-    steps = getattr(getattr(model, "model", None), "n_iter_", None)
     found = {
         "pass": model.pass_seconds,
         "processor": spent[0],
@@ -156,7 +156,7 @@ def measure(row, folder, epochs):
         "ratio": above / size,
         "auroc": roc_auc_score(test["labels"], decision),
         "instances": roc_auc_score(test["shifted"], instances),
-        "steps": steps or epochs * len(train["labels"]),
+        "steps": epochs * len(train["labels"]) if kind == "abmil" else model.model.n_iter_,
     }
     print(json.dumps(found))
 
@@ -166,12 +166,13 @@ def main():
     parser.add_argument("--bags", type=int, default=100)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=5, help="of ABMIL")
+    parser.add_argument("--steps", type=int, default=400, help="most steps of attsvm's classifiers")
     parser.add_argument("--folder", type=Path, help="where the bags are kept; by default they are removed")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        return measure(arguments.one, arguments.folder, arguments.epochs)
+        return measure(arguments.one, arguments.folder, arguments.epochs, arguments.steps)
     with tempfile.TemporaryDirectory() as made:
         folder = arguments.folder or Path(made)
         for name, bags, seed in (("train", arguments.bags, 1), ("test", 40, 2)):
@@ -182,7 +183,8 @@ def main():
         )
         print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
         for row in arguments.rows.split(","):
-            command = [sys.executable, __file__, "--one", row, "--folder", folder, "--epochs", str(arguments.epochs)]
+            numbers = ["--epochs", str(arguments.epochs), "--steps", str(arguments.steps)]
+            command = [sys.executable, __file__, "--one", row, "--folder", folder, *numbers]
             answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             found = json.loads(answer.splitlines()[-1])
             print(

@@ -14,8 +14,8 @@ from attsvm.errors import ProblemError
 ROWS_AT_ONCE = 65_536
 """Most rows of a table that are read at once, where a copy of the whole table may not fit into the memory."""
 
-NUMBERS_AT_ONCE = 1 << 21
-"""Most numbers of these rows: 16 MiB in float64."""
+NUMBERS_AT_ONCE = 1 << 20
+"""Most numbers of these rows: 8 MiB in float64."""
 
 DENSE = 8
 """Rows that are at least this part of those between the first and the last are read with them, as one slice."""
@@ -133,13 +133,16 @@ def in_blocks(
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
     """Some rows of a table in blocks that fit into the memory: the places of a block among them, and its vectors.
 
-    Vectors may be a view; they are valid until the next block.
+    ``rows``: in increasing order. Vectors may be a view; they are valid until the next block.
     """
-    most = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, table.shape[1])))
-    for start in range(0, len(rows), most):
+    most, start = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, table.shape[1]))), 0
+    while start < len(rows):
         block = rows[start : start + most]
+        # rows that are far apart: the pages of a file between them are read, too
+        block = block[: np.searchsorted(block, block[0] + DENSE * most)]
         vectors = table[as_slice(block) or block]
         yield slice(start, start + len(block)), vectors
+        start += len(block)
         release(vectors)
         release(table)
 

@@ -19,7 +19,6 @@ Parameters = dict[str, Any]
 FEWEST = 64
 """Smallest padded number of rows, tokens and sequences of a batch, so that small batches share a compiled step."""
 
-
 BYTES = 1 << 25
 """Bytes of the vectors of a batch, 32 MiB; batches of large sequences have fewer of them, but at least one."""
 
@@ -59,11 +58,11 @@ class TrainingBatch(NamedTuple):
         Many rows are summed in parts: XLA's product with a transposed matrix takes six times as long on a CPU.
         """
         size, dim = self.rows.shape
+        if size * dim <= 16 * PART:
+            return self.rows.T @ of_rows
         parts = 1
         while size % (2 * parts) == 0 and size * dim > parts * PART:
             parts *= 2
-        if size * dim <= 16 * PART:
-            return self.rows.T @ of_rows
 
         def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
             return total + part[1].T @ part[0], None
@@ -149,9 +148,9 @@ def gather(
     used, inverse = np.unique(part.ids, return_inverse=True)
     size, room = _rounded_up(len(part)), _rounded_up(1.1 * usual)
     while room < len(inverse):
-        # twice the vectors of a large bag may not fit into the memory
-        is_large = len(used) * part.dim * dtype.itemsize > BYTES // 2
-        room = _rounded_up(len(inverse)) if is_large else 2 * room
+        room *= 2
+    if len(used) * part.dim * dtype.itemsize > BYTES // 2:  # twice the vectors may not fit into the memory
+        room = min(room, max(_rounded_up(1.1 * usual), _rounded_up(len(inverse))))
     filled = TrainingBatch(
         _aligned(room if len(used) == len(inverse) else _rounded_up(len(used)), part.dim, dtype),
         np.zeros(room, np.int32),

@@ -71,7 +71,7 @@ def units_differ(sequences: Sequences) -> bool:
     A column that mostly has one value, such as a rare feature or the corner of a picture, counts with the others.
     """
     tokens = sequences.ids[:: -(-len(sequences.ids) // SAMPLED)]
-    rows = sequences.table[tokens]
+    rows = np.concatenate([np.array(vectors) for _, vectors in in_blocks(sequences.table, np.sort(tokens))])
     # in parts, because copies in float64 may not fit into the memory
     parts = [_spreads(rows[:, start : start + COLUMNS]) for start in range(0, sequences.dim, COLUMNS)]
     spreads = np.concatenate(parts)

@@ -132,8 +132,7 @@ def train(
 
     Raises ProblemError if training diverges.
     """
-    drawn = generator.permutation(len(task.labels))[:WATCHED]
-    watched = validation or task[Room(task.sequences).first(drawn)]
+    watched = validation or task[Room(task.sequences).first(generator.permutation(len(task.labels))[:WATCHED])]
     # a check takes at most about as long as the steps since the last one
     every = max(CHECK_EVERY, -(-_bytes_of(watched.sequences) // (BYTES // 2)))
     began = time.perf_counter()
