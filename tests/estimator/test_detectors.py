@@ -95,7 +95,7 @@ def test_the_gradient_is_that_of_finite_differences(classes):
     arrays[5], arrays[8] = np.tile(arrays[5], (4, 1)), np.random.default_rng(1).normal(size=(40, 3))
     sequences, generator = Sequences.from_arrays(arrays), np.random.RandomState(0)
     targets, weights = 2.0 * labels - 1 if classes == 2 else labels, 1.0 + np.arange(12)
-    batch = gather(sequences, np.arange(12), targets, weights, np.zeros(3), 1.0, 90.0)
+    batch = gather(sequences, targets, weights, np.zeros(3), 1.0, 90.0)
 
     def by_hand(P, c, w, b):
         value = 0.15 * ((P**2).sum() + (w**2).sum())

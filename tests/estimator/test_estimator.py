@@ -142,7 +142,7 @@ def test_the_gradient_is_that_of_finite_differences(classes):
     b = len(sequences)
     labels = generator.choice([-1.0, 1.0], b) if classes == 2 else generator.integers(classes, size=b).astype(float)
     weights, alpha = generator.dirichlet(np.ones(b)), 0.3
-    batch = gather(sequences, np.arange(b), labels, b * weights, np.zeros(d), 1.0, 70.0)
+    batch = gather(sequences, labels, b * weights, np.zeros(d), 1.0, 70.0)
 
     def objective(p, V, offset):
         value = alpha / 2 * (p @ p + (V * V).sum())
@@ -186,7 +186,7 @@ def test_a_bag_that_repeats_its_tokens_changes_no_fit(kind, monkeypatch):
 
 def test_the_size_of_a_batch_grows_with_its_tokens_and_not_with_its_longest_sequence():
     sequences = Sequences.from_arrays([np.ones((length, 2)) for length in [*range(1, 100), 5000]])
-    batch = gather(sequences, np.arange(100), np.ones(100), np.ones(100), np.zeros(2), 1.0, 50.0)
+    batch = gather(sequences, np.ones(100), np.ones(100), np.zeros(2), 1.0, 50.0)
     assert len(batch.places) <= 2 * len(sequences.ids)
     assert sum(array.size for array in batch) < 10 * len(sequences.ids)
 

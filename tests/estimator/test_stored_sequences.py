@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
-from attsvm.datasets import Sequences, sequences
-from attsvm.datasets.tables import StoredTable
+from attsvm.datasets import Sequences, stored
+from attsvm.datasets.stored import StoredTable
 
 MODELS = [AttentionClassifier(max_steps=50, random_state=0), DetectorClassifier(3, max_steps=50, random_state=0)]
 
@@ -24,7 +24,7 @@ def padded():
     return tokens, mask, labels
 
 
-@pytest.fixture(params=["memmap", "zarr", "dask"])
+@pytest.fixture(params=["memmap", "zarr", "dask", "h5py"])
 def on_disk(request, padded, tmp_path):
     tokens = padded[0]
     if request.param == "memmap":
@@ -33,6 +33,9 @@ def on_disk(request, padded, tmp_path):
     if request.param == "dask":
         dask = pytest.importorskip("dask.array", reason="Dask (extra `sweep`) is not installed")
         return dask.from_array(tokens, chunks=(8, 6, 4))
+    if request.param == "h5py":
+        h5py = pytest.importorskip("h5py", reason="h5py (extra `slides`) is not installed")
+        return h5py.File(tmp_path / "tokens.h5", "w").create_dataset("tokens", data=tokens, chunks=(8, 6, 4))
     zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
     return zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(8, 6, 4))
 
@@ -46,13 +49,13 @@ def test_a_padded_array_on_disk_gives_the_same_classifier(padded, on_disk, model
     assert (pickle.loads(pickle.dumps(model)).fit(found, labels).decision_function(found) == expected).all()
     if isinstance(on_disk, np.ndarray):
         return
-    with pytest.raises(ProblemError, match=r"got Array; write Sequences\.from_arrays, Sequences\.from_padded"):
+    with pytest.raises(ProblemError, match=r"got (Array|Dataset); write Sequences\.from_arrays"):
         model.fit(on_disk, labels)
 
 
 def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, monkeypatch):
     tokens, mask, _ = padded
-    monkeypatch.setattr(sequences, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(stored, "ROWS_AT_ONCE", 60)
     found = Sequences.from_padded(on_disk, mask)
     if isinstance(on_disk, np.ndarray):
         # float32 as it is in the file, and no copy

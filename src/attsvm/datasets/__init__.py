@@ -9,10 +9,10 @@ from attsvm._utils.doors import open_door
 # for the other packages of attsvm, beside the public names
 __door__ = (
     "Bags",
-    "ROWS_AT_ONCE",
     "check_columns",
     "class_names",
     "frame_of",
+    "in_blocks",
     "is_stored",
     "is_table",
     "map_vectors",

@@ -4,10 +4,11 @@ from .bags import digit_bags as digit_bags
 from .benign_overfitting import signal_noise as signal_noise
 from .canvases import digit_canvases as digit_canvases
 from .random import random_problem as random_problem
-from .sequences import ROWS_AT_ONCE as ROWS_AT_ONCE
 from .sequences import Sequences as Sequences
 from .sequences import map_vectors as map_vectors
 from .sequences import sequences_of as sequences_of
+from .slides import Slides as Slides
+from .slides import read_slides as read_slides
 from .source import SOURCES as SOURCES
 from .source import Drawing as Drawing
 from .source import Pictures as Pictures
@@ -15,11 +16,12 @@ from .source import Source as Source
 from .source import find_source as find_source
 from .source import option as option
 from .source import source_help as source_help
+from .stored import in_blocks as in_blocks
+from .stored import is_stored as is_stored
 from .tables import Bags as Bags
 from .tables import check_columns as check_columns
 from .tables import class_names as class_names
 from .tables import frame_of as frame_of
-from .tables import is_stored as is_stored
 from .tables import is_table as is_table
 from .tables import read_columns as read_columns
 from .tables import shown as shown

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_not_masked, in_float64, without_half
-from attsvm.datasets.tables import Bags, StoredTable, is_stored, is_table, numbers
+from attsvm.datasets.stored import JoinedTable, LazyTable, StoredTable, in_blocks, is_stored
+from attsvm.datasets.tables import Bags, is_table, numbers
 from attsvm.errors import ProblemError
 
-ROWS_AT_ONCE = 65_536
-"""Rows of a table that are read at once, where a copy of the whole table may not fit into the memory."""
+JOINED = 1 << 25
+"""Bytes of a list of arrays above which they are not copied into one table."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,9 +29,8 @@ class Sequences:
     ----------
     table : float array, shape (V, d)
         The vector of each token number. Float32 and float64 are kept, half precision is converted to float32, and other
-        types to float64. An array of
-        zarr or Dask, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
-        memory-mapped array of NumPy.
+        types to float64. An array of zarr, Dask or h5py, also (n, T, d) for V = nT, stays on disk, and its rows are
+        read when they are needed. So does a memory-mapped array of NumPy.
     ids : int array, shape (N,)
         The token numbers of all sequences, concatenated; stored as int32 where they fit.
     offsets : int array, shape (n + 1,)
@@ -101,7 +101,8 @@ class Sequences:
         Returns
         -------
         Sequences
-            The table is the stacked tokens.
+            The table is the stacked tokens. Arrays of more than 32 MiB in all are not copied into it; those of zarr,
+            Dask and h5py stay on disk then, and so do memory-mapped ones.
 
         Raises
         ------
@@ -115,14 +116,17 @@ class Sequences:
         if not found:
             raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
         # an empty list does not determine d
-        filled = [array for array in found if array.size or array.shape[1]]
+        filled = [array for array in found if len(array) or array.shape[1]]
         d = filled[0].shape[1] if filled else 0
         for i, array in enumerate(found):
             if array.shape[1] not in (d, 0) or (array.shape[1] == 0 and len(array)):
                 raise ProblemError(
                     f"sequences: expected shape (T_i, {d}) as in the first, got {array.shape} at index {i}"
                 )
-        table = np.concatenate(filled) if filled else np.zeros((0, 0))
+        if sum(len(array) * d * array.dtype.itemsize for array in filled) > JOINED:
+            table: Any = JoinedTable(filled)
+        else:
+            table = np.concatenate([array[:] for array in filled]) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
         return cls(table, np.arange(len(table)), offsets)
 
@@ -133,7 +137,7 @@ class Sequences:
         Parameters
         ----------
         tokens : array, shape (n, T, d)
-            Not copied if it holds float32 or float64. Arrays of zarr and Dask stay on disk.
+            Not copied if it holds float32 or float64. Arrays of zarr, Dask and h5py stay on disk.
         mask : bool or integer array, shape (n, T), optional
             False or 0 for padding, which may be anywhere in a row and may hold any numbers.
 
@@ -265,18 +269,12 @@ def map_vectors(
 ) -> tuple[np.ndarray, Int[np.ndarray, " N"]]:
     """Apply a function to the vectors that occur; return its values (V', ...), and which one each token has, (N,).
 
-    ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, and 65,536 at a time, because
-    the table may be on disk.
+    ``function``: from some vectors (r, d) to an array (r, ...). It gets each vector once, in blocks, because the table
+    may be on disk; what it returns may not be a view of them.
     """
-    table = sequences.table
-    used = np.zeros(len(table), dtype=bool)
+    used = np.zeros(len(sequences.table), dtype=bool)
     used[sequences.ids] = True
-    rows, values = np.flatnonzero(used), []
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        span = slice(block[0], block[-1] + 1)
-        # a slice makes no copy
-        values.append(function(table[span if span.stop - span.start == len(block) else block]))
+    values = [function(vectors) for _, vectors in in_blocks(sequences.table, np.flatnonzero(used))]
     return np.concatenate(values), (np.cumsum(used) - 1)[sequences.ids]
 
 
@@ -284,7 +282,7 @@ def _real(given: Any) -> np.ndarray:
     """A matrix of float32 or float64."""
     if is_stored(given):
         given = StoredTable(given)
-    if isinstance(given, StoredTable):
+    if isinstance(given, LazyTable):
         return cast(np.ndarray, given)
     check_not_masked("table", given)
     table: np.ndarray = np.asarray(without_half(given))
@@ -317,6 +315,10 @@ def _integers(name: str, given: Any) -> np.ndarray:
 
 def _matrix(i: int, given: Any) -> np.ndarray:
     check_not_masked(f"sequences[{i}]", given)
+    if is_stored(given):
+        given = StoredTable(given)
+    if isinstance(given, LazyTable):
+        return cast(np.ndarray, given)
     array: np.ndarray = np.asarray(without_half(given))
     if array.shape == (0,):
         array = array.reshape(0, 0)

@@ -1,4 +1,4 @@
-"""The tables that data are read from: data frames with a column of bags, arrays on disk, and Parquet files."""
+"""The tables that data are read from: data frames with a column of bags, and Parquet files."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pan
 from narwhals.exceptions import DuplicateError
 
 from attsvm._utils.callers import warn_caller
-from attsvm._utils.checks import in_float64, without_half
+from attsvm._utils.checks import in_float64
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
@@ -223,55 +223,6 @@ def shown(names: Any) -> str:
     names = list(names)
     text = ", ".join(map(str, names[:5]))
     return text if len(names) <= 5 else f"{text}, ... ({len(names)} in all)"
-
-
-def is_stored(given: Any) -> bool:
-    """Whether it is an array of zarr or Dask, whose rows are read when they are needed."""
-    return hasattr(given, "chunks") and not isinstance(given, np.ndarray)
-
-
-class StoredTable:
-    """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix; only requested rows are read.
-
-    Rows are NumPy arrays. Float32 and float64 are kept; float16 is converted to float32, other types to float64.
-
-    ``array``: shape (V, d) or (n, T, d).
-    """
-
-    ndim = 2
-
-    def __init__(self, array: Any) -> None:
-        kind = np.dtype(array.dtype)
-        if kind.kind not in "biuf" or len(array.shape) not in (2, 3):
-            raise ProblemError(
-                f"table: expected real numbers of shape (V, d) or (n, T, d), got {kind} of shape {array.shape}"
-            )
-        self.array = array
-        self.shape = int(np.prod(array.shape[:-1])), int(array.shape[-1])
-        self.dtype = np.dtype(np.float32 if kind in (np.float16, np.float32) else np.float64)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, which: Any) -> np.ndarray:
-        """Rows (r, d) for a slice or an array of integers (r,), each read once."""
-        rows = np.arange(len(self))[which] if isinstance(which, slice) else np.asarray(which)
-        distinct, inverse = np.unique(rows, return_inverse=True)
-        if len(self.array.shape) == 3:
-            entries, places = np.divmod(distinct, self.array.shape[1])
-            used, of_used = np.unique(entries, return_inverse=True)
-            block = self._read(used)[of_used, places]
-        else:
-            block = self._read(distinct)
-        found: np.ndarray = block[inverse]
-        return without_half(found) if self.dtype == np.float32 else in_float64("tokens", found)
-
-    def _read(self, entries: np.ndarray) -> np.ndarray:
-        if not len(entries):
-            return np.empty((0, *self.array.shape[1:]), self.dtype)
-        first, last = int(entries[0]), int(entries[-1])
-        # a slice is read faster than a list of numbers
-        return np.asarray(self.array[first : last + 1] if last - first + 1 == len(entries) else self.array[entries])
 
 
 def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, hint: str = "") -> list[list[Any]]:

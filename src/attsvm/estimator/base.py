@@ -57,6 +57,7 @@ class SequenceEstimator(Learned):
     scale: str | None = None
     device: str | None = None
     keep_sample: bool = False
+    max_instances: int | None = None
 
     @abstractmethod
     def _network(self) -> Network:

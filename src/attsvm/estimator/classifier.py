@@ -43,10 +43,10 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     {attributes of classes}
     {shared attributes}
     history_ : dict of str to list
-        Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
-        and ``validation_accuracy``; ``effective_low``, ``effective_median`` and ``effective_high``, the 10, 50 and 90 %
-        quantiles of the effective number of tokens exp(−Σ a log a) over the validation sequences, or over at most 1,000
-        training sequences.
+        Every 25 steps, or more if validation sequences take more than 400 MiB: ``steps``; ``objective``, its mean since
+        the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``effective_low``,
+        ``effective_median`` and ``effective_high``, the 10, 50 and 90 % quantiles of the effective number of tokens
+        exp(−Σ a log a) over the validation sequences, or over at most 1,000 training sequences of at most 32 MiB.
     path_ : dict of int to Model
         ``prompt`` (d,), ``head`` and ``intercept`` after 0, 1, 2, 4, 8, … steps of the last :meth:`fit`, and those that
         were kept, by the number of steps.

@@ -1,16 +1,20 @@
 """The coordinates of training: centred tokens, divided by one number, or by one for each column."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from attsvm.datasets import ROWS_AT_ONCE, Sequences
+from attsvm.datasets import Sequences, in_blocks
 
 DIFFERENT = 10.0
 """Columns whose spreads differ by more than this factor have units of their own."""
 
 FEWEST, SAMPLED = 20, 10_000
 """Fewest entries that a spread is computed from, and most tokens: a factor of ten needs no more."""
+
+COLUMNS = 64
+"""Columns whose spreads are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,29 @@ class Coordinates:
     @classmethod
     def of(cls, sequences: Sequences, by_column: bool = False) -> "Coordinates":
         """The coordinates for these sequences; each token counts as often as it occurs."""
-        table, counts = sequences.table, np.bincount(sequences.ids, minlength=len(sequences.table)) / len(sequences.ids)
-        used = np.flatnonzero(counts)
+        table, total = sequences.table, len(sequences.ids)
+        shares = np.bincount(sequences.ids, minlength=len(table)) / total
+        used = np.flatnonzero(shares)
+        shares = shares[used]
         # in blocks, because a float64 copy of the table may not fit into the memory
-        blocks = np.array_split(used, 1 + len(used) // ROWS_AT_ONCE)
-        centre = np.sum([counts[block] @ table[block].astype(np.float64, copy=False) for block in blocks], axis=0)
-        # squares of large or small entries overflow or underflow
-        axis = 0 if by_column else None
-        largest = np.max([np.abs(table[block] - centre).max(axis=axis) for block in blocks], axis=0)
+        centre, least, most = np.zeros(sequences.dim), np.inf, -np.inf
+        for places, vectors in in_blocks(table, used):
+            centre += shares[places] @ vectors.astype(np.float64, copy=False)
+            least, most = np.minimum(least, vectors.min(axis=0)), np.maximum(most, vectors.max(axis=0))
+        largest = np.maximum(most - centre, centre - least)
+        if not by_column:
+            largest = largest.max()
         # a constant column differs from its mean by rounding
-        rounding = len(sequences.ids) * np.finfo(float).eps * np.abs(centre)
+        rounding = total * np.finfo(float).eps * np.abs(centre)
         varies = largest > (rounding if by_column else rounding.max())
+        # squares of large or small entries overflow or underflow
         largest = np.where(varies, largest, 1.0)
-        squares = (((table[block] - centre) / largest) ** 2 for block in blocks)
-        means = (part if by_column else part.mean(axis=1) for part in squares)
-        mean = sum(counts[block] @ part for block, part in zip(blocks, means, strict=True))
+        mean: Any = 0.0
+        for places, vectors in in_blocks(table, used):
+            squares = vectors - centre
+            squares /= largest
+            squares *= squares
+            mean += shares[places] @ (squares if by_column else squares.mean(axis=1))
         scale = np.where(varies, largest * np.sqrt(mean), 1.0)
         return cls(centre, scale if by_column else float(scale))
 
@@ -59,7 +71,16 @@ def units_differ(sequences: Sequences) -> bool:
     A column that mostly has one value, such as a rare feature or the corner of a picture, counts with the others.
     """
     tokens = sequences.ids[:: -(-len(sequences.ids) // SAMPLED)]
-    rows = sequences.table[tokens].astype(np.float64)
+    rows = np.concatenate([np.array(vectors) for _, vectors in in_blocks(sequences.table, np.sort(tokens))])
+    # in parts, because copies in float64 may not fit into the memory
+    parts = [_spreads(rows[:, start : start + COLUMNS]) for start in range(0, sequences.dim, COLUMNS)]
+    spreads = np.concatenate(parts)
+    return bool(len(spreads) and spreads.max() > DIFFERENT * spreads.min())
+
+
+def _spreads(rows: np.ndarray) -> np.ndarray:
+    """Root mean squares of the distances from the median, of the columns that vary."""
+    rows = rows.astype(np.float64)
     usual = np.median(rows, axis=0)
     away = rows - usual
     others = (away != 0).sum(axis=0)
@@ -69,5 +90,4 @@ def units_differ(sequences: Sequences) -> bool:
     squares = (away / np.where(varies, largest, 1.0)) ** 2
     is_rare = others < len(rows) / 2
     mean = squares.sum(axis=0) / np.where(is_rare, np.maximum(others, 1), len(rows))
-    spreads = (largest * np.sqrt(mean))[varies & (others >= max(FEWEST, 0.01 * len(rows)))]
-    return bool(len(spreads) and spreads.max() > DIFFERENT * spreads.min())
+    return np.asarray((largest * np.sqrt(mean))[varies & (others >= max(FEWEST, 0.01 * len(rows)))])

@@ -52,8 +52,9 @@ class DetectorClassifier(SequenceClassifier):
     {attributes of classes}
     {shared attributes}
     history_ : dict of str to list
-        Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
-        and ``validation_accuracy``; ``active_detectors``, the number of detectors with a positive weight.
+        Every 25 steps, or more if validation sequences take more than 400 MiB: ``steps``; ``objective``, its mean since
+        the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``active_detectors``, the
+        number of detectors with a positive weight.
 
     See Also
     --------

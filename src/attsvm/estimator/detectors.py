@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, log_expit
 
-from attsvm.datasets import Sequences, map_vectors
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import ClassNetwork
+from attsvm.estimator.network import ClassNetwork, token_products
 
 CELLS = 1 << 22
 """Numbers of tokens times detectors that are computed at once."""
@@ -42,10 +42,10 @@ class DetectorModel:
         C, K, d = self.detectors.shape
         detectors, offsets = self.detectors.reshape(C * K, d).T, self.offsets.ravel()
         with np.errstate(over="ignore", invalid="ignore"):
-            logits, ids = map_vectors(sequences, lambda vectors: vectors @ detectors + offsets)
+            logits = token_products(detectors, sequences) + offsets
         if not np.isfinite(logits).all():
             raise ProblemError("X: expected smaller numbers: the products of tokens with the fitted detectors overflow")
-        return np.asarray(expit(logits)[ids].reshape(-1, C, K))
+        return np.asarray(expit(logits).reshape(-1, C, K))
 
     def decision(self, sequences: Sequences) -> Float[np.ndarray, "n C"]:
         """Outputs of n sequences. A further token raises each maximum or leaves it, so it never lowers an output."""

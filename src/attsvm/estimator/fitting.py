@@ -15,25 +15,23 @@ import optax
 from attsvm._utils.jax_devices import available, default_device, name_of, quick_to_compile
 from attsvm._utils.memory import batch_out_of_memory, is_out_of_memory
 from attsvm._utils.progress import Progress, is_recorded
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator.batches import Parameters, TrainingBatch, gather
+from attsvm.estimator.batches import BYTES, Parameters, Room, TrainingBatch, batches, gather, sampled
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
 from attsvm.estimator.task import SequenceTask
 from attsvm.results import Status
 
-CELLS = 1 << 22
-"""Tokens of a batch times numbers per token; batches of many tokens have fewer sequences."""
-
 AVERAGED = 100
 """Number of steps over which the parameters are averaged."""
 
 CHECK_EVERY = 25
-"""Steps between two checks of the validation sequences."""
+"""Steps between two checks of the validation sequences; more where their vectors are those of several batches."""
 
 WATCHED = 1000
-"""Without validation sequences, the largest number of training sequences whose attention is recorded."""
+"""Without validation sequences, most training sequences whose attention is recorded; fewer if they are large."""
 
 PATIENCE, TOLERANCE = 500, 1e-4
 """Training stops once the loss has not decreased by the tolerance for this many steps."""
@@ -138,7 +136,9 @@ def train(
 
     Raises ProblemError if training diverges.
     """
-    watched = validation or task[generator.permutation(len(task.labels))[:WATCHED]]
+    watched = validation or task[Room(task.sequences).first(generator.permutation(len(task.labels))[:WATCHED])]
+    # a check takes at most about as long as the steps since the last one
+    every = max(CHECK_EVERY, -(-_bytes_of(watched.sequences) // (BYTES // 2)))
     began = time.perf_counter()
     state = replace(state, num_sequences=len(task.labels))
     history: History = {}
@@ -149,7 +149,7 @@ def train(
         values.append(objective)
         if is_recorded(reached.steps):
             path[reached.steps] = reached.average
-        if reached.steps % CHECK_EVERY and reached.steps < settings.max_steps:
+        if reached.steps % every and reached.steps < settings.max_steps:
             continue
         mean, values = float(np.mean(values)), []
         if not all(np.isfinite(x).all() for x in [mean, *jax.tree.leaves(reached.parameters)]):
@@ -180,12 +180,16 @@ def epoch(
     dtype = task.sequences.table.dtype
     centre = state.coordinates.centre.astype(dtype)
     scale: Any = np.asarray(state.coordinates.scale, dtype)
-    batches, targets = list(_batches(task, settings.batch_size, generator)), task.targets
+    numbers, most = 1 + task.num_outputs, settings.max_instances
+    chunks, targets = batches(task.sequences, numbers, settings.batch_size, most, generator), task.targets
     alpha = settings.alpha / state.num_sequences
-    state = replace(state, full=max(state.full, *map(len, batches)))
-    usual = len(task.sequences.ids) / len(batches)
-    for chosen in batches:
-        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale, usual)
+    state = replace(state, full=max(state.full, *map(len, chunks)))
+    usual = Room(task.sequences, most).lengths.sum() / len(chunks)
+    for chosen in chunks:
+        part = sampled(task.sequences[chosen], most, generator)
+        batch = gather(part, targets[chosen], task.weights[chosen], centre, scale, usual)
+        # one batch is gathered during the step of another, and none waits
+        jax.block_until_ready(state.average)
         with precision(dtype), _enough_memory(settings.device, len(chosen)):
             step = _step_of(settings.optimizer, state.network, default_device())
             parameters, average, optimizer, value = step(
@@ -265,15 +269,7 @@ def _record(
     return entry
 
 
-def _batches(task: SequenceTask, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
-    order = generator.permutation(len(task.labels))
-    cells = task.sequences.lengths[order] * (1 + task.num_outputs)
-    # equal parts: a last batch of a few sequences would take as long a step as the others
-    parts = -(-len(order) // batch_size)
-    size = -(-len(order) // parts)
-    begin = 0
-    while begin < len(order):
-        fits = np.cumsum(cells[begin : begin + size]) <= CELLS
-        end = begin + max(1, int(fits.sum()))
-        yield order[begin:end]
-        begin = end
+def _bytes_of(sequences: Sequences) -> int:
+    """Bytes of the vectors of sequences; a vector that several have counts once."""
+    rows = min(len(sequences.table), len(sequences.ids))
+    return int(rows * sequences.dim * sequences.table.dtype.itemsize)

@@ -164,7 +164,7 @@ def _form(X: Any, bag: str | int | None) -> GivenSequences | None:
                 "X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths"
             ) from None
         if dimensions == [3] * len(X) and all(len(entry) == 1 for entry in X):
-            X = [entry[0] for entry in X]  # batches of one bag, as loaders make them
+            X = [entry if is_stored(entry) else entry[0] for entry in X]  # batches of one bag, as loaders make them
         elif max(dimensions) > 2:
             shape = np.shape(X[int(np.argmax(dimensions))])
             raise ProblemError(f"X: expected a matrix (T_i, d) for each sequence, got an array of shape {shape}")

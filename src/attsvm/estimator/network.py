@@ -7,9 +7,12 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets import Sequences
+from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
+
+PART = 1 << 17
+"""Numbers of vectors that are multiplied at once; their copies in float64 stay in the cache of a core."""
 
 
 class Network(ABC):
@@ -64,3 +67,17 @@ class ClassNetwork(Network):
     def probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
         """Probability of each class."""
         return np.asarray(np.exp(self.log_probability(decision)))
+
+
+def token_products(columns: Float[np.ndarray, "d k"], sequences: Sequences) -> Float[np.ndarray, "N k"]:
+    """⟨token, column⟩ of every token, in float64."""
+    most = max(1, PART // len(columns))
+
+    def products(vectors: np.ndarray) -> np.ndarray:
+        found = np.empty((len(vectors), columns.shape[1]))
+        for start in range(0, len(vectors), most):
+            np.matmul(vectors[start : start + most], columns, out=found[start : start + most])
+        return found
+
+    of_vectors, ids = map_vectors(sequences, products)
+    return np.asarray(of_vectors[ids])

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets import Sequences, map_vectors
+from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batch_loss import BatchLoss, ClassLoss
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import ClassNetwork, Network
+from attsvm.estimator.network import ClassNetwork, Network, token_products
 from attsvm.estimator.regression_loss import RegressionLoss
 
 
@@ -65,12 +65,6 @@ def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -
     """exp(−Σ a log a) of each sequence: T for uniform attention, 1 if one token gets all of it."""
     logarithm = np.log(np.where(attention > 0, attention, 1.0))
     return np.exp(-np.add.reduceat(attention * logarithm, sequences.offsets[:-1]))
-
-
-def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
-    """⟨token, column⟩ of every token (N, k)."""
-    products, ids = map_vectors(sequences, lambda vectors: vectors @ columns)
-    return np.asarray(products[ids])
 
 
 class PromptNetwork(Network):
@@ -165,6 +159,6 @@ def objective_gradient(
         of_logits = ((weight + is_winner) * mean[owners] - products) * probability[owners]
         of_tokens = jnp.column_stack([of_logits, attention[:, None] * of_outputs[owners]])
         of_rows = jnp.zeros_like(of_rows).at[batch.places].add(of_tokens)
-        gradient = batch.rows.T @ of_rows
+        gradient = batch.pull_back(of_rows)
     value = loss + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
     return value, {"p": gradient[:, 0] + alpha * p, "V": gradient[:, 1:].T + alpha * V, "b": of_outputs.sum(axis=0)}

@@ -9,7 +9,8 @@ from attsvm.datasets import Sequences
 from attsvm.estimator.base import SequenceEstimator
 from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.margins import SAMPLE, MarginReport
-from attsvm.estimator.prompt import PromptModel, PromptOutput, forward, token_products
+from attsvm.estimator.network import token_products
+from attsvm.estimator.prompt import PromptModel, PromptOutput, forward
 
 
 @dataclass(eq=False, repr=False)

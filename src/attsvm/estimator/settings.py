@@ -37,6 +37,7 @@ class Settings:
     batch_size: int
     max_steps: int
     device: jax.Device
+    max_instances: int | None = None  # tokens of a sequence in a step, if it has more
     callback: Callback | None = None
 
 
@@ -48,6 +49,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
     if estimator.scale not in (None, "columns", "common"):
         raise ProblemError(f"scale: expected 'columns', 'common' or None, got {estimator.scale!r}")
     name, p = _geometry(estimator)
+    most = estimator.max_instances
     optimizer, norm = _optimizer(name, _rate(name, estimator), p), getattr(estimator, "norm", None)
     return Settings(
         optimizer=optimizer,
@@ -56,6 +58,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         batch_size=check_integer("batch_size", estimator.batch_size, 1),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
         device=find_device(estimator.device),
+        max_instances=None if most is None else check_integer("max_instances", most, 1),
         callback=callback,
     )
 

@@ -19,7 +19,7 @@ learning_rate : float, optional
 alpha : float
     Strength of the penalty α/2n {penalty} for n training sequences, as in scikit-learn's ``MLPClassifier``.
 batch_size : int
-    Sequences per step.
+    Sequences per step. A step has fewer if their vectors take more than 32 MiB, but at least one.
 max_steps : int
 early_stopping : bool
     Hold out {part}, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the
@@ -27,7 +27,7 @@ early_stopping : bool
     {few}, whose loss says little, the training objective is monitored
     instead and the last parameters are kept. ``validation`` of ``fit`` names other sequences to hold out.
 random_state : int, RandomState or None
-    For the validation split and the order of the batches.
+    For the validation split, the order of the batches, and the tokens that ``max_instances`` draws.
 warm_start : bool
     Continue from the parameters of the last fit.
 token_net : transformer or PyTorch module, optional
@@ -45,6 +45,9 @@ device : str, optional
 keep_sample : bool
     Keep up to 200 training sequences, for ``margin_report``. By default a fitted {kind} and its pickle hold none of
     the training data.
+max_instances : int, optional
+    Most tokens of a sequence in a step of training. Of a longer sequence as many are drawn anew for each step, without
+    replacement and by ``random_state``. By default all are used, and validation and prediction always use all.
 """
 
 PARAMETERS_OF_CLASSES = """\
