@@ -16,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import attsvm
-from attsvm import AttentionClassifier, DetectorClassifier, ProblemError, load_model
+from attsvm import AttentionClassifier, AttentionRegressor, DetectorClassifier, ProblemError, load_model
 from attsvm._utils.archives import META
 from attsvm.datasets import Sequences
 from attsvm.estimator.ranges import check_ranges, ranges_of
@@ -100,6 +100,21 @@ def test_predictions_in_another_process_are_equal_to_the_last_bit(fitted, tmp_pa
             np.testing.assert_array_equal(found["p"], model.predict_proba(given), err_msg=name)
             scores = [np.atleast_1d(one) for one in model.instance_scores(given, class_=model.classes_[0])]
             np.testing.assert_array_equal(found["s"], np.concatenate(scores), err_msg=name)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "quantile", "cox"])
+def test_regressors_predict_the_same_and_go_on(loss, tmp_path):
+    generator = np.random.default_rng(0)
+    bags = [generator.normal(size=(size, 3)) for size in generator.integers(1, 5, 40)]
+    targets = np.array([bag.sum() for bag in bags])
+    y = np.column_stack([generator.integers(2, size=40), np.exp(-targets)]) if loss == "cox" else targets
+    model = AttentionRegressor(loss=loss, **SHORT).fit(bags, y)
+    model.save(tmp_path / "model.npz")
+    loaded = load_model(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(bags), model.predict(bags))
+    assert loaded.score(bags, y) == model.score(bags, y)
+    with pytest.raises(ProblemError, match="column 0 in the unit of the fit"):
+        loaded.predict([1000 + bag for bag in bags])
 
 
 def test_a_loaded_model_has_what_was_fitted_but_no_training_data(fitted, tmp_path):

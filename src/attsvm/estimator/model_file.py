@@ -23,6 +23,7 @@ KIND, SCHEMA = "model", 1
 
 ESTIMATORS = {
     "AttentionClassifier": "attsvm.estimator.classifier",
+    "AttentionRegressor": "attsvm.estimator.regressor",
     "DetectorClassifier": "attsvm.estimator.detector_classifier",
     "TextClassifier": "attsvm.texts.classifier",
 }
@@ -30,6 +31,7 @@ ESTIMATORS = {
 
 PARTS = {
     "Coordinates": "attsvm.estimator.coordinates",
+    "CoxLoss": "attsvm.estimator.cox_loss",
     "Detectors": "attsvm.estimator.detectors",
     "FileColumns": "attsvm.estimator.predictions",
     "FitState": "attsvm.estimator.fitting",
@@ -37,8 +39,12 @@ PARTS = {
     "NgramModel": "attsvm.texts.ngrams",
     "PartsChoice": "attsvm.texts.combination",
     "PromptAttention": "attsvm.estimator.prompt",
+    "PromptRegression": "attsvm.estimator.prompt",
+    "QuantileLoss": "attsvm.estimator.quantile_loss",
+    "SquaredLoss": "attsvm.estimator.squared_loss",
     "Tally": "attsvm.estimator.task",
     "Tokenizer": "attsvm.texts.tokenizers",
+    "WeightSum": "attsvm.estimator.regression_task",
     "WordVectors": "attsvm.texts.words",
 }
 """The modules of the dataclasses that fitted attributes hold. A file names classes of these tables.
@@ -46,7 +52,7 @@ PARTS = {
 A class that is not made of its fields has ``saved``, which returns data, and ``restored``, which gets them.
 """
 
-LEFT_OUT = {("FitState", "optimizer"), ("AttentionClassifier", "_sample"), ("DetectorClassifier", "_sample")}
+LEFT_OUT = {("FitState", "optimizer"), *((name, "_sample") for name in ESTIMATORS)}
 """What no prediction needs: it is None after loading. A file has none of the training data."""
 
 TRUSTED = ["numpy.dtype"]
