@@ -253,7 +253,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The word with the largest attention in each text, shape (n,); "" for a text without known words."""
         encoded = self.encode(X)
         places = encoded.sequences.offsets[:-1] + self.attention_.selected(encoded.sequences)
-        return np.array((*encoded.encoder.vocabulary, ""))[encoded.words[places]]
+        return np.asarray(np.array((*encoded.encoder.vocabulary, ""))[encoded.words[places]])
 
     def contributions(self, X: Any) -> list[TextContributions]:
         """The output for each text as a sum over its words and its n-grams.
