@@ -54,6 +54,8 @@ def test_attention_finds_the_telling_words_and_beats_their_mean(fitted):
     assert result["data"]["train"] == 300
     assert result["data"]["test"] == 100
     assert result["accuracy"]["test"] >= 0.95
+    losses, chosen = result["choice"]["losses"], result["choice"]["parts"]
+    assert min(losses.values()) <= losses[chosen] < losses["ngrams"]
     # attention may read one label's words alone: where there are none, the text has the other label
     most = [row["word"] for row in result["words"]["most"][:3]]
     assert set(most) <= {*TELLING["neg"], *TELLING["pos"]}
@@ -124,7 +126,20 @@ def test_labels_have_the_names_that_are_given_or_that_a_file_holds(tmp_path):
 def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_path, command):
     source = write_csv(tmp_path / "train.csv", [*reviews(60, 0), ("the film of a week", "once")])
     test = write_csv(tmp_path / "test.csv", [("zyx wvu", "neg"), ("the best film " * 50_000, "pos"), *reviews(20, 1)])
-    arguments = [source, "--test", test, "--steps", 50, "--max-length", 300, "--p", 1.5, "--json"]
+    arguments = [
+        source,
+        "--test",
+        test,
+        "--steps",
+        50,
+        "--max-length",
+        300,
+        "--p",
+        1.5,
+        "--parts",
+        "attention",
+        "--json",
+    ]
     status, out, error = command("fit-text", *arguments)
     assert status == 0, error
     result = json.loads(out)
@@ -133,6 +148,11 @@ def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_pa
     assert result["data"]["test_cut"] == 1
     assert result["training"]["optimizer"] == "mirror_descent"
     assert result["training"]["p"] == 1.5
+    assert (result["choice"]["parts"], result["choice"]["losses"], result["accuracy"]["ngrams"]) == (
+        "attention",
+        None,
+        None,
+    )
 
 
 def test_files_of_other_programs_are_read_as_the_options_say(tmp_path, command):
@@ -167,6 +187,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
         ("max_steps: expected an integer >= 1, got 0", source, "--steps", 0),
         ("p: expected none for the optimizer adam, got 1.5", source, "--optimizer", "adam", "--p", 1.5),
         ("p: expected a number for the optimizer mirror_descent", source, "--optimizer", "mirror_descent"),
+        ('parts: expected "auto", "attention" or "both", got \'ngrams\'', source, "--parts", "ngrams"),
         ("optimizer: expected one of", source, "--optimizer", "sgd"),
         (r"test_fraction: expected a number in \(0, 1\), got 0", source, "--test-fraction", 0),
         ("got no config.json", source, "--embed", tmp_path),

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from attsvm._fit.texts import states
 from attsvm.errors import ProblemError
+from attsvm.texts import states
 from attsvm.texts.states import load_states
 from attsvm.texts.tokenizers import find_tokenizer
 

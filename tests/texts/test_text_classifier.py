@@ -92,13 +92,13 @@ def test_the_output_is_the_sum_of_its_contributions(fitted):
         np.testing.assert_allclose(attention, share, rtol=1e-9)
         alone = tokens @ part.head_.T + part.intercept_
         expected = of_attention * share[:, None] * alone
-        np.testing.assert_allclose(one.of_words.reshape(len(words), -1), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.of_words.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
         counts = {term: words_and_pairs(text.lower().replace(".", "").split()).count(term) for term in one.ngrams}
         places = [ngrams.features.terms.index(term) for term in one.ngrams]
         weights = np.array([1 + np.log(count) for count in counts.values()]) * ngrams.features.idf[places]
         weights /= max(np.linalg.norm(weights), 1e-300)
         expected = of_ngrams * weights[:, None] * ngrams.coef[:, places].T
-        np.testing.assert_allclose(one.of_ngrams.reshape(len(places), -1), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.of_ngrams.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
     probability = fitted.predict_proba(texts)
     logits = np.stack([0 * decision, decision], axis=1) if classes == 2 else decision
     np.testing.assert_allclose(np.log(probability), log_softmax(logits, axis=1), atol=1e-12)
@@ -201,3 +201,47 @@ def test_what_does_not_fit_is_named():
     ):
         with pytest.raises(ProblemError, match=said):
             short().fit(texts, y)
+
+
+def phrases(number):
+    """Texts that all have "not" and "good"; the words are neighbours in those of one class."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(number) % 2
+    texts = []
+    for label in labels:
+        text = list(generator.choice(FILLER, 8))
+        first, second = sorted(generator.choice(np.arange(1, 8), 2, replace=False))
+        text[second:second] = [] if label else ["good"]
+        text[first:first] = ["not", "good"] if label else ["not"]
+        texts.append(" ".join(text))
+    return texts, labels
+
+
+def long_reviews(number):
+    """Texts of 6 to 120 words, of which one decides: the longer the text, the smaller its weight among the n-grams."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(number) % 2
+    texts = [list(generator.choice(FILLER, generator.integers(6, 120))) for _ in labels]
+    for text, label in zip(texts, labels, strict=True):
+        text.insert(generator.integers(len(text)), TELLING[label])
+    return [" ".join(text) for text in texts], labels
+
+
+def test_n_grams_are_chosen_where_the_order_of_words_decides():
+    texts, labels = phrases(160)
+    choice = short("auto", max_steps=60).fit(texts, labels).choice_
+    assert choice.parts == "ngrams"
+    assert choice.weights[0] == 0
+    assert choice.losses["ngrams"] < 0.2 < 0.6 < choice.losses["attention"]
+    assert choice.num_texts == 160
+
+
+def test_attention_is_chosen_where_one_word_of_many_decides():
+    texts, labels = long_reviews(160)
+    fitted = short("auto", dim=200, learning_rate=0.02, max_steps=100).fit(texts, labels)
+    assert fitted.choice_.parts == "attention"
+    assert fitted.choice_.weights[1] == 0
+    assert fitted.choice_.losses["attention"] < 0.1 < fitted.choice_.losses["ngrams"]
+    assert np.mean(np.isin(fitted.selected(texts), TELLING)) > 0.4
+    alone = fitted.choice_.weights[0] * fitted.attention_.decision_function(fitted.encode(texts).sequences)
+    np.testing.assert_allclose(fitted.decision_function(texts), alone, rtol=1e-12)

@@ -73,7 +73,6 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
             Card.share("Test accuracy", accuracy_of(result), f"largest class: {majority(result['report'])}"),
             Card.share("Attention alone", accuracy_of(result, "attention"), f"over {result['data']['tokens']}"),
             Card.share("N-grams alone", accuracy_of(result, "ngrams"), "TF-IDF of words and pairs of whole texts"),
-            Card.share("Mean token", accuracy_of(result, "mean_token"), "logistic regression on the mean vector"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
@@ -81,6 +80,8 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
             ),
         ]
     )
+    yield Heading("Attention and n-grams")
+    yield Text(_about_parts(result["choice"]))
     yield Heading("Classes")
     yield class_table(result["report"], "test texts")
     yield Heading("Words")
@@ -118,6 +119,20 @@ def examples(fit: "TextFit", seed: int) -> list[int]:
             drawn = generator.permutation(short if len(short) >= how_many else candidates)
             chosen += [int(row) for row in drawn[:how_many]]
     return chosen
+
+
+def _about_parts(choice: dict[str, Any]) -> str:
+    chosen = {
+        "attention": "Attention classifies alone",
+        "ngrams": "N-grams classify alone",
+        "both": "The output is {:.2f} times that of attention plus {:.2f} times that of n-grams".format(
+            *choice["weights"]
+        ),
+    }
+    return (
+        f"{chosen[choice['parts']]}; {choice['reason']}. N-grams are words and pairs of neighbouring words of "
+        "the whole text, with logistic regression on TF-IDF weights. The words and examples below are about attention."
+    )
 
 
 def _about_words(result: dict[str, Any]) -> str:
@@ -227,8 +242,8 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
         if cut:
             yield (
-                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words; "
-                "n-grams read them completely."
+                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words"
+                f"{'' if result['accuracy']['ngrams'] is None else '; n-grams read them completely'}."
             )
         if blank:
             yield f"{blank:,} of the {data[part]:,} {name} texts contain no known word, so their words are not used."
@@ -279,13 +294,13 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
 
 def _choice(choice: dict[str, Any]) -> Rows:
     chosen = {"attention": "attention", "ngrams": "n-grams", "both": "both together"}
-    rows = [("classify", chosen[choice["parts"]])]
+    rows = [("classifier", chosen[choice["parts"]])]
     rows += [
         (f"weight of {name}", number(weight))
         for name, weight in zip(("attention", "n-grams"), choice["weights"], strict=True)
     ]
     if choice["losses"] is None:
-        return [*rows, ("why", choice["reason"])]
+        return rows
     rows += [(f"held-out log-loss of {name}", number(choice["losses"][key])) for key, name in chosen.items()]
     return [*rows, ("held-out training texts", f"{choice['num_texts']:,}")]
 

@@ -25,9 +25,9 @@ class TextShape:
     length: int  # largest number of tokens of a text, [CLS] included
     vocabulary: int = 30_522  # number of tokens
 
-    def build(self) -> "TextClassifier":
+    def build(self) -> "ReviewClassifier":
         """The model, with weights drawn from PyTorch's generator."""
-        return TextClassifier(self)
+        return ReviewClassifier(self)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Classifier(nn.Module, ABC):
         return [block.attention for block in self.blocks if isinstance(block, TransformerBlock)]
 
 
-class TextClassifier(Classifier):
+class ReviewClassifier(Classifier):
     """Transformer over the tokens of a text, with learned positions and [CLS] first.
 
     Inputs are token numbers (b, T), T at most ``shape.length``; 0 is padding. The output (b,) is the logit of class 1.

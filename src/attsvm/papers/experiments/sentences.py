@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attsvm.papers.experiments.models import TextClassifier
+from attsvm.papers.experiments.models import ReviewClassifier
 from attsvm.papers.experiments.reviews import encoded
 
 
@@ -67,7 +67,7 @@ def scaled(row: Tensor) -> Tensor:
     return (row - row.min()) / torch.where(range_ > 0, range_, 1.0)
 
 
-def read_sentences(model: TextClassifier, tokenizer: Any, length: int, device: str = "cpu") -> KeyWords:
+def read_sentences(model: ReviewClassifier, tokenizer: Any, length: int, device: str = "cpu") -> KeyWords:
     """Measure the attention of a model on the sentences.
 
     ``tokenizer``: from :func:`attsvm.papers.experiments.reviews.load_tokenizer`. ``length``: largest number of tokens
