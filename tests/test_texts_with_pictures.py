@@ -11,10 +11,7 @@ import torch  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 import attsvm.inspect  # noqa: E402
-from attsvm.cli.inspection_options import inspect_arguments, text_options  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
-from attsvm.pages.inspection import notes  # noqa: E402
-from attsvm.pages.picker import attention_maps, picker  # noqa: E402
 from attsvm.pretrained import load_model, read_input  # noqa: E402
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
@@ -75,30 +72,9 @@ def test_each_text_has_its_pictures_in_front_of_it_or_where_it_says(tmp_path):
     found = attsvm.inspect.inspect(model, given.batch, margins=False)
     assert [group[:2] for group in found.groups] == [([0], 4), ([1], 2)]
     assert found.rebuilt_error.max() < 1e-5
-    maps = attention_maps(found, given.tokens, 1)
-    assert maps.sequences == [1, 0]
-    assert {one["layer"] for one in picker(maps, found, given.tokens)["heads"]} == {1}
-    said = "vision_tower.encoder.layers.*.self_attn: 4 sequences with 20 tokens; language_model.layers.*.self_attn: 2"
-    assert any(said in note for note in notes(found))
-    text = read_input(str(tmp_path), model, ["ab"], None)
-    alone = attsvm.inspect.inspect(model, text.batch, margins=False)
-    left_out = "The input does not run 1 attention layer: 1 vision_tower.encoder.layers.*.self_attn."
-    assert left_out in notes(alone)
     # pictures without text are those of the tower
     tower = load_model(str(tmp_path), pictures=True)
     assert attsvm.inspect.inspect(tower, {"pixel_values": given.batch["pixel_values"]}, margins=False).num_tokens == 20
-
-
-def test_options_of_texts_and_pictures_that_do_not_fit_are_refused(tmp_path):
-    about = dict.fromkeys(("head", "sentence", "queries", "family", "device")) | {
-        "gap": 0.1,
-        "margins": False,
-        "seed": 0,
-    }
-    with pytest.raises(ProblemError, match="--text, --images: expected at least one of them, got none"):
-        inspect_arguments([], None, None, **about)
-    with pytest.raises(ProblemError, match="--pairs, --images: expected one of them, got both"):
-        text_options(tmp_path, tmp_path, special_tokens=True, chat=False, pairs=True)
 
 
 def test_tables_of_sines_need_not_be_saved(tmp_path):

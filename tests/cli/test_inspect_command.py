@@ -16,6 +16,8 @@ from oracles.schemas import check_result
 torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
+from attsvm.cli.inspection_options import text_options  # noqa: E402
+from attsvm.errors import ProblemError  # noqa: E402
 from attsvm.inspect import FAMILIES  # noqa: E402
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
@@ -539,6 +541,11 @@ def test_what_cannot_be_inspected_is_one_line(refused, monkeypatch, home, case):
     monkeypatch.chdir(home)
     arguments, message = REFUSED[case]
     refused(re.escape(message), "inspect", *arguments)
+
+
+def test_pairs_of_sentences_have_no_pictures(tmp_path):
+    with pytest.raises(ProblemError, match="--pairs, --images: expected one of them, got both"):
+        text_options(tmp_path, tmp_path, special_tokens=True, chat=False, pairs=True)
 
 
 def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):

@@ -10,7 +10,7 @@ from attsvm.inspect.families.transformers import Transformers
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
-from small_models import bert, like_bert, spread_out, t5, words  # noqa: E402
+from small_models import like_bert, spread_out, words  # noqa: E402
 
 CLOSE = 1e-5
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
@@ -221,18 +221,3 @@ def test_a_fused_kernel_with_dropout_is_compared_without_it(family):
         with pytest.warns(RuntimeWarning, match="did not attend as queries, keys and mask say"):
             monitor.step()
         assert not monitor.records
-
-
-def test_heads_of_a_monitor_have_the_names_of_layers_of_several_kinds(tmp_path):
-    from attsvm.pages.records import read_records
-
-    for model, batch, name in (
-        (t5(), {"input_ids": words()["input_ids"], "decoder_input_ids": words()["input_ids"]},
-         "3.1 decoder.block.0.layer.1.EncDecAttention"),
-        (bert(), words(), "1.1"),
-    ):  # fmt: skip
-        with attsvm.inspect.AttentionMonitor(model.train(), log=tmp_path / "log.csv") as monitor:
-            model(**batch)
-            monitor.step()
-        assert name in monitor.heads
-        assert read_records(tmp_path / "log.csv").heads == monitor.heads

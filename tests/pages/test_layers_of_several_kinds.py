@@ -10,6 +10,8 @@ import torch  # noqa: E402
 import attsvm.inspect  # noqa: E402
 from attsvm._utils.text import head_label  # noqa: E402
 from attsvm.pages.inspection import layer_rows, notes  # noqa: E402
+from attsvm.pages.picker import attention_maps, picker  # noqa: E402
+from attsvm.pages.records import read_records  # noqa: E402
 
 
 def test_layers_of_several_kinds_have_their_names_on_pages():
@@ -29,3 +31,35 @@ def test_layers_of_several_kinds_have_their_names_on_pages():
     assert layer_rows(one)[1][0][0] == "0"
     assert head_label(one.layer_names, 0, 1) == "0.1"
     assert not any("kinds" in note for note in notes(one))
+
+
+def test_heads_of_a_monitor_have_the_names_of_layers_of_several_kinds(tmp_path):
+    ids = torch.randint(50, (2, 5))
+    sizes = {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+    model = transformers.T5Model(transformers.T5Config(vocab_size=50, **sizes)).train()
+    with attsvm.inspect.AttentionMonitor(model, log=tmp_path / "log.csv") as monitor:
+        model(input_ids=ids, decoder_input_ids=ids)
+        monitor.step()
+    assert "3.1 decoder.block.0.layer.1.EncDecAttention" in monitor.heads
+    assert read_records(tmp_path / "log.csv").heads == monitor.heads
+
+
+def test_a_page_shows_the_attention_of_layers_that_see_the_text_and_says_what_others_see():
+    """Two prompts, each with two pictures of four patches and a class token."""
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
+    config = transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(vocab_size=50, **sizes).to_dict(),
+        vision_config=transformers.CLIPVisionConfig(image_size=16, patch_size=8, **sizes).to_dict(),
+        image_token_index=49,
+    )
+    model = transformers.LlavaModel(config).eval()
+    ids = torch.tensor([[49] * 8 + [5, 6]] * 2)
+    found = attsvm.inspect.inspect(model, {"input_ids": ids, "pixel_values": torch.randn(4, 3, 16, 16)}, margins=False)
+    tokens = [[str(k) for k in range(10)]] * 2
+    maps = attention_maps(found, tokens, 1)
+    assert maps.sequences == [1, 0]
+    assert {one["layer"] for one in picker(maps, found, tokens)["heads"]} == {1}
+    said = "vision_tower.encoder.layers.*.self_attn: 4 sequences with 20 tokens; language_model.layers.*.self_attn: 2"
+    assert any(said in note for note in notes(found))
+    alone = attsvm.inspect.inspect(model, {"input_ids": ids[:, 8:]}, margins=False)
+    assert "The input does not run 1 attention layer: 1 vision_tower.encoder.layers.*.self_attn." in notes(alone)
