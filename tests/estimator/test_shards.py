@@ -44,4 +44,5 @@ def test_two_workers_train_the_classifiers_of_one_process(tmp_path):
                 recipe["one_pass"](alone, str(folders[(turn + k) % 2]), 24)
         assert classifier.n_iter_ == alone.n_iter_ == 18
         for name in ("prompt_", "head_", "intercept_"):
-            np.testing.assert_array_equal(getattr(classifier, name), getattr(alone, name))
+            # workers have other numbers of threads, so float32 rounds differently
+            np.testing.assert_allclose(getattr(classifier, name), getattr(alone, name), rtol=1e-4, atol=1e-6)

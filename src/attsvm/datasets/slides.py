@@ -35,6 +35,20 @@ class Slides:
         In the order of the table; None without a table.
     paths : tuple of Path
         The file of each slide.
+
+    See Also
+    --------
+    attsvm.datasets.read_slides : Reads them.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from attsvm.datasets import read_slides
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save(torch.ones(30, 8), f"{folder}/a.pt")
+    ...     slides = read_slides(folder)
+    >>> slides.bags[0].shape, slides.paths[0].name
+    ((30, 8), 'a.pt')
     """
 
     bags: Sequences
@@ -84,6 +98,10 @@ def read_slides(folder: str | Path, table: Any = None, *, slide: str = "slide_id
         If a slide has no file, no patch, or features of another width than the first; a file cannot be read; the table
         lacks a column or names a slide twice; or h5py (extra ``slides``) or PyTorch (extra ``torch``) is required and
         not installed.
+
+    See Also
+    --------
+    attsvm.datasets.Sequences : Bags in other forms.
 
     References
     ----------
